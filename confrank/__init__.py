@@ -1,0 +1,35 @@
+"""confrank: classifiers that know what they do not know.
+
+The public names are imported on first use, so that `import confrank` and `confrank --help` stay fast.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from confrank.data import IndexedDataset
+    from confrank.history import CorrectnessHistory
+    from confrank.loss import CorrectnessRankingLoss
+    from confrank.metrics import Evaluation, evaluate
+
+_HOME = {
+    "CorrectnessHistory": "confrank.history",
+    "CorrectnessRankingLoss": "confrank.loss",
+    "Evaluation": "confrank.metrics",
+    "IndexedDataset": "confrank.data",
+    "evaluate": "confrank.metrics",
+}
+
+__all__ = ["CorrectnessHistory", "CorrectnessRankingLoss", "Evaluation", "IndexedDataset", "evaluate"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'confrank' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,156 @@
+"""File 1: the state of a run between two steps, written so that no crash can lose it.
+
+`checkpoint/` holds one folder per saved position, named epoch-step so that names sort by time. Each has
+`weights.safetensors`, `state.pt` (plain tensors, numbers and strings: loadable with `weights_only=True`) and
+`manifest.json` with the sha256 of both. A folder is written aside, flushed and renamed; the newest two are kept.
+"""
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as load_weights
+from safetensors.torch import save as save_weights
+from torch import Tensor
+
+from confrank.files import sync_folder
+
+FORMAT = 1
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Network weights; `state` is whatever else training needs to go on; `meta` describes the network."""
+
+    weights: dict[str, Tensor]
+    state: dict[str, Any]
+    meta: dict[str, Any]
+
+
+class DamagedCheckpointError(ValueError):
+    """A checkpoint's bytes are not those that were saved."""
+
+
+def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpoint) -> Path:
+    """Save under (epoch, step) and drop all but the newest two. An error leaves the older ones as they are."""
+    name = f"{position[0]:06d}-{position[1]:06d}"
+    aside, target = folder / f".{name}.{os.getpid()}.part", folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(folder)
+    state = io.BytesIO()
+    torch.save(checkpoint.state, state)
+    contents = {
+        "weights.safetensors": save_weights({k: v.contiguous().cpu() for k, v in checkpoint.weights.items()}),
+        "state.pt": state.getvalue(),
+    }
+    manifest = {
+        "format": FORMAT,
+        "meta": checkpoint.meta,
+        "sha256": {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()},
+    }
+    contents["manifest.json"] = _sealed(manifest)
+    try:
+        aside.mkdir()
+        for file, content in contents.items():
+            _write_synced(aside / file, content)
+        sync_folder(aside)
+        if target.exists():
+            shutil.rmtree(target)
+        aside.rename(target)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise OSError(
+            error.errno,
+            f"could not save the checkpoint ({error.strerror}); the earlier ones are intact",
+            str(target),
+        ) from None
+    sync_folder(folder)
+    for old in saved(folder)[:-KEPT]:
+        shutil.rmtree(old)
+    return target
+
+
+def saved(folder: Path) -> list[Path]:
+    """The saved positions, oldest first."""
+    return sorted(path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir())
+
+
+def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
+    """The newest checkpoint that is whole, and a line on each newer one that is damaged."""
+    problems: list[str] = []
+    for path in reversed(saved(folder)):
+        try:
+            return load_checkpoint(path), problems
+        except DamagedCheckpointError as error:
+            problems.append(str(error))
+    if problems:
+        raise DamagedCheckpointError("; ".join(problems))
+    raise ValueError(f"expected a checkpoint in {folder}, but there is none")
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read and verify one saved position. Nothing in it is ever executed."""
+    manifest = _unsealed(path / "manifest.json")
+    contents = {}
+    for file, expected in manifest["sha256"].items():
+        contents[file] = _read(path / file)
+        actual = hashlib.sha256(contents[file]).hexdigest()
+        if actual != expected:
+            raise DamagedCheckpointError(f"expected sha256 {expected} for {path / file}, but got {actual}")
+    try:
+        state = torch.load(io.BytesIO(contents["state.pt"]), weights_only=True, map_location="cpu")
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        why = str(error).strip().splitlines()[-1] if str(error) else type(error).__name__
+        raise DamagedCheckpointError(
+            f"expected only tensors, numbers and strings in {path / 'state.pt'}, but it does not load as such: {why}"
+        ) from None
+    return Checkpoint(load_weights(contents["weights.safetensors"]), state, manifest["meta"])
+
+
+def _sealed(manifest: dict[str, Any]) -> bytes:
+    """The manifest as JSON, with its own digest on a last line."""
+    body = json.dumps(manifest, indent=1).encode()
+    return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
+
+
+def _unsealed(path: Path) -> dict[str, Any]:
+    content = _read(path)
+    body, _, seal = content.rstrip(b"\n").rpartition(b"\n")
+    actual = hashlib.sha256(body).hexdigest()
+    if seal.decode(errors="replace") != actual or not content.endswith(b"\n"):
+        raise DamagedCheckpointError(
+            f"expected {path} to end with its sha256, but got {seal[:80]!r} for content of sha256 {actual}"
+        )
+    manifest: dict[str, Any] = json.loads(body)
+    if manifest.get("format") != FORMAT or set(manifest["sha256"]) != {"weights.safetensors", "state.pt"}:
+        raise DamagedCheckpointError(
+            f"expected checkpoint format {FORMAT} in {path}, but got {manifest.get('format')}"
+        )
+    return manifest
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DamagedCheckpointError(f"expected a readable {path}, but got: {error.strerror}") from None
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove_leftovers(folder: Path) -> None:
+    for path in folder.glob(".*.part"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,97 @@
+"""What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
+
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+def _flag(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training run. The defaults are the paper's protocol for the ranking experiments."""
+
+    dataset: str = _flag("digits", "data set by name")
+    model: str = _flag("small", "network by name")
+    method: str = _flag("crl-softmax", "what is trained and how it predicts")
+    epochs: int = _flag(300, "passes over the training set")
+    batch_size: int = _flag(128, "samples a step; the last, partial batch is kept")
+    lr: float = _flag(0.1, "initial learning rate of SGD")
+    lr_drops: tuple[float, ...] = _flag((1 / 2, 5 / 6), "divide the rate by 10 after these shares of the epochs")
+    momentum: float = _flag(0.9, "momentum of SGD")
+    weight_decay: float = _flag(1e-4, "weight decay of SGD")
+    weight: float = _flag(1.0, "weight of the ranking loss (methods crl-*)")
+    seed: int = _flag(0, "seed of initialisation, order and augmentation")
+    holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
+        if not 0 <= self.holdout < 1:
+            raise ValueError(f"expected holdout to be a share in [0, 1), but got {self.holdout}")
+        if not self.lr > 0:
+            raise ValueError(f"expected lr to be positive, but got {self.lr}")
+        for name in ("weight", "weight_decay", "momentum", "seed"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")
+        if any(not 0 < share <= 1 for share in self.lr_drops):
+            raise ValueError(f"expected lr_drops to be shares in (0, 1], but got {self.lr_drops}")
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.dataset}-{self.model}-{self.method}-seed{self.seed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "lr_drops": list(self.lr_drops)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RunConfig":
+        """The config of a mapping as written in config.yaml; an unknown or missing key is named."""
+        known = {item.name for item in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(f"expected run settings among {', '.join(sorted(known))}, but got {', '.join(unknown)}")
+        return cls(**{**values, "lr_drops": tuple(values.get("lr_drops", cls.lr_drops))})
+
+
+def learning_rate(config: RunConfig, epoch: int) -> float:
+    """The rate in epoch 0..epochs-1: divided by 10 at each drop that has passed.
+
+    >>> [learning_rate(RunConfig(), epoch) for epoch in (0, 149, 150, 249, 250)]
+    [0.1, 0.1, 0.01, 0.01, 0.001]
+    """
+    drops = sum(epoch >= round(share * config.epochs) for share in config.lr_drops)
+    return config.lr / 10.0**drops
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where the files of a run lie."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.json"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    def predictions(self, split: str) -> Path:
+        return self.path / "predictions" / f"{split}.safetensors"

@@ -1,0 +1,34 @@
+"""Give every sample its position, which is all that the history needs of a data set."""
+
+from collections.abc import Sized
+from typing import Any
+
+from torch.utils.data import Dataset
+
+
+class IndexedDataset(Dataset[Any]):
+    """Wraps a map-style data set so that each item ends with its index: (image, label) -> (image, label, index).
+
+    A dictionary gets the key "index". The index is the position in the wrapped data set, so wrap the data set
+    that the history counts (outside of a `Subset`, not inside).
+
+    >>> IndexedDataset([("first image", 3), ("second image", 1)])[1]
+    ('second image', 1, 1)
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        if not isinstance(dataset, Sized) or not hasattr(dataset, "__getitem__"):
+            raise ValueError(
+                "expected a map-style data set with __len__ and __getitem__, but got"
+                f" {type(dataset).__name__}; a stream has no positions to count by"
+            )
+        self.dataset: Any = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        item = self.dataset[index]
+        if isinstance(item, dict):
+            return {**item, "index": index}
+        return (*item, index) if isinstance(item, tuple | list) else (item, index)

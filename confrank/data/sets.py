@@ -1,0 +1,86 @@
+"""A data set in memory: bytes as published, with what is needed to normalise and augment them."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images uint8 [n, h, w, c], labels int64 [n], and each sample's position in the published split [n]."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    index: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, rows: NDArray[np.int64]) -> "Split":
+        return Split(self.images[rows], self.labels[rows], self.index[rows])
+
+
+def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Split:
+    """A whole published split, checked."""
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
+        raise ValueError(
+            "expected uint8 images of shape [n, height, width, 1 or 3],"
+            f" but got {images.dtype} of shape {images.shape}"
+        )
+    if labels.shape != images.shape[:1]:
+        raise ValueError(f"expected a label for each of {len(images)} images, but got shape {labels.shape}")
+    return Split(images, labels.astype(np.int64, copy=False), np.arange(len(labels)))
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips."""
+
+    name: str
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    padding: int = 0
+    flip: bool = False
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:
+    """Keep a stratified share of the training split for validation: (data set with the rest, held-out split).
+
+    Each class gives the same share, rounded so that the total is right; the choice depends on `seed` alone.
+    """
+    if not 0 <= share < 1:
+        raise ValueError(f"expected a holdout share in [0, 1), but got {share}")
+    if share == 0:
+        return dataset, None
+    labels = dataset.train.labels
+    order = np.random.default_rng(seed).permutation(len(labels))
+    # Rank of each sample within its class, in a random order: the first share of each class is held out.
+    by_class = order[np.argsort(labels[order], kind="stable")]
+    counts = np.bincount(labels, minlength=dataset.num_classes)
+    taken = _apportion(counts * share, round(len(labels) * share))
+    rank = np.concatenate([np.arange(count) for count in counts])
+    held = np.zeros(len(labels), dtype=bool)
+    held[by_class] = rank < np.repeat(taken, counts)
+    if held.all() or not held.any():
+        raise ValueError(
+            f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples"
+        )
+    rest = dataset.train.select(np.flatnonzero(~held))
+    return replace(dataset, train=rest), dataset.train.select(np.flatnonzero(held))
+
+
+def _apportion(quotas: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:
+    """Integers near the quotas with the given sum: the largest remainders are rounded up."""
+    floors: NDArray[np.int64] = np.floor(quotas).astype(np.int64)
+    missing = total - int(floors.sum())
+    floors[np.argsort(floors - quotas, kind="stable")[:missing]] += 1
+    return floors

@@ -1,0 +1,156 @@
+"""What happened to each training sample: how often it was examined, how often it was correct."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+_NO_LABEL = torch.iinfo(torch.int64).max
+
+
+class CorrectnessHistory(nn.Module):
+    """Counts, for each training sample, how often it was examined and how often correctly classified.
+
+    The counters are buffers: they move with `.to(device)`, are saved with `state_dict()`, and recording
+    never waits for the device. In evaluation mode (`.eval()`) nothing is recorded.
+
+    >>> history = CorrectnessHistory(3)
+    >>> history.update(torch.tensor([0, 2]), torch.tensor([True, False]))
+    >>> history.update(torch.tensor([0, 1]), torch.tensor([False, True]))
+    >>> history.rate(torch.tensor([0, 1, 2])).tolist()
+    [0.5, 1.0, 0.0]
+    """
+
+    examined: Tensor
+    correct: Tensor
+    lowest_label: Tensor
+    highest_label: Tensor
+
+    def __init__(self, num_samples: int) -> None:
+        super().__init__()
+        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+            raise ValueError(f"expected num_samples to be a positive integer, but got {num_samples!r}")
+        self.num_samples = num_samples
+        for name in ("examined", "correct"):
+            self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))
+        # A sample has one label, so the lowest and the highest it ever came with must agree.
+        self.register_buffer("lowest_label", torch.full((num_samples,), _NO_LABEL))
+        self.register_buffer("highest_label", torch.full((num_samples,), -1))
+
+    def rate(self, index: Tensor) -> Tensor:
+        """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]"""
+        self._check_index(index)
+        return self._rate(index)
+
+    def update(self, index: Tensor, correct: Tensor, label: Tensor | None = None) -> None:
+        """Record one examination of each sample in `index` [b]; a sample that stands twice counts twice.
+
+        With `label` [b], `audit` can tell that an index came with different labels.
+        """
+        self._check_index(index)
+        for name, value in (("correct", correct), ("label", label)):
+            if value is not None and value.shape != index.shape:
+                raise ValueError(
+                    f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
+                )
+        self._update(index, correct.bool(), label)
+
+    def audit(self, epochs: int | None = None) -> "Audit":
+        """Which samples were fed in a way that makes the counts wrong (see `Audit`).
+
+        `epochs` is how often each sample should have been examined; without it, the most common count is.
+        """
+        expected = int(self.examined.mode().values) if epochs is None else epochs
+        return Audit(
+            num_samples=self.num_samples,
+            epochs=expected,
+            never_seen=_where(self.examined == 0),
+            too_often=_where(self.examined > expected),
+            conflicting_labels=_where(self.lowest_label < self.highest_label),
+        )
+
+    def extra_repr(self) -> str:
+        return f"num_samples={self.num_samples}"
+
+    def _rate(self, index: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.correct.index_select(0, index) / self.examined.index_select(0, index).clamp_min(1)
+
+    def _update(
+        self, index: Tensor, correct: Tensor, label: Tensor | None = None, keep: Tensor | None = None
+    ) -> None:
+        """Record the samples for which `keep` holds: all of them where it is None. The inputs are not checked."""
+        if not self.training:
+            return
+        with torch.no_grad():
+            events = (correct if keep is None else correct & keep).to(torch.int32)
+            examined = torch.ones_like(events) if keep is None else keep.to(torch.int32)
+            self.correct.scatter_add_(0, index, events)
+            self.examined.scatter_add_(0, index, examined)
+            if label is not None:
+                low = label if keep is None else torch.where(keep, label, _NO_LABEL)
+                high = label if keep is None else torch.where(keep, label, -1)
+                self.lowest_label.scatter_reduce_(0, index, low, "amin")
+                self.highest_label.scatter_reduce_(0, index, high, "amax")
+
+    def _check_index(self, index: Tensor) -> None:
+        if index.ndim != 1 or index.dtype != torch.int64:
+            raise ValueError(
+                "expected index to be a 1-D int64 tensor of data set positions,"
+                f" but got shape {tuple(index.shape)} of {index.dtype}"
+            )
+        # Reading the values would stall an accelerator and break a compiled graph; on the CPU it is free.
+        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
+            low, high = (int(bound) for bound in index.aminmax())
+            if low < 0 or high >= self.num_samples:
+                raise ValueError(
+                    f"expected index within 0..{self.num_samples - 1} for a history of {self.num_samples} samples,"
+                    f" but got {low if low < 0 else high}; pass positions in the data set,"
+                    " as IndexedDataset returns them"
+                )
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What `CorrectnessHistory.audit` found; `str(audit)` explains it.
+
+    never_seen: samples no batch contained. too_often: samples examined more often than there were epochs.
+    conflicting_labels: samples whose index came with different labels.
+    """
+
+    num_samples: int
+    epochs: int
+    never_seen: list[int]
+    too_often: list[int]
+    conflicting_labels: list[int]
+
+    @property
+    def ok(self) -> bool:
+        return not (self.never_seen or self.too_often or self.conflicting_labels)
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"ok: {self.num_samples} samples, each examined at most {self.epochs} times, one label each"
+        findings = [
+            (
+                self.conflicting_labels,
+                "came with different labels: these are not data set positions (batch positions, perhaps?),"
+                " or labels change between epochs",
+            ),
+            (
+                self.too_often,
+                f"were examined more than {self.epochs} times: a weighted or replacing sampler,"
+                " second passes without record=False, or wrong indices",
+            ),
+            (
+                self.never_seen,
+                "were never examined: expected under drop_last in the first epochs, under a weighted sampler,"
+                " or with a subset whose own positions were passed",
+            ),
+        ]
+        return "\n".join(f"{len(rows)} samples {what}; e.g. {rows[:5]}" for rows, what in findings if rows)
+
+
+def _where(mask: Tensor) -> list[int]:
+    rows: list[int] = mask.nonzero().flatten().tolist()
+    return rows

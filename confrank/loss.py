@@ -1,0 +1,142 @@
+"""The Correctness Ranking Loss: confidences should be ordered as the correctness rates are."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from confrank import confidence as confidences
+from confrank.history import CorrectnessHistory
+
+
+def ranking_loss(confidence: Tensor, rate: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Mean of max(0, -sign(c_i - c_j)(k_i - k_j) + |c_i - c_j|) over neighbouring pairs (the paper's eq. 2).
+
+    Sample i is paired with i + 1 and the last with the first; `confidence` and `rate` are [b]. With `keep` [b],
+    the others are left out as if they were not in the batch, without any data-dependent shape.
+
+    >>> ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0])).item()
+    1.0
+    """
+    rate = rate.to(confidence.dtype)
+    with torch.no_grad():
+        pull, constant = _pairs(confidence, rate) if keep is None else _kept_pairs(confidence, rate, keep)
+    return torch.dot(pull, confidence) + constant
+
+
+def _pairs(confidence: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss is piecewise linear in the confidences: its gradient (`pull`, [b]) and what is left of it.
+
+    With d = c_i - c_j and s = sign(d), the hinge is max(0, s (d - (k_i - k_j))), linear where it is active.
+    Autograd then has one dot product to follow instead of ten small operations.
+    """
+    gap = rate - rate.roll(-1)
+    push = _active_sign(gap, confidence - confidence.roll(-1)) / len(rate)
+    return push.roll(1) - push, torch.dot(push, gap)
+
+
+def _kept_pairs(confidence: Tensor, rate: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """`_pairs` of the samples with `keep`, in their order, as one ring."""
+    num_kept = keep.sum()
+    order = keep.logical_not().to(torch.uint8).argsort(stable=True)
+    place = torch.arange(1, len(order) + 1, device=keep.device)
+    partner = order[torch.where(place < num_kept, place, 0)]
+    gap = rate[order] - rate[partner]
+    active = _active_sign(gap, confidence[order] - confidence[partner])
+    push = torch.where(place <= num_kept, active, 0) / num_kept.clamp_min(1)
+    pull = torch.zeros_like(confidence).index_add_(0, partner, push).index_add_(0, order, -push)
+    return pull, torch.dot(push, gap)
+
+
+def _active_sign(gap: Tensor, step: Tensor) -> Tensor:
+    sign = gap.sign()
+    return torch.where(sign * (gap - step) > 0, sign, 0)
+
+
+class CorrectnessRankingLoss(nn.Module):
+    """Cross-entropy + weight x ranking loss; each training call also records the events in `history`.
+
+    `confidence` is "max_probability", "negative_entropy" or "margin". The rates are those from before the call.
+    `class_weight`, `label_smoothing` and `ignore_index` mean what they mean in `torch.nn.CrossEntropyLoss`;
+    ignored samples are neither paired nor recorded (`ignore_index=None`: there are none, a little faster).
+    Nothing is recorded in evaluation mode or with `record=False`, for a second pass over the same batch.
+
+    >>> history = CorrectnessHistory(100)
+    >>> criterion = CorrectnessRankingLoss(history, confidence="margin", weight=0.5)
+    >>> logits, label = torch.tensor([[3.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
+    >>> loss = criterion(logits, label, index=torch.tensor([17, 42]))
+    >>> history.rate(torch.tensor([17, 42])).tolist()
+    [1.0, 0.0]
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        history: CorrectnessHistory,
+        confidence: str = "max_probability",
+        weight: float = 1.0,
+        *,
+        class_weight: Tensor | None = None,
+        label_smoothing: float = 0.0,
+        ignore_index: int | None = -100,
+    ) -> None:
+        super().__init__()
+        if not weight >= 0:
+            raise ValueError(f"expected weight to be a number >= 0, but got {weight}")
+        self.history = history
+        self.confidence_name = confidence
+        self.confidence = confidences.get(confidence)
+        self.weight = float(weight)
+        self.register_buffer("class_weight", class_weight)
+        self.label_smoothing = label_smoothing
+        self.ignore_index = ignore_index
+
+    def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
+        """The scalar loss of logits [b, K], label [b] and data set index [b]."""
+        self._check(logits, label, index)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        loss = functional.cross_entropy(
+            logits,
+            label,
+            weight=self.class_weight,
+            ignore_index=-100 if self.ignore_index is None else self.ignore_index,
+            label_smoothing=self.label_smoothing,
+        )
+        keep = self._kept(label)
+        if self.weight:
+            rate = self.history._rate(index)
+            loss = loss + self.weight * ranking_loss(self.confidence(logits), rate, keep)
+        if record:
+            self.history._update(index, logits.detach().argmax(dim=1) == label, label, keep)
+        return loss
+
+    def extra_repr(self) -> str:
+        return f"confidence={self.confidence_name!r}, weight={self.weight}"
+
+    def _kept(self, label: Tensor) -> Tensor | None:
+        """Which samples are not ignored; None where it is known that all of them are kept."""
+        if self.ignore_index is None:
+            return None
+        keep = label != self.ignore_index
+        # On the CPU a look is cheap and saves work; elsewhere it would stall the device or break a graph.
+        if label.device.type == "cpu" and not torch.compiler.is_compiling() and bool(keep.all()):
+            return None
+        return keep
+
+    def _check(self, logits: Tensor, label: Tensor, index: Tensor) -> None:
+        if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
+            raise ValueError(
+                "expected floating-point logits of shape [batch, classes] with at least 2 classes,"
+                f" but got {tuple(logits.shape)} of {logits.dtype}"
+            )
+        if label.dtype != torch.int64 or label.ndim != 1:
+            raise ValueError(
+                "expected label to hold class indices, an int64 tensor of shape [batch],"
+                f" but got {tuple(label.shape)} of {label.dtype}; soft labels (mixup, cutmix) are not defined here"
+            )
+        if not len(logits) == len(label) == len(index):
+            raise ValueError(
+                "expected logits, label and index of one batch size,"
+                f" but got {len(logits)}, {len(label)} and {len(index)}"
+            )
+        self.history._check_index(index)

@@ -1,0 +1,17 @@
+"""The methods by name. A new one is one file here and one line below."""
+
+from confrank.methods.method import Method, Output
+from confrank.methods.prediction import normalise, predict_split
+from confrank.methods.single_pass import BASELINE, CRL_ENTROPY, CRL_MARGIN, CRL_SOFTMAX
+
+METHODS: dict[str, Method] = {method.name: method for method in (BASELINE, CRL_SOFTMAX, CRL_ENTROPY, CRL_MARGIN)}
+
+
+def get(name: str) -> Method:
+    """The method of that name, or an error that lists the names."""
+    if name not in METHODS:
+        raise ValueError(f"expected a method among {', '.join(METHODS)}, but got {name!r}")
+    return METHODS[name]
+
+
+__all__ = ["METHODS", "Method", "Output", "get", "normalise", "predict_split"]

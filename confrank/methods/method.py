@@ -1,0 +1,30 @@
+"""What a method is: how its loss is made, and how a trained network of it predicts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from confrank.history import CorrectnessHistory
+
+
+@dataclass(frozen=True)
+class Output:
+    """Predictions for a batch: logits or probabilities [b, K] in float32, the method's confidence [b] in float64."""
+
+    confidence: Tensor
+    logits: Tensor | None = None
+    probabilities: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method in one place.
+
+    criterion: (history, weight) -> module called as (network output, label, index) -> loss.
+    predict: (network in evaluation mode, images [b, c, h, w]) -> Output.
+    """
+
+    name: str
+    criterion: Callable[[CorrectnessHistory, float], nn.Module]
+    predict: Callable[[nn.Module, Tensor], Output]

@@ -1,0 +1,51 @@
+"""A method's trained network over a whole split."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from confrank.data import Split
+from confrank.methods.method import Method
+from confrank.predictions import Predictions
+
+
+def normalise(image: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Bytes [n, h, w, c] -> float32 [n, c, h, w] in channels-last memory, (x / 255 - mean) / std."""
+    return ((image.float() / 255 - mean) / std).permute(0, 3, 1, 2)
+
+
+def predict_split(
+    method: Method,
+    model: nn.Module,
+    split: Split,
+    mean: Sequence[float],
+    std: Sequence[float],
+    *,
+    batch_size: int = 1000,
+    metadata: dict[str, str] | None = None,
+) -> Predictions:
+    """Predictions of the network (on its own device, in float32) for every image of the split, in order."""
+    device = next(model.parameters()).device
+    centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
+    was_training = model.training
+    model.eval()
+    outputs = []
+    for start in range(0, len(split), batch_size):
+        image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
+        outputs.append(method.predict(model, normalise(image, centre, scale)))
+    model.train(was_training)
+
+    def joined(name: str) -> np.ndarray | None:
+        parts = [getattr(output, name) for output in outputs]
+        return None if not parts or parts[0] is None else torch.cat(parts).cpu().numpy()
+
+    return Predictions(
+        logits=joined("logits"),
+        probabilities=joined("probabilities"),
+        confidence=joined("confidence"),
+        label=split.labels,
+        index=split.index,
+        metadata=metadata or {},
+    )

@@ -1,0 +1,34 @@
+"""Methods that train one network and predict with one pass: the baseline and the correctness ranking loss."""
+
+import torch
+from torch import Tensor, nn
+
+from confrank import confidence
+from confrank.history import CorrectnessHistory
+from confrank.loss import CorrectnessRankingLoss
+from confrank.methods.method import Method, Output
+
+
+def one_pass(model: nn.Module, image: Tensor, confidence_name: str) -> Output:
+    """Logits in float32, and their confidence in float64, of a batch."""
+    logits = model(image).float()
+    return Output(logits=logits, confidence=confidence.get(confidence_name)(logits.double()))
+
+
+def _single_pass(name: str, confidence_name: str, weighted: bool) -> Method:
+    def criterion(history: CorrectnessHistory, weight: float) -> nn.Module:
+        # The baseline records the events too: it costs next to nothing and shows which samples are hard.
+        loss_weight = weight if weighted else 0.0
+        return CorrectnessRankingLoss(history, confidence_name, loss_weight, ignore_index=None)
+
+    @torch.inference_mode()
+    def predict(model: nn.Module, image: Tensor) -> Output:
+        return one_pass(model, image, confidence_name)
+
+    return Method(name, criterion, predict)
+
+
+BASELINE = _single_pass("baseline", "max_probability", weighted=False)
+CRL_SOFTMAX = _single_pass("crl-softmax", "max_probability", weighted=True)
+CRL_ENTROPY = _single_pass("crl-entropy", "negative_entropy", weighted=True)
+CRL_MARGIN = _single_pass("crl-margin", "margin", weighted=True)

@@ -1,0 +1,124 @@
+"""What callers hand in, checked once: torch tensors on any device or numpy arrays -> numpy arrays."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+# Rows looked at at once: small enough for the processor's cache, large enough to hide Python's overhead.
+CHUNK = 1 << 16
+
+
+def to_numpy(values: object) -> Array:
+    """A numpy view where possible; half-precision tensors become float32."""
+    if isinstance(values, torch.Tensor):
+        values = values.detach()
+        if values.dtype in (torch.bfloat16, torch.float16):
+            values = values.float()
+        return values.cpu().numpy()
+    return np.asarray(values)
+
+
+def as_scores(values: object, name: str = "confidence") -> Array:
+    """A finite 1-D array of float32 or float64, in the precision it came in."""
+    scores = to_numpy(values)
+    if scores.ndim != 1 or scores.dtype.kind not in "fiub":
+        raise ValueError(f"expected {name} to be a 1-D array of numbers, but got {describe(scores)}")
+    if scores.dtype not in (np.float32, np.float64):
+        scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
+    # The minimum and the maximum are NaN or infinite if any value is: two passes without a temporary.
+    if len(scores) and not (np.isfinite(scores.min()) and np.isfinite(scores.max())):
+        raise ValueError(f"expected finite values in {name}, but got {_offenders(scores, ~np.isfinite(scores))}")
+    return scores
+
+
+def as_flags(values: object, name: str = "correct") -> NDArray[np.bool_]:
+    """A 1-D boolean array from booleans or zeros and ones."""
+    flags = to_numpy(values)
+    if flags.ndim != 1 or flags.dtype.kind not in "fiub":
+        raise ValueError(f"expected {name} to be a 1-D array of booleans, but got {describe(flags)}")
+    if flags.dtype == bool:
+        return flags
+    wrong = (flags != 0) & (flags != 1)
+    if wrong.any():
+        raise ValueError(f"expected only 0 and 1 (or booleans) in {name}, but got {_offenders(flags, wrong)}")
+    return flags.astype(bool)
+
+
+def as_labels(values: object, num_classes: int) -> NDArray[np.int64]:
+    """A 1-D integer array with values in 0..num_classes-1."""
+    labels = to_numpy(values)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise ValueError(f"expected label to be a 1-D array of integers, but got {describe(labels)}")
+    wrong = (labels < 0) | (labels >= num_classes)
+    if wrong.any():
+        raise ValueError(f"expected labels within 0..{num_classes - 1}, but got {_offenders(labels, wrong)}")
+    return labels.astype(np.int64, copy=False)
+
+
+def as_table(values: object, name: str) -> Array:
+    """A finite array [n, K] of float32 or float64 with K >= 2."""
+    table = to_numpy(values)
+    if table.ndim != 2 or table.dtype.kind not in "fiu":
+        raise ValueError(f"expected {name} to be an array [samples, classes], but got {describe(table)}")
+    if table.shape[1] < 2:
+        raise ValueError(
+            f"expected {name} with at least 2 classes, but got {table.shape[1]};"
+            " for a binary classifier give both columns, or confidence and correct"
+        )
+    if table.dtype not in (np.float32, np.float64):
+        table = table.astype(np.float32 if table.dtype == np.float16 else np.float64)
+    if table.size and not (np.isfinite(table.min()) and np.isfinite(table.max())):
+        finite_rows = np.isfinite(table).all(axis=1)
+        raise ValueError(f"expected finite values in {name}, but got {_offenders(table, np.invert(finite_rows))}")
+    return table
+
+
+def as_probabilities(values: object) -> Array:
+    """A table [n, K] whose rows are probability distributions (they sum to 1 within 1e-3)."""
+    table = as_table(values, "probabilities")
+    for rows in chunks(len(table), table.shape[1]):
+        part = table[rows]
+        outside = ((part < 0) | (part > 1)).any(axis=1)
+        if outside.any():
+            first = rows.start + int(outside.argmax())
+            raise ValueError(
+                f"expected probabilities within [0, 1], but got {table[first].tolist()[:8]} in row {first};"
+                " give unnormalised scores as logits"
+            )
+        total = part.sum(axis=1, dtype=np.float64)
+        off = np.abs(total - 1) > 1e-3
+        if off.any():
+            first = int(off.argmax())
+            raise ValueError(
+                f"expected probabilities that sum to 1 in each row, but got a sum of {total[first]:.6g}"
+                f" in row {rows.start + first}; give unnormalised scores as logits"
+            )
+    return table
+
+
+def same_length(**named: Array) -> None:
+    """An error that names the lengths where they differ."""
+    if len({len(values) for values in named.values()}) > 1:
+        lengths = ", ".join(f"{len(values)} in {name}" for name, values in named.items())
+        raise ValueError(f"expected as many rows in each input, but got {lengths}")
+
+
+def chunks(num_rows: int, width: int = 1) -> Iterator[slice]:
+    """Slices that cut `num_rows` rows of `width` values into pieces of about CHUNK values."""
+    size = max(1, CHUNK // width)
+    for start in range(0, num_rows, size):
+        yield slice(start, min(start + size, num_rows))
+
+
+def describe(values: Array) -> str:
+    return f"shape {values.shape} of {values.dtype}"
+
+
+def _offenders(values: Array, wrong: Array) -> str:
+    rows = np.flatnonzero(wrong)
+    shown = ", ".join(f"{np.array2string(values[row], threshold=6)} in row {row}" for row in rows[:3])
+    return f"{shown}{f' and {len(rows) - 3} more rows' if len(rows) > 3 else ''}"

@@ -1,0 +1,68 @@
+"""Does a confidence of 0.8 mean that 80% are right?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import as_flags, as_scores, chunks, same_length
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReliabilityBins:
+    """Equal-width bins of [0, 1]: `edges` [bins+1], and per bin the count, mean confidence and accuracy.
+
+    The means of an empty bin are NaN.
+    """
+
+    edges: Floats
+    count: NDArray[np.int64]
+    confidence: Floats
+    accuracy: Floats
+
+
+def reliability_bins(confidence: object, correct: object, bins: int = 15) -> ReliabilityBins:
+    """Sort predictions into bins (lo, hi] of confidence, the first one closed at 0.
+
+    >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
+    [0.5, 1.0]
+    """
+    scores, flags = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+        raise ValueError(f"expected bins to be a positive integer, but got {bins!r}")
+    if len(scores) and not (scores.min() >= 0 and scores.max() <= 1):
+        raise ValueError(
+            f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
+            " calibration is defined for probabilities only"
+        )
+    edges = np.linspace(0, 1, bins + 1)
+    count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
+    for rows in chunks(len(scores)):
+        part = scores[rows].astype(np.float64)
+        bin_of = np.maximum(np.searchsorted(edges, part, side="left") - 1, 0)
+        count += np.bincount(bin_of, minlength=bins)
+        confidence_sum += np.bincount(bin_of, weights=part, minlength=bins)
+        correct_sum += np.bincount(bin_of, weights=flags[rows], minlength=bins)
+    size = np.where(count > 0, count, np.nan)
+    return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size)
+
+
+def ece(confidence: object, correct: object, bins: int = 15) -> float | None:
+    """Expected calibration error: the count-weighted mean of |accuracy - confidence| over the bins.
+
+    None for no predictions; an error for scores outside [0, 1].
+
+    >>> round(ece([0.1, 0.5, 0.9], [False, True, True]), 4)
+    0.2333
+    """
+    return ece_of(reliability_bins(confidence, correct, bins))
+
+
+def ece_of(bins: ReliabilityBins) -> float | None:
+    total = int(bins.count.sum())
+    filled = bins.count > 0
+    gaps = np.abs(bins.accuracy - bins.confidence)[filled]
+    return float(np.dot(gaps, bins.count[filled]) / total) if total else None

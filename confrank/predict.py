@@ -1,0 +1,38 @@
+"""Checkpoint + split -> predictions."""
+
+from pathlib import Path
+
+import torch
+import yaml
+
+from confrank import methods, models
+from confrank.checkpoint import load_latest
+from confrank.config import RunConfig, RunFolder
+from confrank.data import hold_out, load
+from confrank.predictions import Predictions, run_metadata
+
+
+def predict(
+    run: Path, split: str = "test", *, root: Path | None = None, device: torch.device | None = None
+) -> Predictions:
+    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set."""
+    folder = RunFolder(run)
+    if not folder.config.exists():
+        raise ValueError(f"expected a run folder with a config.yaml, but {run} has none")
+    config = RunConfig.from_dict(yaml.safe_load(folder.config.read_text()))
+    checkpoint, _ = load_latest(folder.checkpoint)
+    meta = checkpoint.meta
+    model = models.create(config.model, meta["num_classes"], in_channels=meta["image_shape"][-1])
+    model.load_state_dict(checkpoint.weights)
+    data, held_out = hold_out(load(config.dataset, root), config.holdout, config.seed)
+    splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
+    if split not in splits:
+        raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
+    return methods.predict_split(
+        methods.get(config.method),
+        model.to(device or torch.device("cpu")),
+        splits[split],
+        meta["mean"],
+        meta["std"],
+        metadata=run_metadata(config, data.class_names, split),
+    )

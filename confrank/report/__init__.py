@@ -1,0 +1,1 @@
+"""Numbers to artefacts: tables, plots, progress. Scaling and formatting happen here only."""

@@ -1,0 +1,82 @@
+"""Numbers as pictures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from confrank.metrics import reliability_bins
+from confrank.metrics.ranking import aurc_of, curve_of, rank
+
+COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
+GRID = np.linspace(0.005, 1, 400)
+Ranked = tuple[NDArray[Any], NDArray[Any]]
+
+
+def comparison_figure(rankings: Mapping[str, Sequence[Ranked]], path: Path, title: str = "") -> None:
+    """Risk-coverage curves (left) and a reliability diagram (right), saved as the path's suffix says.
+
+    `rankings` maps a name to the (confidence, correct) of one or more runs: a line is their mean, a band one
+    standard deviation.
+    """
+    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for colour, (name, runs) in zip(COLOURS, rankings.items(), strict=False):
+        _risk_coverage(left, name, runs, colour)
+        _reliability(right, name, runs, colour)
+    left.set(xlabel="coverage (share of predictions accepted)", ylabel="risk (error rate among them)", xlim=(0, 1))
+    left.set_ylim(bottom=0)
+    right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+    right.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    for axes in (left, right):
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    left.set_title("risk-coverage curve")
+    right.set_title("reliability diagram (15 bins)")
+    figure.suptitle(_escaped(title))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _risk_coverage(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> None:
+    ranked = [rank(confidence, correct) for confidence, correct in runs]
+    curves = [curve_of(item) for item in ranked]
+    risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
+    area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
+    axes.plot(GRID, risks.mean(axis=0), color=colour, label=_escaped(f"{name} (AURC {1000 * area:.1f} x 10^-3)"))
+    if len(runs) > 1:
+        spread = risks.std(axis=0, ddof=1)
+        axes.fill_between(
+            GRID,
+            risks.mean(axis=0) - spread,
+            risks.mean(axis=0) + spread,
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+        )
+
+
+def _reliability(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> None:
+    confidence = np.concatenate([run[0] for run in runs])
+    if confidence.min() < 0 or confidence.max() > 1:
+        return
+    bins = reliability_bins(confidence, np.concatenate([run[1] for run in runs]))
+    filled = bins.count > 0
+    axes.plot(
+        bins.confidence[filled],
+        bins.accuracy[filled],
+        color=colour,
+        marker="o",
+        markersize=4,
+        label=_escaped(name),
+    )
+
+
+def _escaped(text: str) -> str:
+    """Dollar signs would start matplotlib's mathematics."""
+    return text.replace("$", r"\$")

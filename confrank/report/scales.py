@@ -1,0 +1,37 @@
+"""How metrics are shown: the only place that multiplies them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A metric's heading, the factor it is shown with, and whether lower is better."""
+
+    heading: str
+    factor: float
+    lower_is_better: bool
+    meaning: str
+
+
+SHOWN: dict[str, Shown] = {
+    "acc": Shown("accuracy %", 100, False, "share of right predictions"),
+    "aurc": Shown("AURC x10^3", 1000, True, "mean error rate among the surest predictions, over all coverages"),
+    "e_aurc": Shown("E-AURC x10^3", 1000, True, "AURC beyond that of a perfect ranking with as many errors"),
+    "augrc": Shown("AUGRC x10^3", 1000, True, "mean share of undetected errors over all coverages"),
+    "aupr_error": Shown("AUPR-Err %", 100, False, "average precision of finding errors by low confidence"),
+    "fpr95": Shown("FPR-95%-TPR %", 100, True, "errors accepted when 95% of the right predictions are"),
+    "auroc": Shown("AUROC %", 100, False, "chance that a right prediction is surer than a wrong one"),
+    "ece": Shown("ECE %", 100, True, "mean gap between confidence and accuracy, 15 bins"),
+    "nll": Shown("NLL x10", 10, True, "mean negative log-likelihood of the label"),
+    "brier": Shown("Brier %", 100, True, "mean squared distance of the probabilities to the label"),
+}
+
+PAPER_METRICS = ("acc", "aurc", "e_aurc", "aupr_error", "fpr95", "ece", "nll", "brier")
+
+
+def shown(key: str, value: float | None, digits: int = 2) -> str:
+    """
+    >>> shown("aurc", 0.0713), shown("nll", None)
+    ('71.30', '-')
+    """
+    return "-" if value is None else f"{value * SHOWN[key].factor:.{digits}f}"

@@ -1,0 +1,61 @@
+"""Numbers as tables on the terminal."""
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+
+from confrank.metrics import Evaluation
+from confrank.metrics.repeats import paired_difference, summarise
+from confrank.report.scales import PAPER_METRICS, SHOWN, shown
+
+
+def evaluation_table(evaluations: Mapping[str, Evaluation]) -> Table:
+    """All metrics, one row each, one column per named evaluation."""
+    table = Table(title="metrics", caption="lower is better but for accuracy, AUPR-Err and AUROC")
+    table.add_column("metric")
+    for name in evaluations:
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("what it says", style="dim")
+    for key, how in SHOWN.items():
+        cells = [shown(key, evaluation.metrics[key], 3) for evaluation in evaluations.values()]
+        table.add_row(how.heading, *cells, how.meaning)
+    return table
+
+
+def footnotes(evaluations: Mapping[str, Evaluation]) -> list[str]:
+    """Why a metric is missing, and what else a reader should know."""
+    lines = []
+    for name, evaluation in evaluations.items():
+        prefix = f"{name}: " if len(evaluations) > 1 else ""
+        lines += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in evaluation.undefined.items()]
+        lines += [f"{prefix}{note}" for note in evaluation.notes]
+    return lines
+
+
+def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) -> Table:
+    """Mean ± std of the paper's eight metrics for two methods over the same seeds, and their paired difference."""
+    (first, first_runs), (second, second_runs) = results.items()
+    table = Table(title=title, caption="± is one standard deviation; the difference carries its standard error")
+    for column in ("metric", first, second, f"{second} - {first}"):
+        table.add_column(column, justify="left" if column == "metric" else "right")
+    for key in PAPER_METRICS:
+        how = SHOWN[key]
+        pairs = [(a.metrics[key], b.metrics[key]) for a, b in zip(first_runs, second_runs, strict=True)]
+        known = [(a * how.factor, b * how.factor) for a, b in pairs if a is not None and b is not None]
+        if not known:
+            table.add_row(how.heading, "-", "-", "-")
+            continue
+        a, b = zip(*known, strict=True)
+        gap = paired_difference(a, b)
+        better = (gap.mean < 0) == how.lower_is_better and gap.mean != 0
+        table.add_row(
+            f"{how.heading} {'↓' if how.lower_is_better else '↑'}",
+            _with_spread(summarise(a).mean, summarise(a).std),
+            _with_spread(summarise(b).mean, summarise(b).std),
+            f"[{'green' if better else 'red'}]{_with_spread(gap.mean, gap.standard_error, sign='+')}[/]",
+        )
+    return table
+
+
+def _with_spread(mean: float, spread: float | None, sign: str = "") -> str:
+    return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")

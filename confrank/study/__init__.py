@@ -1,0 +1,1 @@
+"""Recipes: which runs answer which question."""

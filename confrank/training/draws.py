@@ -1,0 +1,46 @@
+"""The random choices of an epoch, drawn from (seed, epoch) alone: any step can be entered again exactly."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draws:
+    """For each place in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n]."""
+
+    order: Tensor
+    offset: Tensor
+    flip: Tensor
+
+    def to(self, device: torch.device) -> "Draws":
+        return Draws(*(values.to(device, non_blocking=True) for values in (self.order, self.offset, self.flip)))
+
+
+def epoch_draws(seed: int, epoch: int, num_samples: int, padding: int = 0, flip: bool = False) -> Draws:
+    """The same on every device; crops are uniform over the (2 padding + 1)^2 positions, flips a fair coin."""
+    generator = torch.Generator().manual_seed(_mixed(seed, epoch))
+    order = torch.randperm(num_samples, generator=generator)
+    offset = torch.randint(0, 2 * padding + 1, (num_samples, 2), generator=generator)
+    coin = torch.randint(0, 2, (num_samples,), generator=generator, dtype=torch.bool)
+    return Draws(order, offset, coin if flip else torch.zeros_like(coin))
+
+
+def initial_seed(seed: int) -> int:
+    """The seed of the network's initialisation and of its dropout."""
+    return _mixed(seed, 2**32)
+
+
+def _mixed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def crop_and_flip(padded: Tensor, offset: Tensor, flip: Tensor, height: int, width: int) -> Tensor:
+    """Cut [b, height, width, c] out of zero-padded images [b, H, W, c] at `offset`, mirrored where `flip`."""
+    row = offset[:, :1] + torch.arange(height, device=padded.device)
+    column = torch.arange(width, device=padded.device).expand(len(flip), -1)
+    column = offset[:, 1:] + torch.where(flip[:, None], width - 1 - column, column)
+    sample = torch.arange(len(padded), device=padded.device)
+    return padded[sample[:, None, None], row[:, :, None], column[:, None, :]]

@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import confrank
+from confrank.cli import COMMANDS, main
+
+
+def run(*arguments):
+    return subprocess.run([sys.executable, "-m", "confrank", *arguments], capture_output=True, text=True, check=False)
+
+
+def test_public_names():
+    assert confrank.__all__ == [
+        "CorrectnessHistory",
+        "CorrectnessRankingLoss",
+        "Evaluation",
+        "IndexedDataset",
+        "evaluate",
+    ]
+    assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Evaluate'"):
+        confrank.Evaluate  # noqa: B018
+
+
+def test_version_and_help_load_nothing_heavy():
+    code = "import sys; import confrank.cli as c; c.main(sys.argv[1:]); print({'torch', 'numpy'} & {*sys.modules})"
+    for flag in ("--version", "--help"):
+        result = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, text=True, check=True)
+        assert result.stdout.splitlines()[-1] == "set()"
+    assert run("--version").stdout == f"confrank {confrank.__version__}\n"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert "example: confrank" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.npz", None, "does not exist"),
+        ("empty.csv", "", "is empty"),
+        ("nan.csv", "confidence,correct\n0.5,1\nnan,0\n", "nan in row 1"),
+        ("sums.csv", "label,probability_0,probability_1\n0,0.5,0.4\n", "a sum of 0.9 in row 0"),
+        ("labels.csv", "label,probability_0,probability_1\n2,0.5,0.5\n", "labels within 0..1, but got 2 in row 0"),
+    ],
+)
+def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", str(tmp_path / name)])
+    errors = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert errors.count("\n") == 1
+    assert message in errors
+    assert name in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "expected a command among demo, train, predict, evaluate"),
+        (["train", "--epoch", "3"], "epoch"),
+        (["train", "--epochs", "three"], "epochs"),
+        (["train", "--epochs", "0"], "expected epochs to be at least 1, but got 0"),
+        (["train", "--dataset", "digit"], "expected a data set among digits"),
+        (["train", "--model", "huge"], "expected a model among small"),
+        (["train", "--method", "crl"], "expected a method among baseline"),
+        (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere has none"),
+        (["demo", "--seeds", "0"], "expected at least 1 seed, but got 0"),
+    ],
+)
+def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_predict_evaluate(tmp_path, capsys):
+    out, table = tmp_path / "run", tmp_path / "metrics.json"
+    with pytest.raises(SystemExit):
+        main(["train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", str(out)])
+    with pytest.raises(SystemExit):
+        main(["train", "--config", str(out / "config.yaml"), "--device", "cpu", "--out", str(tmp_path / "again")])
+    again, first = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "again", out))
+    assert again == first
+    with pytest.raises(SystemExit):
+        main(["predict", str(out), "--split", "train", "--device", "cpu"])
+    assert (out / "predictions" / "train.safetensors").exists()
+    figure = tmp_path / "curves.svg"
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", str(out), str(tmp_path / "again"), "--json", str(table), "--figure", str(figure)])
+    assert stop.value.code == 0
+    results = json.loads(table.read_text())
+    assert [result["metrics"] for result in results] == [first["metrics"]] * 2
+    assert figure.read_text().startswith("<?xml")
+    printed = capsys.readouterr().out
+    assert "read 897 predictions, 10 classes, logits, confidence" in printed
+    assert f"{1000 * first['metrics']['aurc']:.3f}" in printed
+
+
+def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys):
+    np.savez(tmp_path / "scores.npz", confidence=np.array([3.0, 1.0]), correct=np.array([True, True]))
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(tmp_path / "scores.npz"), "--json", str(tmp_path / "out.json")])
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["metrics"]["acc"] == 1
+    assert result["metrics"]["auroc"] is None
+    assert result["undefined"]["auroc"] == "needs right and wrong predictions, but none is wrong"
+    assert "ECE % undefined: confidence lies outside [0, 1]" in capsys.readouterr().out
+
+
+def test_demo_compares_both_methods(tmp_path, capsys):
+    start = time.monotonic()
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--seeds", "2", "--epochs", "2", "--out", str(tmp_path / "demo")])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert "crl-softmax - baseline" in printed
+    assert all(
+        name in printed for name in ("accuracy %", "AURC", "E-AURC", "AUPR-Err", "FPR-95", "ECE", "NLL", "Brier")
+    )
+    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert time.monotonic() - start < 120

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+import torch
+
+from confrank.data import hold_out, load, split_of
+from confrank.training.draws import crop_and_flip, epoch_draws
+
+
+def test_digits_is_the_documented_set():
+    data = load("digits")
+    assert (len(data.train), len(data.test)) == (900, 897)
+    assert data.train.images.shape[1:] == (8, 8, 1)
+    assert data.train.images.dtype == np.uint8
+    assert data.train.labels.dtype == np.int64
+    assert np.array_equal(np.unique(data.test.labels), np.arange(10))
+    again = load("digits")
+    assert np.array_equal(data.train.images, again.train.images)
+    everything = np.concatenate([data.train.images, data.test.images]).reshape(1797, -1)
+    assert len(np.unique(everything, axis=0)) == 1797
+
+
+def test_holdout_is_stratified_and_disjoint():
+    data = load("digits")
+    rest, held = hold_out(data, 0.1, seed=3)
+    assert len(held) == 90
+    assert len(rest.train) == 810
+    assert set(held.index) | set(rest.train.index) == set(range(900))
+    assert np.array_equal(held.images, data.train.images[held.index])
+    share = np.bincount(held.labels) / np.bincount(data.train.labels)
+    assert share.min() > 0.08
+    assert share.max() < 0.13
+    assert np.array_equal(hold_out(data, 0.1, seed=3)[1].index, held.index)
+    assert not np.array_equal(hold_out(data, 0.1, seed=4)[1].index, held.index)
+    assert hold_out(data, 0.0)[1] is None
+
+
+def test_wrong_input():
+    with pytest.raises(ValueError, match="among digits.*, but got 'digit'"):
+        load("digit")
+    with pytest.raises(ValueError, match=r"share in \[0, 1\), but got 1.0"):
+        hold_out(load("digits"), 1.0)
+    with pytest.raises(ValueError, match="samples on both sides"):
+        hold_out(load("digits"), 1e-9)
+    with pytest.raises(ValueError, match="uint8 images"):
+        split_of(np.zeros((2, 4, 4, 3)), np.zeros(2, dtype=np.int64))
+    with pytest.raises(ValueError, match="label for each of 2 images"):
+        split_of(np.zeros((2, 4, 4, 3), dtype=np.uint8), np.zeros(3, dtype=np.int64))
+
+
+def test_draws_depend_on_seed_and_epoch_alone():
+    first, again = epoch_draws(1, 2, 100, padding=4, flip=True), epoch_draws(1, 2, 100, padding=4, flip=True)
+    assert torch.equal(first.order, again.order)
+    assert torch.equal(first.offset, again.offset)
+    assert sorted(first.order.tolist()) == list(range(100))
+    for seed, epoch in ((1, 3), (2, 2), (2, 1)):
+        assert not torch.equal(first.order, epoch_draws(seed, epoch, 100).order)
+    assert not epoch_draws(1, 2, 100).flip.any()
+    assert not epoch_draws(1, 2, 100).offset.any()
+
+
+def test_crops_and_flips_equal_a_loop_and_are_uniform():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (81, 6, 5, 3), dtype=np.uint8)
+    padded = np.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    offset = torch.cartesian_prod(torch.arange(9), torch.arange(9))
+    flip = torch.arange(81) % 2 == 0
+    result = crop_and_flip(torch.from_numpy(padded), offset, flip, 6, 5).numpy()
+    for k, (top, left) in enumerate(offset.tolist()):
+        expected = padded[k, top : top + 6, left : left + 5]
+        assert np.array_equal(result[k], expected[:, ::-1] if flip[k] else expected)
+    draws = epoch_draws(0, 0, 81_000, padding=4, flip=True)
+    counts = torch.bincount(draws.offset[:, 0] * 9 + draws.offset[:, 1], minlength=81)
+    # Chi-square with 80 degrees of freedom: 99.99% of fair draws lie below 133.
+    assert ((counts - 1000.0) ** 2 / 1000).sum() < 133
+    assert abs(draws.flip.float().mean() - 0.5) < 0.01

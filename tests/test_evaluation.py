@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import log_loss
+
+from confrank import evaluate
+from confrank.confidence import negative_entropy
+from confrank.metrics import KEYS, accuracy, aurc, brier, ece, nll, reliability_bins
+
+
+def naive_ece(confidence, correct, bins):
+    edges = np.linspace(0, 1, bins + 1)
+    total = 0.0
+    for k in range(bins):
+        inside = (confidence > edges[k]) & (confidence <= edges[k + 1])
+        if k == 0:
+            inside |= confidence == 0
+        if inside.any():
+            total += inside.sum() * abs(correct[inside].mean() - confidence[inside].mean())
+    return total / len(confidence)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 300), bins=st.sampled_from([1, 2, 10, 15]))
+def test_ece_equals_a_loop_over_bins(seed, size, bins):
+    rng = np.random.default_rng(seed)
+    # Half of the values lie exactly on an edge.
+    confidence = np.where(rng.random(size) < 0.5, rng.random(size), rng.choice(np.linspace(0, 1, bins + 1), size))
+    correct = rng.random(size) < confidence
+    assert ece(confidence, correct, bins) == pytest.approx(naive_ece(confidence, correct, bins), abs=1e-12)
+    assert reliability_bins(confidence, correct, bins).count.sum() == size
+
+
+def test_bins_are_half_open():
+    bins = reliability_bins([0.0, 0.5, 0.5000001, 1.0], [True] * 4, bins=2)
+    assert bins.count.tolist() == [2, 2]
+
+
+def table(seed=0, size=200, num_classes=4):
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.standard_normal((size, num_classes))
+    return logits, np.exp(logits) / np.exp(logits).sum(1, keepdims=True), rng.integers(0, num_classes, size)
+
+
+def test_proper_scores_equal_references():
+    _, probabilities, label = table()
+    assert nll(probabilities, label) == pytest.approx(log_loss(label, probabilities), abs=1e-12)
+    squared = [sum((row[k] - (k == y)) ** 2 for k in range(4)) for row, y in zip(probabilities, label, strict=True)]
+    assert brier(probabilities, label) == pytest.approx(np.mean(squared), abs=1e-12)
+    assert accuracy([1, 0, 1, 1]) == 0.75
+
+
+def test_all_inputs_agree():
+    logits, probabilities, label = table()
+    from_logits = evaluate(logits=torch.tensor(logits), label=torch.tensor(label))
+    from_probabilities = evaluate(probabilities=probabilities, label=label)
+    from_scores = evaluate(confidence=probabilities.max(1), correct=probabilities.argmax(1) == label)
+    assert set(from_logits.metrics) == set(KEYS)
+    for key in KEYS:
+        assert from_logits.metrics[key] == pytest.approx(from_probabilities.metrics[key], abs=1e-12)
+        if key not in ("nll", "brier"):
+            assert from_scores.metrics[key] == from_probabilities.metrics[key]
+    assert set(from_scores.undefined) == {"nll", "brier"}
+    assert from_logits.undefined == {}
+    assert (from_logits.num_samples, from_logits.num_classes, from_scores.num_classes) == (200, 4, None)
+
+
+def test_own_confidence_ranks_and_probabilities_calibrate():
+    logits, probabilities, label = table()
+    confidence = negative_entropy(torch.tensor(logits)).numpy()
+    result = evaluate(logits=logits, label=label, confidence=confidence).metrics
+    assert result["aurc"] == aurc(confidence, probabilities.argmax(1) == label)
+    assert result["ece"] == evaluate(logits=logits, label=label).metrics["ece"]
+
+
+def test_undefined_is_none_with_a_reason():
+    result = evaluate(probabilities=[[0.9, 0.1], [0.8, 0.2]], label=[0, 0])
+    assert [key for key in KEYS if result.metrics[key] is None] == ["aupr_error", "fpr95", "auroc"]
+    assert result.undefined["auroc"] == "needs right and wrong predictions, but none is wrong"
+    assert "none is right" in evaluate(confidence=[0.5], correct=[False]).undefined["auroc"]
+    empty = evaluate(confidence=[], correct=[])
+    assert set(empty.undefined) == set(KEYS)
+    assert empty.metrics == dict.fromkeys(KEYS)
+    score = evaluate(confidence=[-3.0, 12.0], correct=[False, True])
+    assert score.metrics["ece"] is None
+    assert score.metrics["aurc"] == 0.25
+
+
+def test_zero_probabilities_are_clipped_and_counted():
+    probabilities = np.array([[1.0, 0.0], [0.5, 0.5]], dtype=np.float32)
+    result = evaluate(probabilities=probabilities, label=[1, 0])
+    assert result.metrics["nll"] == pytest.approx((-np.log(np.finfo(np.float32).tiny) - np.log(0.5)) / 2)
+    assert "1 of 2 label probabilities" in result.notes[0]
+    with pytest.warns(UserWarning, match="1 of 2 label probabilities"):
+        nll(probabilities, [1, 0])
+
+
+def test_logits_are_never_clipped():
+    result = evaluate(logits=np.array([[800.0, 0.0]]), label=[1])
+    assert result.metrics["nll"] == 800
+
+
+def test_chunks_do_not_matter(monkeypatch):
+    logits, probabilities, label = table(size=50)
+    whole = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
+    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 13)
+    parts = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
+    for one, other in zip(whole, parts, strict=True):
+        assert one == pytest.approx(other, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"probabilities": [[0.5, 0.4]], "label": [0]}, "sum of 0.9 in row 0"),
+        ({"probabilities": [[0.5, 0.5], [1.5, -0.5]], "label": [0, 1]}, r"within \[0, 1\].* in row 1"),
+        ({"probabilities": [[0.5, 0.5]], "label": [2]}, r"labels within 0..1, but got 2 in row 0"),
+        ({"probabilities": [[0.5, 0.5]], "label": [-1]}, "but got -1 in row 0"),
+        ({"probabilities": [[0.5, 0.5]], "label": [0.5]}, "1-D array of integers"),
+        ({"probabilities": [[np.nan, 0.5]], "label": [0]}, "finite values in probabilities.*in row 0"),
+        ({"logits": [[np.inf, 0.5]], "label": [0]}, "finite values in logits.*in row 0"),
+        ({"logits": [[0.5]], "label": [0]}, "at least 2 classes, but got 1"),
+        ({"logits": [[1.0, 2.0]]}, "label beside logits"),
+        ({"logits": [[1.0, 2.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "but got both"),
+        ({"confidence": [0.5]}, "but got confidence"),
+        ({}, "but got nothing"),
+        ({"logits": [[1.0, 2.0]], "label": [0], "correct": [True]}, "correct to agree"),
+        ({"logits": [[1.0, 2.0]], "label": [0, 1]}, "2 in label, 1 in predictions"),
+        ({"logits": [[1.0, 2.0]], "label": [0], "confidence": [0.5, 0.4]}, "2 in confidence, 1 in correct"),
+    ],
+)
+def test_wrong_input(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(**inputs)
+
+
+def test_calibration_needs_probabilities():
+    with pytest.raises(ValueError, match=r"within \[0, 1\] to bin it, but got values in \[0.5, 2.0\]"):
+        ece([0.5, 2.0], [True, False])
+    with pytest.raises(ValueError, match="positive integer, but got 0"):
+        ece([0.5], [True], bins=0)

@@ -1,0 +1,106 @@
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset
+
+
+def labelled_set(num_samples=37, num_classes=3):
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randn(num_samples, 5, generator=generator)
+    return TensorDataset(data, torch.randint(0, num_classes, (num_samples,), generator=generator))
+
+
+def test_events_of_a_shuffled_loader_equal_a_hand_count():
+    dataset, model = labelled_set(), torch.nn.Linear(5, 3)
+    history = CorrectnessHistory(len(dataset))
+    criterion = CorrectnessRankingLoss(history)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    loader = DataLoader(
+        IndexedDataset(dataset), batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(1)
+    )
+    correct, examined = [0] * len(dataset), [0] * len(dataset)
+    for _ in range(3):
+        for data, label, index in loader:
+            logits = model(data)
+            for row in range(len(data)):
+                examined[index[row]] += 1
+                correct[index[row]] += int(logits[row].tolist().index(max(logits[row].tolist())) == label[row])
+            optimizer.zero_grad()
+            criterion(logits, label, index).backward()
+            optimizer.step()
+    assert history.examined.tolist() == examined == [3] * len(dataset)
+    assert history.correct.tolist() == correct
+    assert 0 < sum(correct) < 3 * len(dataset)
+    rates = [right / seen for right, seen in zip(correct, examined, strict=True)]
+    assert history.rate(torch.arange(len(dataset))).tolist() == pytest.approx(rates)
+    assert history.audit(epochs=3).ok
+
+
+def test_duplicates_each_count():
+    history = CorrectnessHistory(3)
+    history.update(torch.tensor([1, 1, 1, 2]), torch.tensor([True, False, True, False]))
+    assert history.examined.tolist() == [0, 3, 1]
+    assert history.correct.tolist() == [0, 2, 0]
+
+
+def test_state_survives_state_dict():
+    history = CorrectnessHistory(4)
+    history.update(torch.tensor([0, 3]), torch.tensor([True, False]), torch.tensor([5, 6]))
+    twin = CorrectnessHistory(4)
+    twin.load_state_dict(history.state_dict())
+    assert twin.rate(torch.arange(4)).tolist() == [1, 0, 0, 0]
+    twin.update(torch.tensor([0]), torch.tensor([True]), torch.tensor([4]))
+    assert twin.audit().conflicting_labels == [0]
+    assert history.audit().conflicting_labels == []
+
+
+def test_nothing_is_recorded_in_evaluation_mode():
+    history = CorrectnessHistory(2).eval()
+    history.update(torch.tensor([0]), torch.tensor([True]))
+    assert history.examined.tolist() == [0, 0]
+
+
+def test_audit_finds_batch_positions_fed_as_indices():
+    dataset = labelled_set()
+    history = CorrectnessHistory(len(dataset))
+    for _ in range(2):
+        for data, label in DataLoader(dataset, batch_size=8, shuffle=True):
+            history.update(torch.arange(len(data)), torch.ones(len(data), dtype=torch.bool), label)
+    audit = history.audit(epochs=2)
+    assert not audit.ok
+    assert audit.conflicting_labels
+    assert audit.never_seen == list(range(8, len(dataset)))
+    assert audit.too_often == list(range(8))
+    assert "different labels" in str(audit)
+    assert "drop_last" in str(audit)
+
+
+def test_audit_takes_the_most_common_count_without_epochs():
+    history = CorrectnessHistory(5)
+    for _ in range(2):
+        history.update(torch.arange(5), torch.ones(5, dtype=torch.bool))
+    history.update(torch.tensor([4]), torch.tensor([True]))
+    assert history.audit().too_often == [4]
+    assert history.audit(epochs=3).ok
+    assert str(history.audit(epochs=3)).startswith("ok: 5 samples")
+
+
+def test_wrong_input():
+    history = CorrectnessHistory(5)
+    right = torch.tensor([True])
+    with pytest.raises(ValueError, match=r"within 0..4 for a history of 5 samples, but got -1"):
+        history.update(torch.tensor([-1]), right)
+    with pytest.raises(ValueError, match=r"but got 5; pass positions"):
+        history.rate(torch.tensor([5]))
+    with pytest.raises(ValueError, match=r"correct of shape \(2,\) like index, but got \(1,\)"):
+        history.update(torch.tensor([0, 1]), right)
+    with pytest.raises(ValueError, match="positive integer, but got 0"):
+        CorrectnessHistory(0)
+    assert history.examined.sum() == 0
+
+
+def test_indexed_dataset_needs_positions():
+    assert IndexedDataset([{"image": 1}])[0] == {"image": 1, "index": 0}
+    with pytest.raises(ValueError, match="map-style data set"):
+        IndexedDataset(iter([1, 2]))

@@ -1,0 +1,80 @@
+import numpy as np
+import pytest
+
+from confrank import evaluate
+from confrank.predictions import Predictions, load_predictions, save_predictions
+
+
+def example():
+    return Predictions(
+        logits=np.array([[2.0, 0.0], [0.0, 1.0]], dtype=np.float32),
+        label=np.array([0, 0]),
+        confidence=np.array([0.9, 0.7]),
+        index=np.array([4, 2]),
+        metadata={"class_names": '["cat", "dog"]', "method": "baseline"},
+    )
+
+
+def test_survive_the_file(tmp_path):
+    save_predictions(tmp_path / "deep" / "test.safetensors", example())
+    loaded = load_predictions(tmp_path / "deep" / "test.safetensors")
+    assert set(loaded.arrays()) == {"logits", "label", "confidence", "index"}
+    for name, values in example().arrays().items():
+        assert np.array_equal(loaded.arrays()[name], values)
+        assert loaded.arrays()[name].dtype == values.dtype
+    assert loaded.class_names == ["cat", "dog"]
+    assert loaded.describe() == "2 predictions, 2 classes, logits, confidence"
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["test.safetensors"]
+
+
+def test_csv_and_npz_hold_the_same(tmp_path):
+    probabilities, label = np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([1, 0])
+    np.savez(tmp_path / "p.npz", probabilities=probabilities, label=label)
+    (tmp_path / "p.csv").write_text("label,probability_0,probability_1\n1,0.75,0.25\n0,0.5,0.5\n")
+    first, second = load_predictions(tmp_path / "p.npz"), load_predictions(tmp_path / "p.csv")
+    assert evaluate(**first.evaluation_inputs()) == evaluate(**second.evaluation_inputs())
+    assert [values.tolist() for values in second.ranked()] == [[0.75, 0.5], [False, True]]
+
+
+def test_ranked_prefers_the_files_own_confidence():
+    assert example().ranked()[0].tolist() == [0.9, 0.7]
+    assert example().ranked()[1].tolist() == [True, False]
+    scores = Predictions(confidence=np.array([3.0]), correct=np.array([True]))
+    assert scores.ranked() == (scores.confidence, scores.correct)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gone.npz", None, "does not exist"),
+        ("empty.npz", b"", "is empty"),
+        ("broken.npz", b"PK\x03\x04 nonsense", "expected an npz archive"),
+        ("broken.safetensors", b"nonsense" * 4, "expected a safetensors file"),
+        ("table.xlsx", b"x", "ending in .safetensors, .npz, .csv"),
+        ("binary.csv", b"\xff\xfe\x00", "CSV file in UTF-8"),
+        ("other.csv", b"a,b\n1,2\n", "distinct columns among"),
+        ("twice.csv", b"label,label\n1,2\n", "distinct columns"),
+        ("text.csv", b"label,confidence\n1,high\n", "number in each of 2 columns"),
+        ("ragged.csv", b"label,confidence\n1,0.5\n1\n", "number in each of 2 columns"),
+        ("half.csv", b"label,confidence\n1.5,0.5\n", "whole numbers in column label"),
+    ],
+)
+def test_wrong_files(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_predictions(tmp_path / name)
+    assert name in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_header_only(tmp_path):
+    (tmp_path / "header.csv").write_text("label,confidence\n")
+    with pytest.raises(ValueError, match="under the header"):
+        load_predictions(tmp_path / "header.csv")
+
+
+def test_a_pickle_in_an_npz_does_not_run(tmp_path):
+    np.savez(tmp_path / "bad.npz", label=np.array([object()], dtype=object))
+    with pytest.raises(ValueError, match="npz archive"):
+        load_predictions(tmp_path / "bad.npz")

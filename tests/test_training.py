@@ -1,0 +1,165 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from confrank.checkpoint import load_latest, saved
+from confrank.config import RunConfig, RunFolder, learning_rate
+from confrank.data import load
+from confrank.metrics import evaluate
+from confrank.predict import predict
+from confrank.predictions import load_predictions
+from confrank.training import DivergedError, Run, train
+
+CPU = torch.device("cpu")
+
+
+def tiny(**changes):
+    return replace(RunConfig(epochs=3, seed=5), **changes)
+
+
+def test_two_runs_of_one_seed_are_identical(tmp_path):
+    for name in ("a", "b"):
+        train(tiny(), tmp_path / name, device=CPU)
+    first, second = (load_latest(tmp_path / name / "checkpoint")[0] for name in ("a", "b"))
+    assert all(torch.equal(first.weights[key], second.weights[key]) for key in first.weights)
+    train(tiny(seed=6), tmp_path / "c", device=CPU)
+    other = load_latest(tmp_path / "c" / "checkpoint")[0]
+    assert not torch.equal(first.weights["head.weight"], other.weights["head.weight"])
+
+
+def test_run_folder_holds_what_is_promised(tmp_path):
+    records = []
+    finished = train(tiny(holdout=0.1), tmp_path / "run", device=CPU, on_epoch=records.append)
+    folder = RunFolder(tmp_path / "run")
+    assert RunConfig.from_dict(yaml.safe_load(folder.config.read_text())) == tiny(holdout=0.1)
+    log = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    assert [entry["epoch"] for entry in log] == [1, 2, 3]
+    assert log == records
+    metrics = json.loads(folder.metrics.read_text())
+    assert metrics["metrics"] == finished.evaluations["test"].metrics
+    predictions = load_predictions(folder.predictions("test"))
+    assert evaluate(**predictions.evaluation_inputs()).metrics == metrics["metrics"]
+    assert predictions.metadata["method"] == "crl-softmax"
+    assert len(load_predictions(folder.predictions("holdout"))) == 90
+    assert json.loads(folder.environment.read_text())["torch"] == torch.__version__
+    history = load_latest(folder.checkpoint)[0].state["criterion"]
+    assert history["history.examined"].tolist() == [3] * 810
+    again = predict(tmp_path / "run")
+    assert np.array_equal(again.logits, predictions.logits)
+    assert np.array_equal(
+        predict(tmp_path / "run", "holdout").index, load_predictions(folder.predictions("holdout")).index
+    )
+
+
+def test_finished_run_is_not_trained_again(tmp_path):
+    train(tiny(), tmp_path / "run", device=CPU)
+    before = (tmp_path / "run" / "log.jsonl").read_text()
+    checkpoints = saved(tmp_path / "run" / "checkpoint")
+    train(tiny(), tmp_path / "run", device=CPU)
+    assert (tmp_path / "run" / "log.jsonl").read_text() == before
+    assert saved(tmp_path / "run" / "checkpoint") == checkpoints
+
+
+def test_losses_equal_a_plain_loop():
+    """The run's step against the same thing written with nothing but torch."""
+    data = load("digits")
+    run = Run(tiny(method="baseline", batch_size=300), data, CPU)
+    twin = Run(tiny(method="baseline", batch_size=300), data, CPU)
+    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    order = twin._epoch_draws().order
+    for step in range(3):
+        rows = order[300 * step : 300 * (step + 1)].numpy()
+        image = torch.tensor((data.train.images[rows].transpose(0, 3, 1, 2) / 255 - 0.4) / 0.25, dtype=torch.float32)
+        loss = torch.nn.functional.cross_entropy(twin.model(image), torch.tensor(data.train.labels[rows]))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.step()
+        assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-5)
+
+
+def test_partial_last_batch_is_kept():
+    run = Run(tiny(batch_size=128), load("digits"), CPU)
+    sizes = [len(batch.label) for batch in run.batches()]
+    assert sizes == [128] * 7 + [4]
+    seen = torch.cat([batch.index for batch in run.batches()])
+    assert sorted(seen.tolist()) == list(range(900))
+
+
+def test_learning_rate_of_the_paper():
+    rates = [learning_rate(RunConfig(), epoch) for epoch in range(300)]
+    assert rates == [0.1] * 150 + [0.01] * 100 + [0.001] * 50
+
+
+def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
+    with pytest.raises(DivergedError, match=r"epoch 1, step \d+ of 8, on training samples \[\d+"):
+        train(tiny(lr=1e20), tmp_path / "run", device=CPU)
+    train(tiny(), tmp_path / "good", device=CPU)
+    before = saved(tmp_path / "good" / "checkpoint")
+    with pytest.raises(ValueError, match=r"differs in lr 1e\+20 \(there: 0.1\); give another --out"):
+        train(tiny(lr=1e20), tmp_path / "good", device=CPU)
+    assert saved(tmp_path / "good" / "checkpoint") == before
+
+
+def test_foreign_folder_is_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds other files"):
+        train(tiny(), tmp_path, device=CPU)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def start(folder, *flags):
+    command = [sys.executable, "-m", "confrank", "train", "--epochs", "400", "--device", "cpu", "--out", str(folder)]
+    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    log = folder / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= 2):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
+    process = start(tmp_path / "run")
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "Traceback" not in errors
+    assert "the same command goes on from there" in errors
+    checkpoint, problems = load_latest(tmp_path / "run" / "checkpoint")
+    assert problems == []
+    assert len(checkpoint.state["log"]) == checkpoint.state["epoch"] >= 2
+
+
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
+    """Stop in the middle of an epoch, load the checkpoint, go on: bit for bit the same."""
+    data, config = load("digits"), tiny(method="crl-margin")
+    whole, first = Run(config, data, CPU), Run(config, data, CPU)
+    for _ in range(11):
+        first.step()
+        if first.next_step == first.num_steps:
+            first.finish_epoch()
+    weights = {key: value.clone() for key, value in first.model.state_dict().items()}
+    torch.save(first.state_dict(), tmp_path / "state.pt")
+    second = Run(config, data, CPU)
+    second.load_state(weights, torch.load(tmp_path / "state.pt", weights_only=True))
+    for run in (whole, second):
+        while not run.finished:
+            run.step()
+            if run.next_step == run.num_steps:
+                record = run.finish_epoch()
+        run.last_record = record
+    assert whole.last_record == second.last_record
+    for key, value in whole.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[key]), key
+    assert torch.equal(whole.history.correct, second.history.correct)
