@@ -19,13 +19,13 @@ from confrank.config import RunConfig
 from confrank.data import hold_out
 from confrank.data.digits import load_digits
 from confrank.methods import predict_split
-from confrank.models.small import SmallConvNet
+from confrank.models.small import small
 from confrank.training import Run
 
 
 def held_out_run(noise: float, width: int, epochs: int, method: str, seed: int) -> tuple[float, float, float]:
     """(training error, held-out error, held-out AURC) of one run."""
-    models.MODELS["small"] = partial(SmallConvNet, width=width)
+    models.MODELS["small"] = partial(small, width=width)
     data, held = hold_out(load_digits(noise=noise), 0.2, seed)
     assert held is not None
     run = Run(RunConfig(method=method, epochs=epochs, seed=seed), data, torch.device("cpu"))

@@ -9,7 +9,7 @@ import numpy as np
 
 from confrank.data.sets import DataSet, split_of
 
-NOISE = 0.4
+NOISE = 0.5
 NUM_TRAIN = 900
 
 

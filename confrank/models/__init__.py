@@ -1,23 +1,61 @@
 """Networks by name: image [n, c, h, w] -> logits [n, K]."""
 
+import os
+import sys
 from collections.abc import Callable
+from importlib import import_module
 
 from torch import nn
 
-from confrank.models.small import SmallConvNet
+from confrank.models.densenet import densenet_bc
+from confrank.models.network import Features, Network
+from confrank.models.resnet import resnet18, resnet110
+from confrank.models.small import small
+from confrank.models.vgg import vgg16
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"small": SmallConvNet}
+MODELS: dict[str, Callable[..., Network]] = {
+    "small": small,
+    "vgg16": vgg16,
+    "resnet110": resnet110,
+    "densenet-bc": densenet_bc,
+    "resnet18": resnet18,
+}
 
 
-def create(name: str, num_classes: int, *, in_channels: int = 3) -> nn.Module:
+def create(
+    name: str, num_classes: int, dropout: bool = False, variance_head: bool = False, *, in_channels: int = 3
+) -> nn.Module:
     """The network of that name, freshly initialised from torch's random state.
 
-    >>> sum(p.numel() for p in create("small", 10, in_channels=1).parameters())
-    18538
+    "package.module:factory" calls anybody's `factory(num_classes)`, with `in_channels`, `dropout` or
+    `variance_head` added only where they are not the default.
+
+    >>> sum(p.numel() for p in create("vgg16", 10).parameters())
+    15253578
     """
+    if ":" in name:
+        return _foreign(name, num_classes, dropout, variance_head, in_channels)
     if name not in MODELS:
-        raise ValueError(f"expected a model among {', '.join(MODELS)}, but got {name!r}")
-    return MODELS[name](num_classes, in_channels=in_channels)
+        raise ValueError(f"expected a model among {', '.join(MODELS)} or package.module:factory, but got {name!r}")
+    return MODELS[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
 
 
-__all__ = ["MODELS", "create"]
+def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in_channels: int) -> nn.Module:
+    module_name, _, factory_name = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        factory = getattr(import_module(module_name), factory_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {error}") from None
+    options: dict[str, object] = {}
+    options |= {"in_channels": in_channels} if in_channels != 3 else {}
+    options |= {"dropout": True} if dropout else {}
+    options |= {"variance_head": True} if variance_head else {}
+    model = factory(num_classes, **options)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")
+    return model
+
+
+__all__ = ["MODELS", "Features", "Network", "create"]

@@ -1,28 +1,19 @@
 """A small convolutional network for small images."""
 
-from torch import Tensor, nn
+from torch import nn
+
+from confrank.models.network import Network, conv, drop, norm
 
 
-class SmallConvNet(nn.Module):
-    """Two 3x3 convolutions with batch norm, global average over 2x2 regions, one hidden layer."""
-
-    def __init__(self, num_classes: int, in_channels: int = 3, width: int = 32, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(in_channels, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.Conv2d(width, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-            nn.AdaptiveAvgPool2d(2),
-            nn.Flatten(),
-            nn.Dropout(dropout),
-            nn.Linear(4 * width, 2 * width),
-            nn.ReLU(),
-        )
-        self.head = nn.Linear(2 * width, num_classes)
-
-    def forward(self, image: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(image))
-        return logits
+def small(
+    num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False, width: int = 32
+) -> Network:
+    """Two 3x3 convolutions with batch norm, means over 2x2 regions, one hidden layer; dropout 0.2 if asked."""
+    rate = 0.2 if dropout else 0.0
+    blocks = [
+        nn.Sequential(conv(before, width), norm(width), nn.ReLU(), *drop(rate)) for before in (in_channels, width)
+    ]
+    neck = nn.Sequential(
+        nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, 2 * width), nn.ReLU(), *drop(rate)
+    )
+    return Network(blocks, neck, 2 * width, num_classes, variance_head)

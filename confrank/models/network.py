@@ -1,0 +1,82 @@
+"""What all networks here are: blocks, a neck and a head."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Features:
+    """`penultimate` [n, d] is what the head sees; `blocks` are the spatial means [n, c] of each block's output."""
+
+    penultimate: Tensor
+    blocks: list[Tensor]
+
+
+class Network(nn.Module):
+    """Blocks one after the other (image -> maps), a neck (maps -> vector) and a linear head (vector -> logits).
+
+    With `variance_head`, `forward` returns (logits, log-variance), both [n, K]; else the logits [n, K].
+    """
+
+    def __init__(
+        self, blocks: Iterable[nn.Module], neck: nn.Module, width: int, num_classes: int, variance_head: bool = False
+    ) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.neck = neck
+        self.head = nn.Linear(width, num_classes)
+        self.variance_head = nn.Linear(width, num_classes) if variance_head else None
+        initialise(self)
+
+    def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        maps = image
+        for block in self.blocks:
+            maps = block(maps)
+        vector = self.neck(maps)
+        logits: Tensor = self.head(vector)
+        return logits if self.variance_head is None else (logits, self.variance_head(vector))
+
+    def features(self, image: Tensor) -> Features:
+        """What out-of-distribution detectors and core-set selection look at."""
+        maps, blocks = image, []
+        for block in self.blocks:
+            maps = block(maps)
+            blocks.append(maps.mean(dim=(2, 3)))
+        return Features(self.neck(maps), blocks)
+
+
+class SpatialMean(nn.Module):
+    """Maps [n, c, h, w] -> [n, c]."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        return maps.mean(dim=(2, 3))
+
+
+def norm(width: int) -> nn.BatchNorm2d:
+    """Batch norm without the counter of batches, which only a moving average without momentum would need."""
+    layer = nn.BatchNorm2d(width)
+    layer.num_batches_tracked = None
+    return layer
+
+
+def conv(in_width: int, out_width: int, size: int = 3, stride: int = 1, bias: bool = False) -> nn.Conv2d:
+    """A convolution that keeps the image size (up to the stride)."""
+    return nn.Conv2d(in_width, out_width, size, stride=stride, padding=size // 2, bias=bias)
+
+
+def drop(rate: float) -> list[nn.Module]:
+    """A dropout layer, or none at rate 0."""
+    return [nn.Dropout(rate)] if rate else []
+
+
+@torch.no_grad()
+def initialise(network: nn.Module) -> None:
+    """He-normal (fan-out) convolutions with zero bias; everything else as torch does it."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -1,0 +1,129 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from confrank.config import RunConfig
+from confrank.data import DataSet, split_of
+from confrank.models import MODELS, create
+from confrank.training import Run
+
+GOLDEN = Path(__file__).parent / "golden_losses.json"
+COUNTS = {
+    "vgg16": (15_253_578, 15_299_748),
+    "resnet110": (1_730_522, 1_736_372),
+    "densenet-bc": (769_162, 800_032),
+    "resnet18": (11_173_962, 11_220_132),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameter_counts(name):
+    counts = tuple(sum(p.numel() for p in create(name, classes).parameters()) for classes in (10, 100))
+    assert counts == COUNTS[name]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_variance_head_and_dropout_variants(name):
+    model = create(name, 7, dropout=True, variance_head=True).eval()
+    logits, log_variance = model(torch.randn(2, 3, 32, 32))
+    assert logits.shape == log_variance.shape == (2, 7)
+    dropped = [module.p for module in model.modules() if isinstance(module, nn.Dropout)]
+    convolutions = sum(isinstance(module, nn.Conv2d) and module.kernel_size > (1, 1) for module in model.modules())
+    expected = {
+        "small": [0.2] * 3,
+        "vgg16": [0.3] + [0.4] * 7 + [0.5] * 2,
+        "resnet110": [0.2] * 108 + [0.1],
+        "densenet-bc": [0.2] * (2 * 48 + 2),
+        "resnet18": [0.2] * 16 + [0.1],
+    }
+    assert dropped == expected[name]
+    assert convolutions == {"small": 2, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]
+
+
+def test_only_vgg_has_dropout_in_the_baseline():
+    rates = {
+        name: [module.p for module in create(name, 10).modules() if isinstance(module, nn.Dropout)] for name in MODELS
+    }
+    assert rates == {"small": [], "vgg16": [0.5, 0.5], "resnet110": [], "densenet-bc": [], "resnet18": []}
+
+
+@pytest.mark.parametrize(
+    ("name", "penultimate", "blocks"),
+    [
+        ("vgg16", 512, [64, 128, 256, 512, 512]),
+        ("resnet110", 64, [16, 16, 32, 64]),
+        ("densenet-bc", 342, [24, 108, 150, 342]),
+        ("resnet18", 512, [64, 64, 128, 256, 512]),
+    ],
+)
+def test_features(name, penultimate, blocks):
+    model = create(name, 10).eval()
+    image = torch.randn(2, 3, 32, 32)
+    features = model.features(image)
+    assert features.penultimate.shape == (2, penultimate)
+    assert [block.shape for block in features.blocks] == [(2, width) for width in blocks]
+    assert torch.equal(model.head(features.penultimate), model(image))
+
+
+def test_convolutions_are_he_normal_by_fan_out():
+    torch.manual_seed(0)
+    for module in create("vgg16", 10).modules():
+        if isinstance(module, nn.Conv2d) and module.in_channels > 100:
+            assert module.weight.std().item() == pytest.approx((2 / (9 * module.out_channels)) ** 0.5, rel=0.02)
+            assert not module.bias.any()
+
+
+def test_anybodys_network(tmp_path, monkeypatch):
+    (tmp_path / "my_networks.py").write_text(
+        "from torch import nn\n"
+        "def flat(num_classes, in_channels=3):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64 * in_channels, num_classes))\n"
+        "def wrong(num_classes):\n"
+        "    return 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert create("my_networks:flat", 5, in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 5)
+    with pytest.raises(ValueError, match="expected my_networks:wrong to return a torch.nn.Module, but got int"):
+        create("my_networks:wrong", 5)
+    with pytest.raises(ValueError, match="importable package.module:factory, but got 'my_networks:gone'"):
+        create("my_networks:gone", 5)
+    with pytest.raises(ValueError, match="expected a model among small, vgg16.*but got 'vgg'"):
+        create("vgg", 5)
+
+
+def coloured_set(num_samples=64, size=32):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 10, num_samples)
+    images = rng.integers(0, 256, (num_samples, size, size, 3), dtype=np.uint8)
+    images[:, : size // 2] //= 1 + labels[:, None, None, None].astype(np.uint8)
+    split = split_of(images, labels)
+    return DataSet("coloured", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
+
+
+def first_losses(name, count=20):
+    config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=0.01, epochs=2, seed=3)
+    run = Run(replace(config), coloured_set(), torch.device("cpu"))
+    losses = []
+    while len(losses) < count:
+        run.step()
+        losses.append(run.step_loss[run.next_step - 1].item())
+        if run.next_step == run.num_steps:
+            run.finish_epoch()
+    return losses
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_golden_losses(name):
+    """Rewrite the file with `python -m tests.test_models` after a change that is meant to change numbers."""
+    losses = first_losses(name)
+    assert losses == pytest.approx(json.loads(GOLDEN.read_text())[name], rel=2e-3)
+    assert first_losses(name, 6) == losses[:6]
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({name: first_losses(name) for name in COUNTS}, indent=1) + "\n")
