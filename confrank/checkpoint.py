@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
     contents = {
-        "weights.safetensors": save_weights({k: v.contiguous().cpu() for k, v in checkpoint.weights.items()}),
+        "weights.safetensors": save_weights({name: _own_copy(values) for name, values in checkpoint.weights.items()}),
         "state.pt": state.getvalue(),
     }
     manifest = {
@@ -113,6 +113,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"expected only tensors, numbers and strings in {path / 'state.pt'}, but it does not load as such: {why}"
         ) from None
     return Checkpoint(load_weights(contents["weights.safetensors"]), state, manifest["meta"])
+
+
+def _own_copy(values: Tensor) -> Tensor:
+    return values.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:

@@ -167,7 +167,7 @@ def _train(arguments: "Namespace") -> None:
             root=None if arguments.root is None else Path(arguments.root),
             device=_device(arguments.device),
             checkpoint_minutes=arguments.checkpoint_minutes,
-            on_epoch=lambda record: bar.advance(config.run_name, record),
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=console.print,
         )
     console.print(evaluation_table(finished.evaluations))

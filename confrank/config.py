@@ -1,5 +1,6 @@
 """What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ class RunConfig:
     weight: float = _flag(1.0, "weight of the ranking loss (methods crl-*)")
     seed: int = _flag(0, "seed of initialisation, order and augmentation")
     holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
+    test_every: int = _flag(0, "also evaluate the test split every so many epochs, into the log (0: at the end)")
+    snapshots: bool = _flag(False, "keep the test predictions of the epochs that AES averages")
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -67,6 +70,16 @@ def learning_rate(config: RunConfig, epoch: int) -> float:
     return config.lr / 10.0**drops
 
 
+def aes_epochs(epochs: int, counts: Sequence[int] = (10, 30)) -> list[int]:
+    """The epochs (1..T) that AES averages: k evenly spaced ones from 0.4 T to T, for each k; sorted, without repeats.
+
+    >>> aes_epochs(300, [10])
+    [120, 140, 160, 180, 200, 220, 240, 260, 280, 300]
+    """
+    spaced = {round(0.4 * epochs + 0.6 * epochs * place / (count - 1)) for count in counts for place in range(count)}
+    return sorted(epoch for epoch in spaced if epoch >= 1)
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Where the files of a run lie."""
@@ -87,7 +100,21 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        return self.path / "metrics.json"
+        return self.metrics_of("test")
+
+    def metrics_of(self, split: str) -> Path:
+        return self.path / ("metrics.json" if split == "test" else f"metrics-{split}.json")
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.npz"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / ".lock"
+
+    def snapshot(self, epoch: int) -> Path:
+        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
 
     @property
     def environment(self) -> Path:

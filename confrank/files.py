@@ -1,5 +1,6 @@
 """Files that are either whole or absent: written aside, flushed to disk, then renamed."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -26,3 +27,26 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class Lock:
+    """One process per folder: an advisory lock on a file that names its holder. A crash frees it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.seek(0)
+            holder = self._file.read().strip() or "unknown"
+            self._file.close()
+            raise ValueError(
+                f"expected {path.parent} to be free, but process {holder} is working in it; wait for it or stop it"
+            ) from None
+        self._file.truncate(0)
+        self._file.write(f"{os.getpid()}\n")
+        self._file.flush()
+
+    def release(self) -> None:
+        """Let others in. Releasing twice is harmless."""
+        self._file.close()

@@ -22,14 +22,21 @@ def predict(
     config = RunConfig.from_dict(yaml.safe_load(folder.config.read_text()))
     checkpoint, _ = load_latest(folder.checkpoint)
     meta = checkpoint.meta
-    model = models.create(config.model, meta["num_classes"], in_channels=meta["image_shape"][-1])
-    model.load_state_dict(checkpoint.weights)
+    method = methods.get(config.method)
+    model = models.create(
+        config.model,
+        meta["num_classes"],
+        method.dropout,
+        method.variance_head,
+        in_channels=meta["image_shape"][-1],
+    )
+    models.load_weights(model, checkpoint.weights)
     data, held_out = hold_out(load(config.dataset, root), config.holdout, config.seed)
     splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
     return methods.predict_split(
-        methods.get(config.method),
+        method,
         model.to(device or torch.device("cpu")),
         splits[split],
         meta["mean"],

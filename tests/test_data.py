@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from confrank.data import hold_out, load, split_of
-from confrank.training.draws import crop_and_flip, epoch_draws
+from confrank.data import DataSet, hold_out, load, split_of
+from confrank.training.draws import Draws, epoch_draws
+from confrank.training.store import fetch, store_on
 
 
 def test_digits_is_the_documented_set():
@@ -61,13 +62,20 @@ def test_draws_depend_on_seed_and_epoch_alone():
 def test_crops_and_flips_equal_a_loop_and_are_uniform():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (81, 6, 5, 3), dtype=np.uint8)
-    padded = np.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    split = split_of(images, rng.integers(0, 4, 81))
+    data = DataSet("random", split, split, tuple("abcd"), (0.1, 0.2, 0.3), (0.5, 0.6, 0.7), padding=4, flip=True)
     offset = torch.cartesian_prod(torch.arange(9), torch.arange(9))
-    flip = torch.arange(81) % 2 == 0
-    result = crop_and_flip(torch.from_numpy(padded), offset, flip, 6, 5).numpy()
-    for k, (top, left) in enumerate(offset.tolist()):
-        expected = padded[k, top : top + 6, left : left + 5]
-        assert np.array_equal(result[k], expected[:, ::-1] if flip[k] else expected)
+    order, flip = torch.randperm(81), torch.arange(81) % 2 == 0
+    batch = fetch(store_on(torch.device("cpu"), data), Draws(order, offset, flip), 7, 70)
+    padded = np.pad(images, ((0, 0), (4, 4), (4, 4), (0, 0)))
+    for k in range(70):
+        sample, (top, left) = order[7 + k], offset[7 + k].tolist()
+        crop = padded[sample, top : top + 6, left : left + 5]
+        expected = crop[:, ::-1] if flip[7 + k] else crop
+        shown = (batch.image[k].permute(1, 2, 0).numpy() * data.std + data.mean) * 255
+        assert np.abs(shown - expected).max() < 1e-3
+    assert torch.equal(batch.index, order[7:77])
+    assert np.array_equal(batch.label, split.labels[order[7:77]])
     draws = epoch_draws(0, 0, 81_000, padding=4, flip=True)
     counts = torch.bincount(draws.offset[:, 0] * 9 + draws.offset[:, 1], minlength=81)
     # Chi-square with 80 degrees of freedom: 99.99% of fair draws lie below 133.

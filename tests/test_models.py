@@ -106,7 +106,7 @@ def coloured_set(num_samples=64, size=32):
 
 
 def first_losses(name, count=20):
-    config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=0.01, epochs=2, seed=3)
+    config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=0.001, epochs=2, seed=3)
     run = Run(replace(config), coloured_set(), torch.device("cpu"))
     losses = []
     while len(losses) < count:

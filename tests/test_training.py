@@ -37,7 +37,9 @@ def test_two_runs_of_one_seed_are_identical(tmp_path):
 
 def test_run_folder_holds_what_is_promised(tmp_path):
     records = []
-    finished = train(tiny(holdout=0.1), tmp_path / "run", device=CPU, on_epoch=records.append)
+    finished = train(
+        tiny(holdout=0.1), tmp_path / "run", device=CPU, on_epoch=lambda config, record: records.append(record)
+    )
     folder = RunFolder(tmp_path / "run")
     assert RunConfig.from_dict(yaml.safe_load(folder.config.read_text())) == tiny(holdout=0.1)
     log = [json.loads(line) for line in folder.log.read_text().splitlines()]
@@ -74,7 +76,7 @@ def test_losses_equal_a_plain_loop():
     run = Run(tiny(method="baseline", batch_size=300), data, CPU)
     twin = Run(tiny(method="baseline", batch_size=300), data, CPU)
     optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    order = twin._epoch_draws().order
+    order = twin.draws.order.clone()
     for step in range(3):
         rows = order[300 * step : 300 * (step + 1)].numpy()
         image = torch.tensor((data.train.images[rows].transpose(0, 3, 1, 2) / 255 - 0.4) / 0.25, dtype=torch.float32)
@@ -88,10 +90,13 @@ def test_losses_equal_a_plain_loop():
 
 def test_partial_last_batch_is_kept():
     run = Run(tiny(batch_size=128), load("digits"), CPU)
-    sizes = [len(batch.label) for batch in run.batches()]
+    sizes, start = [], torch.zeros_like(run.history.examined)
+    while run.next_step < run.num_steps:
+        sizes.append(run.next_size)
+        run.step()
     assert sizes == [128] * 7 + [4]
-    seen = torch.cat([batch.index for batch in run.batches()])
-    assert sorted(seen.tolist()) == list(range(900))
+    assert torch.equal(run.history.examined, start + 1)
+    assert run.history.audit(epochs=1).ok
 
 
 def test_learning_rate_of_the_paper():
@@ -144,14 +149,14 @@ def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Stop in the middle of an epoch, load the checkpoint, go on: bit for bit the same."""
     data, config = load("digits"), tiny(method="crl-margin")
-    whole, first = Run(config, data, CPU), Run(config, data, CPU)
+    first = Run(config, data, CPU)
     for _ in range(11):
         first.step()
         if first.next_step == first.num_steps:
             first.finish_epoch()
-    weights = {key: value.clone() for key, value in first.model.state_dict().items()}
-    torch.save(first.state_dict(), tmp_path / "state.pt")
-    second = Run(config, data, CPU)
+    weights, state = first.snapshot()
+    torch.save(state, tmp_path / "state.pt")
+    whole, second = Run(config, data, CPU), Run(replace(config), data, CPU)
     second.load_state(weights, torch.load(tmp_path / "state.pt", weights_only=True))
     for run in (whole, second):
         while not run.finished:

@@ -23,8 +23,11 @@ class Method:
 
     criterion: (history, weight) -> module called as (network output, label, index) -> loss.
     predict: (network in evaluation mode, images [b, c, h, w]) -> Output.
+    dropout, variance_head: the form of the network it trains.
     """
 
     name: str
     criterion: Callable[[CorrectnessHistory, float], nn.Module]
     predict: Callable[[nn.Module, Tensor], Output]
+    dropout: bool = False
+    variance_head: bool = False

@@ -32,9 +32,11 @@ def predict_split(
     was_training = model.training
     model.eval()
     outputs = []
-    for start in range(0, len(split), batch_size):
-        image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
-        outputs.append(method.predict(model, normalise(image, centre, scale)))
+    # Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for start in range(0, len(split), batch_size):
+            image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
+            outputs.append(method.predict(model, normalise(image, centre, scale)))
     model.train(was_training)
 
     def joined(name: str) -> np.ndarray | None:

@@ -1,5 +1,6 @@
 """What all networks here are: blocks, a neck and a head."""
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -70,6 +71,18 @@ def conv(in_width: int, out_width: int, size: int = 3, stride: int = 1, bias: bo
 def drop(rate: float) -> list[nn.Module]:
     """A dropout layer, or none at rate 0."""
     return [nn.Dropout(rate)] if rate else []
+
+
+def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy saved weights into any network, in place.
+
+    A plain dictionary carries no module versions, and batch norm would then wait for counters of an older form.
+    """
+    state = network.state_dict()
+    versions = getattr(state, "_metadata", None)
+    state = OrderedDict(weights)
+    state._metadata = versions  # type: ignore[attr-defined]
+    network.load_state_dict(state)
 
 
 @torch.no_grad()

@@ -33,12 +33,7 @@ def run_demo(
     """Train what is not there yet and return the test evaluations by method, in the order of the seeds."""
     results: dict[str, list[Evaluation]] = {}
     for config in configs:
-
-        def listen(record: dict[str, float], config: RunConfig = config) -> None:
-            if on_epoch:
-                on_epoch(config, record)
-
-        finished = train(config, out / config.run_name, on_epoch=listen)
+        finished = train(config, out / config.run_name, on_epoch=on_epoch)
         results.setdefault(config.method, []).append(finished.evaluations["test"])
     return results
 

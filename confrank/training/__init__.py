@@ -1,6 +1,6 @@
-"""Training: one step, the loop around it."""
+"""Training: one step, a captured step, the loop around runs side by side."""
 
-from confrank.training.loop import Finished, InterruptedRunError, train
+from confrank.training.loop import Failed, Finished, InterruptedRunError, train, train_together
 from confrank.training.run import DivergedError, Run
 
-__all__ = ["DivergedError", "Finished", "InterruptedRunError", "Run", "train"]
+__all__ = ["DivergedError", "Failed", "Finished", "InterruptedRunError", "Run", "train", "train_together"]

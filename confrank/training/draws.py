@@ -1,22 +1,18 @@
 """The random choices of an epoch, drawn from (seed, epoch) alone: any step can be entered again exactly."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Draws:
+class Draws(NamedTuple):
     """For each place in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n]."""
 
     order: Tensor
     offset: Tensor
     flip: Tensor
-
-    def to(self, device: torch.device) -> "Draws":
-        return Draws(*(values.to(device, non_blocking=True) for values in (self.order, self.offset, self.flip)))
 
 
 def epoch_draws(seed: int, epoch: int, num_samples: int, padding: int = 0, flip: bool = False) -> Draws:
@@ -35,12 +31,3 @@ def initial_seed(seed: int) -> int:
 
 def _mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def crop_and_flip(padded: Tensor, offset: Tensor, flip: Tensor, height: int, width: int) -> Tensor:
-    """Cut [b, height, width, c] out of zero-padded images [b, H, W, c] at `offset`, mirrored where `flip`."""
-    row = offset[:, :1] + torch.arange(height, device=padded.device)
-    column = torch.arange(width, device=padded.device).expand(len(flip), -1)
-    column = offset[:, 1:] + torch.where(flip[:, None], width - 1 - column, column)
-    sample = torch.arange(len(padded), device=padded.device)
-    return padded[sample[:, None, None], row[:, :, None], column[:, None, :]]

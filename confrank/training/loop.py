@@ -1,183 +1,171 @@
-"""From a config to a finished run folder: train, checkpoint, predict, evaluate; resume where it stopped."""
+"""From configs to finished run folders: one run, or several side by side on one GPU."""
 
-import json
-import platform
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Literal
 
-import numpy as np
 import torch
-import yaml
 
-from confrank import __version__
-from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved
 from confrank.config import RunConfig, RunFolder
-from confrank.data import DataSet, Split, hold_out, load
-from confrank.files import write_atomically
-from confrank.methods import predict_split
-from confrank.metrics import Evaluation, evaluate
-from confrank.predictions import run_metadata, save_predictions
-from confrank.training.run import Run
+from confrank.data import DataSet
+from confrank.metrics import Evaluation
+from confrank.training.captured import CapturedRun
+from confrank.training.jobs import Job, Record, open_job
+from confrank.training.run import DivergedError, Run
 
-EpochListener = Callable[[dict[str, float]], None]
+EpochListener = Callable[[RunConfig, Record], None]
+Computation = Literal["auto", "plain"]
 
 
 class InterruptedRunError(RuntimeError):
-    """A signal stopped the run between two steps; its checkpoint is saved."""
+    """A signal stopped training between two steps; the checkpoints are saved."""
 
-    def __init__(self, signal_number: int, folder: Path, epoch: int) -> None:
-        super().__init__(f"stopped after {epoch} whole epochs; the same command goes on from there ({folder})")
+    def __init__(self, signal_number: int, folders: Sequence[Path]) -> None:
+        where = ", ".join(map(str, folders))
+        super().__init__(f"stopped; the same command goes on from there ({where})")
         self.signal_number = signal_number
 
 
 @dataclass(frozen=True)
 class Finished:
-    """What `train` leaves behind: the folder, and the evaluation of the test split (and of the held-out one)."""
+    """What training leaves behind: the folder, and the evaluation of the test split (and of the held-out one)."""
 
     folder: RunFolder
     evaluations: dict[str, Evaluation]
 
 
-def train(
-    config: RunConfig,
-    out: Path,
+@dataclass(frozen=True)
+class Failed:
+    """A run that did not get to its end, and why."""
+
+    folder: RunFolder
+    error: Exception
+
+
+def train(config: RunConfig, out: Path, **options: object) -> Finished:
+    """Train one run to its end, or go on where an earlier call stopped; options as in `train_together`."""
+    (result,) = train_together([config], [out], **options)  # type: ignore[arg-type]
+    if isinstance(result, Failed):
+        raise result.error
+    return result
+
+
+def train_together(
+    configs: Sequence[RunConfig],
+    outs: Sequence[Path],
     *,
     root: Path | None = None,
     device: torch.device | None = None,
     data: DataSet | None = None,
+    path: Computation = "auto",
     checkpoint_minutes: float = 2.0,
+    checkpoint_epochs: int = 0,
     on_epoch: EpochListener | None = None,
     on_note: Callable[[str], None] | None = None,
-) -> Finished:
-    """Train to the end, or go on where an earlier call stopped, and evaluate. `data` replaces the named set."""
-    folder = RunFolder(out)
-    _check_folder(folder, config)
-    full = load(config.dataset, root) if data is None else data
-    used, held_out = hold_out(full, config.holdout, config.seed)
-    run = Run(config, used, device or default_device())
-    if not folder.config.exists():
-        write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
-    log = _resume(folder, run, on_note or (lambda note: None))
-    write_atomically(folder.environment, json.dumps(environment(run.device), indent=1) + "\n")
-    for record in log:
-        if on_epoch:
-            on_epoch(record)
-    with _stop_signals() as stopped:
-        _train_epochs(run, folder, used, log, checkpoint_minutes, on_epoch, stopped)
-    splits = {"test": used.test} | ({"holdout": held_out} if held_out else {})
-    return Finished(folder, {name: _judge(run, folder, used, name, split) for name, split in splits.items()})
+) -> list[Finished | Failed]:
+    """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
+
+    `data` replaces the named data set. `path` "plain" is eager float32; "auto" is the captured path on a GPU.
+    A run that diverges is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run
+    and raise `InterruptedRunError`.
+    """
+    note = on_note or (lambda text: None)
+    where = device or default_device()
+    fast = path == "auto" and where.type == "cuda"
+    if path == "auto" and not fast:
+        note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
+    label = "captured graph, compiled, bfloat16" if fast else "eager float32"
+    groups = [list(range(len(configs)))] if fast else [[place] for place in range(len(configs))]
+    results: dict[int, Finished | Failed] = {}
+    with _stop_signals() as stopped, ExitStack() as locks:
+        for group in groups:
+            jobs = {}
+            for place in group:
+                jobs[place] = open_job(
+                    configs[place], outs[place], root=root, device=where, path=label, data=data, note=note
+                )
+                locks.callback(jobs[place].lock.release)
+            watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, stopped)
+            failures = _train_jobs(jobs, watch, fast)
+            for place, job in jobs.items():
+                results[place] = failures.get(place) or Finished(job.folder, job.judge())
+                job.lock.release()
+    return [results[place] for place in range(len(configs))]
 
 
 def default_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def environment(device: torch.device) -> dict[str, Any]:
-    """Versions and hardware, for the record."""
-    return {
-        "confrank": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
+@dataclass(frozen=True)
+class _Watch:
+    """When to save, whom to tell, and the signals that have come."""
+
+    checkpoint_minutes: float
+    checkpoint_epochs: int
+    on_epoch: EpochListener | None
+    stopped: list[int]
+
+    def save_is_due(self, job: Job) -> bool:
+        at_epoch = bool(self.checkpoint_epochs) and job.run.next_step == 0
+        return (
+            job.run.finished
+            or (at_epoch and job.run.epoch % self.checkpoint_epochs == 0)
+            or time.monotonic() - job.last_saved > 60 * self.checkpoint_minutes
+        )
+
+
+def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Failed]:
+    """Step through all jobs in turn until each is finished or has failed."""
+    for job in jobs.values():
+        for record in job.log:
+            if watch.on_epoch:
+                watch.on_epoch(job.run.config, record)
+    active = {place: job for place, job in jobs.items() if not job.run.finished}
+    steppers: dict[int, Run | CapturedRun] = {
+        place: CapturedRun(job.run) if fast else job.run for place, job in active.items()
     }
+    failures: dict[int, Failed] = {}
+    while active:
+        for place, job in list(active.items()):
+            steppers[place].step()
+            try:
+                with _stream_of(steppers[place]):
+                    _after_step(job, watch)
+            except DivergedError as error:
+                failures[place] = Failed(job.folder, error)
+            if place in failures or job.run.finished:
+                del active[place], steppers[place]
+        if watch.stopped and active:
+            for place, job in active.items():
+                with _stream_of(steppers[place]):
+                    job.save()
+            raise InterruptedRunError(watch.stopped[0], [job.folder.path for job in active.values()])
+    return failures
 
 
-def _train_epochs(
-    run: Run,
-    folder: RunFolder,
-    data: DataSet,
-    log: list[dict[str, float]],
-    checkpoint_minutes: float,
-    on_epoch: EpochListener | None,
-    stopped: list[int],
-) -> None:
-    last_saved = last_epoch = time.monotonic()
-    while not run.finished:
-        run.step()
-        if run.next_step == run.num_steps:
-            now = time.monotonic()
-            record = {**run.finish_epoch(), "seconds": now - last_epoch}
-            last_epoch = now
-            log.append(record)
-            with folder.log.open("a") as file:
-                file.write(json.dumps(record) + "\n")
-            if on_epoch:
-                on_epoch(record)
-        if stopped or run.finished or time.monotonic() - last_saved > 60 * checkpoint_minutes:
-            _save(run, folder, data, log)
-            last_saved = time.monotonic()
-        if stopped and not run.finished:
-            raise InterruptedRunError(stopped[0], folder.path, run.epoch)
+def _after_step(job: Job, watch: _Watch) -> None:
+    if job.run.next_step == job.run.num_steps:
+        record = job.end_epoch()
+        if watch.on_epoch:
+            watch.on_epoch(job.run.config, record)
+    if watch.save_is_due(job):
+        job.save()
 
 
-def _save(run: Run, folder: RunFolder, data: DataSet, log: list[dict[str, float]]) -> None:
-    run.check_finite()
-    height, width, channels = data.train.images.shape[1:]
-    meta = {
-        "config": run.config.as_dict(),
-        "num_classes": data.num_classes,
-        "image_shape": [height, width, channels],
-        "mean": list(data.mean),
-        "std": list(data.std),
-    }
-    state = {**run.state_dict(), "log": log, "environment": environment(run.device)}
-    save_checkpoint(
-        folder.checkpoint, (run.epoch, run.next_step), Checkpoint(dict(run.model.state_dict()), state, meta)
-    )
-
-
-def _check_folder(folder: RunFolder, config: RunConfig) -> None:
-    """Raise unless the folder is new or holds a run of this very config."""
-    if folder.config.exists():
-        existing = yaml.safe_load(folder.config.read_text())
-        wanted = config.as_dict()
-        differing = [key for key in wanted if existing.get(key) != wanted[key]]
-        if differing:
-            changes = ", ".join(f"{key} {wanted[key]} (there: {existing.get(key)})" for key in differing)
-            raise ValueError(
-                f"expected a new folder or a run of the same settings, but {folder.path} differs in {changes};"
-                " give another --out"
-            )
-    elif folder.path.exists() and any(folder.path.iterdir()):
-        raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
-
-
-def _resume(folder: RunFolder, run: Run, note: Callable[[str], None]) -> list[dict[str, float]]:
-    """Load the newest whole checkpoint, if any, and write the epoch log as it was then."""
-    log: list[dict[str, float]] = []
-    if saved(folder.checkpoint):
-        checkpoint, problems = load_latest(folder.checkpoint)
-        for problem in problems:
-            note(f"skipped a damaged checkpoint: {problem}")
-        log = list(checkpoint.state["log"])
-        run.load_state(checkpoint.weights, checkpoint.state)
-        now, then = environment(run.device), checkpoint.state["environment"]
-        if differing := [key for key in now if now[key] != then.get(key)]:
-            changes = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
-            note(f"the result will not equal an uninterrupted run to the bit: {changes}")
-        if not run.finished:
-            note(f"going on after epoch {run.epoch}, step {run.next_step}")
-    write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
-    return log
-
-
-def _judge(run: Run, folder: RunFolder, data: DataSet, name: str, split: Split) -> Evaluation:
-    """Predict a split, evaluate it, and write both down."""
-    metadata = run_metadata(run.config, data.class_names, name)
-    predictions = predict_split(run.method, run.model, split, data.mean, data.std, metadata=metadata)
-    save_predictions(folder.predictions(name), predictions)
-    evaluation = evaluate(**predictions.evaluation_inputs())
-    path = folder.metrics if name == "test" else folder.metrics.with_name(f"metrics-{name}.json")
-    write_atomically(path, json.dumps(evaluation.as_dict(), indent=1) + "\n")
-    return evaluation
+@contextmanager
+def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
+    """Work that follows a captured step belongs on its stream."""
+    if isinstance(stepper, CapturedRun):
+        with torch.cuda.stream(stepper.stream):
+            yield
+    else:
+        yield
 
 
 @contextmanager

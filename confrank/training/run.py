@@ -1,162 +1,200 @@
 """One run between two steps: network, loss, optimizer, data on the device, and the place in the epoch."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn.functional import pad
+from torch import Tensor, nn
 
 from confrank import methods, models
 from confrank.config import RunConfig, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
-from confrank.methods import normalise
-from confrank.training.draws import Draws, crop_and_flip, epoch_draws, initial_seed
+from confrank.training.draws import Draws, epoch_draws, initial_seed
+from confrank.training.store import Store, fetch, store_on
 
 
 class DivergedError(RuntimeError):
     """The loss became NaN or infinite."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What a step sees: positions in the training set [b], normalised images [b, c, h, w], labels [b]."""
-
-    index: Tensor
-    image: Tensor
-    label: Tensor
-
-
 class Run:
     """The state of a training run. `step` goes forward by one mini-batch; everything else is bookkeeping.
 
-    The whole training set lies on the device as bytes. Per-step losses stay there until the epoch ends.
+    Every tensor that a step reads or writes keeps its storage for the life of the run, so that a step can be
+    captured once as a graph and replayed. Per-step losses stay on the device until the epoch ends.
     """
 
-    def __init__(self, config: RunConfig, data: DataSet, device: torch.device) -> None:
+    def __init__(
+        self, config: RunConfig, data: DataSet, device: torch.device, *, network: nn.Module | None = None
+    ) -> None:
         self.config, self.device = config, device
-        self.height, self.width, channels = data.train.images.shape[1:]
-        self.padding, self.flip = data.padding, data.flip
         self.method = methods.get(config.method)
         torch.manual_seed(initial_seed(config.seed))
-        model = models.create(config.model, data.num_classes, in_channels=channels)
-        self.model = model.to(device).train()
+        if network is None:
+            network = models.create(
+                config.model,
+                data.num_classes,
+                self.method.dropout,
+                self.method.variance_head,
+                in_channels=data.train.images.shape[-1],
+            )
+        self.model = network.to(device).train()
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(), lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay
-        )
-        images, margin = torch.from_numpy(data.train.images), self.padding
-        self.images = pad(images, (0, 0, margin, margin, margin, margin)).to(device)
-        self.labels = torch.from_numpy(data.train.labels).to(device)
-        self.mean, self.std = torch.tensor(data.mean, device=device), torch.tensor(data.std, device=device)
-        self.num_steps = math.ceil(len(data.train) / config.batch_size)
+        self.learning_rate = torch.tensor(config.lr, device=device)
+        self.optimizer = _optimizer(self.model, config, self.learning_rate)
+        self.store: Store = store_on(device, data)
+        self.num_samples = len(data.train)
+        self.num_steps = math.ceil(self.num_samples / config.batch_size)
+        self._augmentation = data.padding, data.flip
+        self.draws = Draws(*(values.to(device) for values in self._drawn(0)))
         self.epoch = self.next_step = 0
+        # Where the next batch starts, and which step it is, for a step that is replayed without Python.
+        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+        self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
         self.step_loss = torch.zeros(self.num_steps, device=device)
         self.num_correct = torch.zeros((), dtype=torch.int64, device=device)
-        self._draws: Draws | None = None
+        self.random = _own_random_state(device, initial_seed(config.seed))
 
     @property
     def finished(self) -> bool:
         return self.epoch == self.config.epochs
 
+    @property
+    def next_size(self) -> int:
+        """How many samples the next batch has: the last one of an epoch may be smaller."""
+        return min(self.config.batch_size, self.num_samples - self.next_step * self.config.batch_size)
+
     def step(self) -> None:
         """One optimizer step on the next mini-batch of the epoch."""
-        batch = self._next_batch()
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.config, self.epoch)
-        output = self.model(batch.image)
-        loss = self.criterion(output, batch.label, batch.index)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-        self.step_loss[self.next_step] = loss.detach()
-        self.num_correct += (output.detach().argmax(dim=1) == batch.label).sum()
+        self.compute(self.next_size)
         self.next_step += 1
+
+    def compute(self, size: int) -> None:
+        """The work of a step on the device: no Python value depends on data, so it can be captured."""
+        loss, num_correct = forward_loss(self.model, self.criterion, self.store, self.draws, self.place, size)
+        self.update(loss, num_correct, size)
+
+    def update(self, loss: Tensor, num_correct: Tensor, size: int) -> None:
+        """Backward pass, optimizer, and the notes of the step."""
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.step_loss.index_copy_(0, self.step_number, loss.detach().view(1).float())
+        self.num_correct += num_correct
+        self.place += size
+        self.step_number += 1
 
     def finish_epoch(self) -> dict[str, float]:
         """Check the epoch's losses, go on to the next epoch, and return what happened in this one."""
         assert self.next_step == self.num_steps
+        upcoming = self._drawn(self.epoch + 1)
         self.check_finite()
-        sizes = torch.full_like(self.step_loss, self.config.batch_size)
-        sizes[-1] = len(self.labels) - self.config.batch_size * (self.num_steps - 1)
+        sizes = torch.full((self.num_steps,), float(self.config.batch_size), dtype=torch.float64)
+        sizes[-1] = self.num_samples - self.config.batch_size * (self.num_steps - 1)
         record = {
             "epoch": self.epoch + 1,
             "lr": learning_rate(self.config, self.epoch),
-            "loss": float((self.step_loss.double() * sizes).sum() / len(self.labels)),
-            "acc": int(self.num_correct) / len(self.labels),
+            "loss": float((self.step_loss.cpu().double() * sizes).sum() / self.num_samples),
+            "acc": int(self.num_correct) / self.num_samples,
         }
-        self.epoch, self.next_step, self._draws = self.epoch + 1, 0, None
+        self._enter(self.epoch + 1, 0, upcoming)
         self.step_loss.zero_()
         self.num_correct.zero_()
         return record
 
     def check_finite(self) -> None:
         """Raise if a loss of this epoch was NaN or infinite, naming where; the only wait for the device."""
-        bad = (~self.step_loss[: self.next_step].isfinite()).nonzero().flatten().tolist()
+        losses = self.step_loss[: self.next_step].cpu()
+        bad = (~losses.isfinite()).nonzero().flatten().tolist()
         if bad:
             start = bad[0] * self.config.batch_size
-            index = self._epoch_draws().order[start : start + self.config.batch_size].tolist()
+            index = self.draws.order[start : start + self.config.batch_size].tolist()
             raise DivergedError(
-                f"expected a finite loss, but got {float(self.step_loss[bad[0]])} in epoch {self.epoch + 1},"
+                f"expected a finite loss, but got {float(losses[bad[0]])} in epoch {self.epoch + 1},"
                 f" step {bad[0] + 1} of {self.num_steps}, on training samples {index};"
                 " lower --lr, or look at these samples"
             )
-        if not all(bool(values.isfinite().all()) for values in self.model.parameters()):
+        if not bool(torch.stack([values.detach().isfinite().all() for values in self.model.parameters()]).all()):
             raise DivergedError(
                 f"expected finite weights, but some are not after epoch {self.epoch + 1}, step {self.next_step};"
                 " lower --lr"
             )
 
-    def batches(self) -> Iterator[Batch]:
-        """The mini-batches of the current epoch from the first, as `step` sees them."""
-        for step in range(self.num_steps):
-            yield self._batch(step)
-
     def state_dict(self) -> dict[str, Any]:
         """Everything but the weights that the next step depends on: tensors, numbers and strings only."""
-        state: dict[str, Any] = {
+        return {
             "epoch": self.epoch,
             "next_step": self.next_step,
             "criterion": self.criterion.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "momentum": self._momentum(),
             "step_loss": self.step_loss,
             "num_correct": self.num_correct,
-            "rng_cpu": torch.get_rng_state(),
+            "random": self.random.get_state(),
         }
-        if self.device.type == "cuda":
-            state["rng_cuda"] = torch.cuda.get_rng_state(self.device)
-        return state
 
+    @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go to a saved position."""
-        self.model.load_state_dict(weights)
+        """Go to a saved position, writing into the tensors that are there."""
+        models.load_weights(self.model, weights)
         self.criterion.load_state_dict(state["criterion"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.epoch, self.next_step, self._draws = state["epoch"], state["next_step"], None
+        for mine, saved in zip(self._momentum(), state["momentum"], strict=True):
+            mine.copy_(saved)
         self.step_loss.copy_(state["step_loss"])
         self.num_correct.copy_(state["num_correct"])
-        torch.set_rng_state(state["rng_cpu"])
-        if self.device.type == "cuda" and "rng_cuda" in state:
-            torch.cuda.set_rng_state(state["rng_cuda"], self.device)
+        self.random.set_state(state["random"])
+        self._enter(state["epoch"], state["next_step"], self._drawn(state["epoch"]))
 
-    def _next_batch(self) -> Batch:
-        return self._batch(self.next_step)
+    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Copies of the weights and of the state, to come back to with `load_state`."""
+        weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        state = self.state_dict()
+        state["criterion"] = {name: value.clone() for name, value in state["criterion"].items()}
+        state["momentum"] = [value.clone() for value in state["momentum"]]
+        return weights, state | {"step_loss": self.step_loss.clone(), "num_correct": self.num_correct.clone()}
 
-    def _batch(self, step: int) -> Batch:
-        draws = self._epoch_draws()
-        rows = slice(step * self.config.batch_size, (step + 1) * self.config.batch_size)
-        index = draws.order[rows]
-        image = self.images[index]
-        if self.padding or self.flip:
-            image = crop_and_flip(image, draws.offset[rows], draws.flip[rows], self.height, self.width)
-        return Batch(index, normalise(image, self.mean, self.std), self.labels[index])
+    def _momentum(self) -> list[Tensor]:
+        parameters = self.optimizer.param_groups[0]["params"]
+        return [self.optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
 
-    def _epoch_draws(self) -> Draws:
-        if self._draws is None:
-            draws = epoch_draws(self.config.seed, self.epoch, len(self.labels), self.padding, self.flip)
-            self._draws = draws.to(self.device)
-        return self._draws
+    def _drawn(self, epoch: int) -> Draws:
+        return epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
+
+    def _enter(self, epoch: int, step: int, drawn: Draws) -> None:
+        self.epoch, self.next_step = epoch, step
+        for mine, values in zip(self.draws, drawn, strict=True):
+            mine.copy_(values)
+        self.learning_rate.fill_(learning_rate(self.config, epoch))
+        self.place.fill_(step * self.config.batch_size)
+        self.step_number.fill_(step)
+
+
+def forward_loss(
+    model: nn.Module, criterion: nn.Module, store: Store, draws: Draws, place: Tensor, size: int, bf16: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Fetch a batch and return its loss and how many of its samples are right; the history records them."""
+    batch = fetch(store, draws, place, size)
+    with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=bf16):
+        output = model(batch.image)
+    loss = criterion(output, batch.label, batch.index)
+    logits = output[0] if isinstance(output, tuple) else output
+    return loss, (logits.detach().argmax(dim=1) == batch.label).sum()
+
+
+def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.SGD:
+    """SGD whose momentum starts at zero buffers (the same as starting at the first gradient) that stay in place."""
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=rate, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
+    )
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
+def _own_random_state(device: torch.device, seed: int) -> torch.Generator:
+    """Where dropout draws from: on a GPU a state of the run's own, so that runs side by side do not mix."""
+    if device.type != "cuda":
+        return torch.default_generator
+    own: torch.Generator = torch.cuda.default_generators[device.index or 0].clone_state()
+    return own.manual_seed(seed)

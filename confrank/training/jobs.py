@@ -1,0 +1,171 @@
+"""One run and its folder: open or resume, write down each epoch, checkpoint, judge at the end."""
+
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from confrank import __version__
+from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved
+from confrank.config import RunConfig, RunFolder, aes_epochs
+from confrank.data import DataSet, Split, hold_out, load
+from confrank.files import Lock, write_atomically
+from confrank.methods import predict_split
+from confrank.metrics import Evaluation, evaluate
+from confrank.predictions import Predictions, run_metadata, save_predictions
+from confrank.training.run import Run
+
+Record = dict[str, Any]
+Note = Callable[[str], None]
+
+
+@dataclass
+class Job:
+    """A run on its way: what is trained, where it is written, and what has happened so far."""
+
+    run: Run
+    folder: RunFolder
+    data: DataSet
+    held_out: Split | None
+    lock: Lock
+    log: list[Record]
+    environment: Record
+    last_saved: float = field(default_factory=time.monotonic)
+    last_epoch: float = field(default_factory=time.monotonic)
+
+    def end_epoch(self) -> Record:
+        """Write down an epoch that has just ended, with the test split's metrics where they were asked for."""
+        record: Record = self.run.finish_epoch()
+        now = time.monotonic()
+        record["seconds"], self.last_epoch = now - self.last_epoch, now
+        config, epoch = self.run.config, self.run.epoch
+        wants_metrics = bool(config.test_every) and epoch % config.test_every == 0
+        wants_snapshot = config.snapshots and epoch in aes_epochs(config.epochs)
+        if wants_metrics or wants_snapshot:
+            predictions = self.predict("test", self.data.test)
+            if wants_metrics:
+                record["test"] = evaluate(**predictions.evaluation_inputs()).metrics
+            if wants_snapshot:
+                save_predictions(self.folder.snapshot(epoch), predictions)
+        self.log.append(record)
+        with self.folder.log.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+        return record
+
+    def save(self) -> None:
+        """Checkpoint this very position, unless the run has diverged."""
+        self.run.check_finite()
+        state = {**self.run.state_dict(), "log": self.log, "environment": self.environment}
+        meta = {
+            "config": self.run.config.as_dict(),
+            "num_classes": self.data.num_classes,
+            "image_shape": list(self.data.train.images.shape[1:]),
+            "mean": list(self.data.mean),
+            "std": list(self.data.std),
+        }
+        position = self.run.epoch, self.run.next_step
+        weights = dict(self.run.model.state_dict())
+        save_checkpoint(self.folder.checkpoint, position, Checkpoint(weights, state, meta))
+        self.last_saved = time.monotonic()
+
+    def judge(self) -> dict[str, Evaluation]:
+        """Predict and evaluate the test split and the held-out one, and write down what history has seen."""
+        splits = {"test": self.data.test} | ({"holdout": self.held_out} if self.held_out else {})
+        evaluations = {}
+        for name, split in splits.items():
+            predictions = self.predict(name, split)
+            save_predictions(self.folder.predictions(name), predictions)
+            evaluations[name] = evaluate(**predictions.evaluation_inputs())
+            content = json.dumps(evaluations[name].as_dict(), indent=1) + "\n"
+            write_atomically(self.folder.metrics_of(name), content)
+        counts = {name: getattr(self.run.history, name).cpu().numpy() for name in ("examined", "correct")}
+        np.savez_compressed(self.folder.history, index=self.data.train.index, **counts)
+        return evaluations
+
+    def predict(self, name: str, split: Split) -> Predictions:
+        metadata = run_metadata(self.run.config, self.data.class_names, name)
+        return predict_split(self.run.method, self.run.model, split, self.data.mean, self.data.std, metadata=metadata)
+
+
+def open_job(
+    config: RunConfig,
+    out: Path,
+    *,
+    root: Path | None,
+    device: torch.device,
+    path: str,
+    data: DataSet | None,
+    note: Note,
+) -> Job:
+    """A new run, or one that goes on where its newest whole checkpoint stands."""
+    folder = RunFolder(out)
+    check_folder(folder, config)
+    used, held_out = hold_out(load(config.dataset, root) if data is None else data, config.holdout, config.seed)
+    run = Run(config, used, device)
+    out.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder.lock)
+    try:
+        if not folder.config.exists():
+            write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
+        now = environment(device, path)
+        log = _resume(folder, run, now, note)
+        write_atomically(folder.environment, json.dumps(now, indent=1) + "\n")
+    except BaseException:
+        lock.release()
+        raise
+    return Job(run, folder, used, held_out, lock, log, now)
+
+
+def environment(device: torch.device, path: str) -> Record:
+    """Versions, hardware and the path of the computation, for the record."""
+    return {
+        "confrank": __version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+        "threads": torch.get_num_threads(),
+        "path": path,
+    }
+
+
+def check_folder(folder: RunFolder, config: RunConfig) -> None:
+    """Raise unless the folder is new or holds a run of this very config."""
+    if folder.config.exists():
+        existing = yaml.safe_load(folder.config.read_text())
+        wanted = config.as_dict()
+        differing = [key for key in wanted if existing.get(key) != wanted[key]]
+        if differing:
+            changes = ", ".join(f"{key} {wanted[key]} (there: {existing.get(key)})" for key in differing)
+            raise ValueError(
+                f"expected a new folder or a run of the same settings, but {folder.path} differs in {changes};"
+                " give another --out"
+            )
+    elif folder.path.exists() and any(path != folder.lock for path in folder.path.iterdir()):
+        raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
+
+
+def _resume(folder: RunFolder, run: Run, now: Record, note: Note) -> list[Record]:
+    """Load the newest whole checkpoint, if any, and write the epoch log as it was then."""
+    log: list[Record] = []
+    if saved(folder.checkpoint):
+        checkpoint, problems = load_latest(folder.checkpoint)
+        for problem in problems:
+            note(f"skipped a damaged checkpoint: {problem}")
+        log = list(checkpoint.state["log"])
+        run.load_state(checkpoint.weights, checkpoint.state)
+        then = checkpoint.state["environment"]
+        if differing := [key for key in now if now[key] != then.get(key)]:
+            changes = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
+            note(f"the result will not equal an uninterrupted run to the bit: {changes}")
+        if not run.finished:
+            note(f"going on after epoch {run.epoch}, step {run.next_step}")
+    write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
+    return log
