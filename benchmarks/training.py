@@ -1,0 +1,203 @@
+"""Training steps on one GPU: the published form of the loop against confrank's captured path, in one process.
+
+    python benchmarks/training.py [--networks vgg16 resnet110 densenet-bc] [--steps 200] [--json FILE]
+
+`published` is written anew in the form of the paper's public code: float32, four loader workers that crop, flip and
+normalise image by image, correctness counts in host memory, `.item()` in each step. `one` is a captured run alone,
+`four` is the time per run when four share the GPU; each with the correctness ranking loss and (`plain`) with bare
+cross-entropy instead. Times are milliseconds a step, batch 128, over random 32x32 images; the spread is that of
+repeated blocks of steps.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+from confrank import models
+from confrank.config import RunConfig
+from confrank.data import DataSet, split_of
+from confrank.training.captured import CapturedRun
+from confrank.training.run import Run
+
+BATCH, BLOCKS = 128, 5
+NUM_IMAGES = 128 * 64 + 80
+
+
+class PerImageSet(Dataset):
+    """What a data loader worker does for one image: decode, pad and crop, flip, scale, normalise."""
+
+    def __init__(self, data: DataSet) -> None:
+        self.images, self.labels = data.train.images, data.train.labels
+        self.mean, self.std = (torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int, int]:
+        picture = Image.fromarray(self.images[index])
+        canvas = Image.new("RGB", (40, 40))
+        canvas.paste(picture, (4, 4))
+        left, top = torch.randint(0, 9, (2,)).tolist()
+        picture = canvas.crop((left, top, left + 32, top + 32))
+        if torch.rand(1) < 0.5:
+            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        image = torch.from_numpy(np.array(picture)).permute(2, 0, 1).contiguous().float().div(255)
+        return (image - self.mean) / self.std, int(self.labels[index]), index
+
+
+class PublishedLoop:
+    """The loop of the published code, step by step."""
+
+    def __init__(self, network: str, data: DataSet) -> None:
+        self.model = models.create(network, 10).cuda().train()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+        self.loader = DataLoader(PerImageSet(data), batch_size=BATCH, shuffle=True, num_workers=4, drop_last=True)
+        self.counts, self.epochs = np.zeros(len(data.train)), 1
+        self.iterator = iter(self.loader)
+        self.total, self.right = 0.0, 0
+
+    def rate(self, index: np.ndarray) -> Tensor:
+        lowest, highest = float(self.counts.min()), float(max(self.counts.max(), 1))
+        return torch.from_numpy((self.counts[index] - lowest) / (highest - lowest)).float().cuda()
+
+    def step(self) -> None:
+        try:
+            image, label, index = next(self.iterator)
+        except StopIteration:
+            self.iterator = iter(self.loader)
+            image, label, index = next(self.iterator)
+        image, label = image.cuda(), label.cuda()
+        logits = self.model(image)
+        confidence = functional.softmax(logits, dim=1).max(dim=1).values
+        rate, partner = self.rate(index.numpy()), self.rate(np.roll(index.numpy(), -1))
+        sign = (rate > partner).float() - (rate < partner).float()
+        margin = (rate - partner).abs()
+        shifted = confidence.roll(-1) + margin / torch.where(sign == 0, 1.0, sign)
+        ranking = functional.margin_ranking_loss(confidence, shifted, -sign * -1)
+        loss = functional.cross_entropy(logits, label) + ranking
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        correct = (logits.argmax(dim=1) == label).cpu().numpy()
+        self.counts[index.numpy()] += correct
+        self.total += loss.item()
+        self.right += int(correct.sum())
+
+
+class BareCrossEntropy(nn.Module):
+    """No ranking, no history."""
+
+    def forward(self, output: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        return functional.cross_entropy(output.float(), label)
+
+
+def random_set() -> DataSet:
+    rng = np.random.default_rng(0)
+    split = split_of(rng.integers(0, 256, (NUM_IMAGES, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, NUM_IMAGES))
+    return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
+
+
+def captured(network: str, data: DataSet, seed: int, ranking: bool) -> CapturedRun:
+    config = RunConfig(dataset="random", model=network, method="crl-softmax", seed=seed, lr=0.01)
+    run = Run(config, data, torch.device("cuda"))
+    if not ranking:
+        run.criterion = BareCrossEntropy()
+    return CapturedRun(run)
+
+
+def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> list[float]:
+    """Milliseconds a step of each of BLOCKS blocks, after a warm-up."""
+    for _ in range(10):
+        step()
+    torch.cuda.synchronize()
+    blocks = []
+    for _ in range(BLOCKS):
+        start = time.perf_counter()
+        for _ in range(steps // BLOCKS):
+            step()
+        torch.cuda.synchronize()
+        blocks.append((time.perf_counter() - start) * 1000 / (steps // BLOCKS) / per_call)
+    return blocks
+
+
+def stepping(runs: list[CapturedRun]) -> Callable[[], None]:
+    """One step of each run; a full epoch starts again at its first place."""
+
+    def step() -> None:
+        for run in runs:
+            if run.run.next_step == run.run.num_steps:
+                with torch.cuda.stream(run.stream):
+                    run.run._enter(0, 0, run.run.draws)
+            run.step()
+
+    return step
+
+
+def measure(network: str, data: DataSet, steps: int, report: Callable[[dict[str, object]], None]) -> None:
+    def note(form: str, blocks: list[float], seconds: float) -> None:
+        median = statistics.median(blocks)
+        report({"network": network, "form": form, "ms": median, "blocks": blocks, "prepare_s": seconds})
+
+    start = time.perf_counter()
+    loop = PublishedLoop(network, data)
+    note("published", milliseconds(loop.step, steps), time.perf_counter() - start)
+    del loop
+    for ranking in (True, False):
+        suffix = "" if ranking else " plain"
+        start = time.perf_counter()
+        runs = [captured(network, data, 0, ranking)]
+        prepare = time.perf_counter() - start
+        note("one" + suffix, milliseconds(stepping(runs), 2 * steps), prepare)
+        start = time.perf_counter()
+        runs += [captured(network, data, seed, ranking) for seed in (1, 2, 3)]
+        prepare = time.perf_counter() - start
+        note("four" + suffix, milliseconds(stepping(runs), steps, per_call=4), prepare)
+        del runs
+        torch.cuda.empty_cache()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=["vgg16", "resnet110", "densenet-bc"])
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--json", default=None)
+    arguments = parser.parse_args()
+    data, rows = random_set(), []
+    device = torch.cuda.get_device_name()
+    versions = {"torch": str(torch.__version__), "python": platform.python_version(), "device": device}
+    print(f"{'network':<12} {'form':<12} {'ms a step':>10} {'spread':>14} {'x published':>12} {'prepare s':>10}")
+
+    def report(row: dict[str, object]) -> None:
+        rows.append(row)
+        published = next(r["ms"] for r in rows if r["network"] == row["network"] and r["form"] == "published")
+        blocks = row["blocks"]
+        print(
+            f"{row['network']:<12} {row['form']:<12} {row['ms']:>10.3f} {min(blocks):>6.2f}-{max(blocks):<7.2f}"
+            f" {published / row['ms']:>12.2f} {row['prepare_s']:>10.1f}",
+            flush=True,
+        )
+        if arguments.json:
+            with open(arguments.json, "w") as file:
+                json.dump({"versions": versions, "rows": rows}, file, indent=1)
+
+    for network in arguments.networks:
+        measure(network, data, arguments.steps, report)
+    for network in arguments.networks:
+        times = {row["form"]: row["ms"] for row in rows if row["network"] == network}
+        added = {form: 100 * (times[form] / times[f"{form} plain"] - 1) for form in ("one", "four")}
+        print(f"{network}: CRL adds {added['one']:.1f}% alone, {added['four']:.1f}% side by side")
+    print(json.dumps({"versions": versions, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
