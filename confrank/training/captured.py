@@ -31,7 +31,6 @@ class CapturedRun:
         assert run.device.type == "cuda"
         self.run = run
         self.stream: torch.cuda.Stream = torch.cuda.Stream(run.device)  # type: ignore[no-untyped-call]
-        run.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if not torch.are_deterministic_algorithms_enabled():
             torch.backends.cudnn.benchmark = True

@@ -40,6 +40,8 @@ class Run:
                 in_channels=data.train.images.shape[-1],
             )
         self.model = network.to(device).train()
+        if device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
         self.learning_rate = torch.tensor(config.lr, device=device)
