@@ -13,7 +13,7 @@ def _flag(default: Any, text: str) -> Any:
 class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
-    dataset: str = _flag("digits", "data set by name")
+    dataset: str = _flag("digits", "data set by name, or the path of one's own (a folder of class folders, an .npz)")
     model: str = _flag("small", "network by name")
     method: str = _flag("crl-softmax", "what is trained and how it predicts")
     epochs: int = _flag(300, "passes over the training set")
@@ -25,6 +25,7 @@ class RunConfig:
     weight: float = _flag(1.0, "weight of the ranking loss (methods crl-*)")
     seed: int = _flag(0, "seed of initialisation, order and augmentation")
     holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
+    image_size: int | None = _flag(None, "scale the pictures of one's own folder to this height and width")
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -42,7 +43,8 @@ class RunConfig:
 
     @property
     def run_name(self) -> str:
-        return f"{self.dataset}-{self.model}-{self.method}-seed{self.seed}"
+        dataset = Path(self.dataset).resolve().name.removesuffix(".npz")  # a path gives its last part
+        return f"{dataset}-{self.model}-{self.method}-seed{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}

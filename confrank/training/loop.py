@@ -58,7 +58,7 @@ def train(
     """Train to the end, or go on where an earlier call stopped, and evaluate. `data` replaces the named set."""
     folder = RunFolder(out)
     _check_folder(folder, config)
-    full = load(config.dataset, root) if data is None else data
+    full = load(config.dataset, root, image_size=config.image_size) if data is None else data
     used, held_out = hold_out(full, config.holdout, config.seed)
     run = Run(config, used, device or default_device())
     if not folder.config.exists():
