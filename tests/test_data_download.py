@@ -22,7 +22,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves CONTENT; `server.faults` says, request by request, what goes wrong."""
+    """Serves `server.content`; `server.faults` says, request by request, what goes wrong."""
 
     protocol_version = "HTTP/1.1"
 
@@ -51,7 +51,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def serve(self, fault):
-        content = CONTENT[:-1] + b"!" if fault == "corrupt" else CONTENT[:1000] if fault == "short" else CONTENT
+        content = self.server.content
+        content = content[:-1] + b"!" if fault == "corrupt" else content[:1000] if fault == "short" else content
         asked, validator = self.headers.get("Range"), self.headers.get("If-Range")
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and fault != "no ranges" else 0
         if validator and validator != self.server.etag:
@@ -80,6 +81,7 @@ def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.faults, server.ranges, server.etag, server.released = [], [], '"one"', threading.Event()
+        server.content = CONTENT
         server.url = f"http://127.0.0.1:{server.server_port}/set.tar.gz"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -158,12 +160,16 @@ def test_servers_without_ranges_or_with_a_changed_file_start_over(server, tmp_pa
     server.faults = ["break", "no ranges"]
     get(server, tmp_path)
     assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    server.faults = ["break"]
-    get(server, tmp_path, md5=None, on_note=lambda note: setattr(server, "etag", '"two"'))
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
     server.faults = ["break", "wrong range"]
     get(server, tmp_path)
     assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
+
+    def change(note):
+        server.content, server.etag = CONTENT[::-1], '"two"'
+
+    server.faults = ["break"]
+    get(server, tmp_path, md5=None, on_note=change)
+    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT[::-1]
 
 
 @pytest.mark.parametrize("fault", ["corrupt", "short"])
