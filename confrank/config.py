@@ -14,7 +14,7 @@ def _flag(default: Any, text: str) -> Any:
 class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
-    dataset: str = _flag("digits", "data set by name")
+    dataset: str = _flag("digits", "data set by name, or the path of one's own (a folder of class folders, an .npz)")
     model: str = _flag("small", "network by name")
     method: str = _flag("crl-softmax", "what is trained and how it predicts")
     epochs: int = _flag(300, "passes over the training set")
@@ -28,6 +28,7 @@ class RunConfig:
     holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
     test_every: int = _flag(0, "also evaluate the test split every so many epochs, into the log (0: at the end)")
     snapshots: bool = _flag(False, "keep the test predictions of the epochs that AES averages")
+    image_size: int | None = _flag(None, "scale the pictures of one's own folder to this height and width")
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -45,7 +46,8 @@ class RunConfig:
 
     @property
     def run_name(self) -> str:
-        return f"{self.dataset}-{self.model}-{self.method}-seed{self.seed}"
+        dataset = Path(self.dataset).resolve().name.removesuffix(".npz")  # a path gives its last part
+        return f"{dataset}-{self.model}-{self.method}-seed{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}

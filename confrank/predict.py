@@ -31,7 +31,8 @@ def predict(
         in_channels=meta["image_shape"][-1],
     )
     models.load_weights(model, checkpoint.weights)
-    data, held_out = hold_out(load(config.dataset, root), config.holdout, config.seed)
+    full = load(config.dataset, root, image_size=config.image_size)
+    data, held_out = hold_out(full, config.holdout, config.seed)
     splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")

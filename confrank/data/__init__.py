@@ -3,22 +3,110 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.data.cifar import load_cifar10, load_cifar100
 from confrank.data.digits import load_digits
 from confrank.data.indexed import IndexedDataset
+from confrank.data.own import is_own, load_own, npz_images, read_npz
+from confrank.data.pictures import read_pictures
+from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, hold_out, split_of
+from confrank.data.svhn import load_svhn
 
-LOADERS: dict[str, Callable[[Path | None], DataSet]] = {"digits": lambda root: load_digits()}
+LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
+    "digits": lambda root: load_digits(),
+    "cifar10": load_cifar10,
+    "cifar100": load_cifar100,
+    "svhn": load_svhn,
+}
+# Images without labels, to be told apart from those of a data set: https://arxiv.org/abs/1706.02690
+IMAGE_SETS = tuple(name for name, published in PUBLISHED.items() if not published.train)
 
 
-def load(name: str, root: str | Path | None = None) -> DataSet:
-    """The data set of that name; published files are looked for in `root` and in `root/NAME`.
+def load(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> DataSet:
+    """The data set of that name, or one's own at that path (see `confrank.data.own`).
+
+    Published files are looked for in `root` and in `root/NAME`; without `root`, in the folder that the environment
+    variable CONFRANK_DATA names, or else in a per-user cache folder. A known name is never taken for a path:
+    write ./digits for a folder of that name. `image_size` scales the pictures of one's own folder.
 
     >>> load("digits").train.images.shape
     (900, 8, 8, 1)
     """
-    if name not in LOADERS:
-        raise ValueError(f"expected a data set among {', '.join(LOADERS)}, but got {name!r}")
-    return LOADERS[name](None if root is None else Path(root))
+    _check_image_size(image_size)
+    if name in LOADERS:
+        if image_size is not None:
+            raise ValueError(f"expected an image size for one's own pictures only, but got {image_size} with {name}")
+        return LOADERS[name](None if root is None else Path(root))
+    if name in IMAGE_SETS:
+        raise ValueError(
+            f"expected a data set with labels among {', '.join(LOADERS)}, but got {name!r}, which has test images"
+            " only, for out-of-distribution detection (confrank.data.load_images)"
+        )
+    if is_own(name):
+        return load_own(Path(name), image_size)
+    raise _unknown(name, LOADERS)
 
 
-__all__ = ["LOADERS", "DataSet", "IndexedDataset", "Split", "hold_out", "load", "split_of"]
+def load_images(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> NDArray[np.uint8]:
+    """Images uint8 [n, h, w, c] without labels, for out-of-distribution detection.
+
+    A name of `IMAGE_SETS` gives its images (32x32, [n, 32, 32, 3]), that of another data set its test images. A path
+    may be any folder of pictures, an .npz with `images`, or one's own data set, of which it gives the test images.
+    `image_size` scales pictures; without it they must be of one size.
+
+    >>> load_images("digits").shape
+    (897, 8, 8, 1)
+    """
+    _check_image_size(image_size)
+    if name in IMAGE_SETS:
+        return _image_set(name, None if root is None else Path(root), image_size)
+    path = Path(name)
+    if name not in LOADERS and path.is_dir() and not (path / "test").is_dir():
+        return read_pictures(path, image_size)
+    if name not in LOADERS and is_own(name) and path.is_file():
+        arrays = read_npz(path)
+        if "images" in arrays:
+            return npz_images(path, "images", arrays["images"])
+    if name not in LOADERS and not is_own(name):
+        raise _unknown(name, [*LOADERS, *IMAGE_SETS])
+    return load(name, root, image_size=image_size).test.images
+
+
+def _image_set(name: str, root: Path | None, image_size: int | None) -> NDArray[np.uint8]:
+    (source,) = locate(name, root)
+    images = read_pictures(source, image_size)
+    if image_size is None and images.shape[1:] != (32, 32, 3):
+        raise ValueError(
+            f"expected coloured pictures of 32x32 in {source}, but got [height, width, channels]"
+            f" {list(images.shape[1:])}; give the image size 32 to scale them"
+        )
+    return images
+
+
+def _check_image_size(image_size: int | None) -> None:
+    if image_size is not None and not 1 <= image_size <= 4096:
+        raise ValueError(f"expected an image size within 1..4096, but got {image_size}")
+
+
+def _unknown(name: str, known: "list[str] | dict[str, Callable[[Path | None], DataSet]]") -> ValueError:
+    return ValueError(
+        f"expected a data set among {', '.join(known)}, or the path of a folder or .npz file, but got {name!r}"
+    )
+
+
+__all__ = [
+    "IMAGE_SETS",
+    "LOADERS",
+    "PUBLISHED",
+    "DataSet",
+    "IndexedDataset",
+    "Split",
+    "default_root",
+    "hold_out",
+    "load",
+    "load_images",
+    "split_of",
+]

@@ -1,10 +1,19 @@
-"""A progress bar with epoch, loss, accuracy and time left."""
+"""Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 class EpochBar:
@@ -38,3 +47,18 @@ def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield EpochBar(progress, total)
+
+
+@contextmanager
+def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
+    """A function to call with a file's name, bytes so far and bytes in all; a bar for each file, gone afterwards."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+
+        def advance(name: str, received: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = progress.add_task(name, total=None)
+            progress.update(tasks[name], completed=received, total=total)
+
+        yield advance

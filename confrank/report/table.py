@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from confrank.metrics import Evaluation
 from confrank.metrics.repeats import paired_difference, summarise
@@ -59,3 +60,11 @@ def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) ->
 
 def _with_spread(mean: float, spread: float | None, sign: str = "") -> str:
     return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
+
+
+def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Plain text in columns, wrapped where it is long and never read as markup."""
+    table = Table(*headings)
+    for row in rows:
+        table.add_row(*(Text(cell, overflow="fold") for cell in row))
+    return table

@@ -107,7 +107,8 @@ def open_job(
     """A new run, or one that goes on where its newest whole checkpoint stands."""
     folder = RunFolder(out)
     check_folder(folder, config)
-    used, held_out = hold_out(load(config.dataset, root) if data is None else data, config.holdout, config.seed)
+    full = load(config.dataset, root, image_size=config.image_size) if data is None else data
+    used, held_out = hold_out(full, config.holdout, config.seed)
     run = Run(config, used, device)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)

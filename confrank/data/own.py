@@ -1,0 +1,167 @@
+"""One's own data: a folder of class folders, or an .npz of arrays.
+
+A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
+`train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and, if
+wanted, `class_names`. Mean and std are those of the training images. Coloured images are augmented as in the
+paper's protocol (crops after padding by 4, flips), grey ones are not: they are often characters or measurements,
+which a flip turns into something else.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.data.pictures import Picture, decode, picture_files, stack
+from confrank.data.sets import DataSet, split_of
+
+NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
+BLOCK = 4096
+
+
+def is_own(name: str) -> bool:
+    """Whether a data set's name is a path to a folder or an .npz file."""
+    path = Path(name)
+    return path.is_dir() or (path.suffix == ".npz" and path.is_file())
+
+
+def load_own(path: Path, image_size: int | None = None) -> DataSet:
+    """The data set in a folder or .npz file; `image_size` scales the pictures of a folder."""
+    if path.is_dir():
+        return _from_folder(path, image_size)
+    if image_size is not None:
+        raise ValueError(f"expected an image size for a folder of pictures only, but got {image_size} with {path}")
+    return _from_npz(path)
+
+
+def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel on the 0-1 scale; a constant channel gets a std of 1.
+
+    >>> channel_statistics(np.array([0, 255], dtype=np.uint8).reshape(2, 1, 1, 1))
+    ((0.5,), (0.5,))
+    """
+    levels = np.arange(256) / 255
+    mean, std = [], []
+    for channel in range(images.shape[-1]):
+        counts = np.zeros(256, dtype=np.int64)
+        for start in range(0, len(images), BLOCK):
+            counts += np.bincount(images[start : start + BLOCK, ..., channel].ravel(), minlength=256)
+        share = counts / counts.sum()
+        mean.append(float(share @ levels))
+        std.append(float(np.sqrt(share @ (levels - mean[-1]) ** 2)) if np.count_nonzero(counts) > 1 else 1.0)
+    return tuple(mean), tuple(std)
+
+
+def _from_folder(folder: Path, image_size: int | None) -> DataSet:
+    if missing := [name for name in ("train", "test") if not (folder / name).is_dir()]:
+        raise ValueError(
+            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of pictures,"
+            f" but it has no {' and no '.join(missing)}"
+        )
+    class_names = _class_folders(folder / "train")
+    if extra := sorted({*_class_folders(folder / "test")} - {*class_names}):
+        raise ValueError(f"expected the classes of {folder / 'train'} in test too, but got {', '.join(extra)} there")
+    pictures: list[Picture] = []
+    origins: list[str] = []
+    labels: list[int] = []
+    starts = []
+    for split in ("train", "test"):
+        starts.append(len(labels))
+        for label, class_name in enumerate(class_names):
+            files = picture_files(folder / split / class_name)
+            if split == "train" and not files:
+                raise ValueError(f"expected pictures in {folder / split / class_name}, but there are none")
+            pictures += [decode(path.read_bytes(), str(path), image_size) for path in files]
+            origins += map(str, files)
+            labels += [label] * len(files)
+    num_train = starts[1]
+    if num_train == len(labels):
+        raise ValueError(f"expected pictures in {folder / 'test'}, but there are none")
+    images, label_array = stack(pictures, origins), np.array(labels, dtype=np.int64)
+    train, test = slice(num_train), slice(num_train, None)
+    return _own(folder, (images[train], label_array[train]), (images[test], label_array[test]), class_names)
+
+
+def _class_folders(split: Path) -> tuple[str, ...]:
+    names = sorted(path.name for path in split.iterdir() if path.is_dir() and not path.name.startswith("."))
+    if not names:
+        raise ValueError(f"expected a folder for each class in {split}, but there is none")
+    return tuple(names)
+
+
+def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of an .npz file, without ever unpickling."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            return {name: np.asarray(file[name]) for name in file.files}
+    except OSError as error:
+        raise ValueError(f"expected a readable .npz file, but {path}: {error}") from None
+    except Exception as error:  # numpy raises zipfile, value, key and attribute errors for broken archives
+        raise ValueError(f"expected an .npz archive of plain arrays, but {path} cannot be read: {error}") from None
+
+
+def npz_images(path: Path, key: str, images: NDArray[np.generic]) -> NDArray[np.uint8]:
+    """Images [n, h, w, c] of an .npz file; [n, h, w] gets one channel."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or 0 in images.shape:
+        raise ValueError(
+            f"expected {key} in {path} to be uint8 of shape [n, height, width] or [n, height, width, channels],"
+            f" but got {images.dtype} of shape {list(images.shape)}; scale pixels to 0..255 and convert them"
+        )
+    typed = images.astype(np.uint8, copy=False)
+    return typed[..., None] if typed.ndim == 3 else typed
+
+
+def _from_npz(path: Path) -> DataSet:
+    arrays = read_npz(path)
+    if missing := [key for key in NPZ_KEYS if key not in arrays]:
+        raise ValueError(
+            f"expected {', '.join(NPZ_KEYS)} in {path}, but got {', '.join(arrays) or 'nothing'}:"
+            f" {', '.join(missing)} missing"
+        )
+    train = npz_images(path, "train_images", arrays["train_images"]), _npz_labels(path, "train_labels", arrays)
+    test = npz_images(path, "test_images", arrays["test_images"]), _npz_labels(path, "test_labels", arrays)
+    if train[0].shape[1:] != test[0].shape[1:]:
+        raise ValueError(
+            f"expected training and test images of one shape in {path},"
+            f" but got {list(train[0].shape[1:])} and {list(test[0].shape[1:])}"
+        )
+    num_classes = int(max(train[1].max(), test[1].max())) + 1
+    names = tuple(map(str, arrays.get("class_names", np.arange(num_classes)).ravel()))
+    if len(names) < num_classes:
+        raise ValueError(f"expected labels within 0..{len(names) - 1} in {path}, but got {num_classes - 1}")
+    return _own(path, train, test, names)
+
+
+def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) -> NDArray[np.int64]:
+    labels, images = arrays[key], arrays[key.replace("labels", "images")]
+    if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
+        raise ValueError(
+            f"expected {key} in {path} to be {len(images)} whole numbers,"
+            f" but got {labels.dtype} of shape {list(labels.shape)}"
+        )
+    typed = labels.astype(np.int64)
+    if typed.min() < 0:
+        raise ValueError(f"expected {key} in {path} to be 0 or more, but got {typed.min()}")
+    return typed
+
+
+def _own(
+    path: Path,
+    train: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    test: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    class_names: tuple[str, ...],
+) -> DataSet:
+    if len(class_names) < 2:
+        raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
+    mean, std = channel_statistics(train[0])
+    coloured = train[0].shape[-1] == 3
+    return DataSet(
+        name=path.resolve().name.removesuffix(".npz"),
+        train=split_of(*train),
+        test=split_of(*test),
+        class_names=class_names,
+        mean=mean,
+        std=std,
+        padding=4 if coloured else 0,
+        flip=coloured,
+    )

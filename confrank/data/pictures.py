@@ -1,0 +1,99 @@
+"""Picture files to arrays: PNG, JPEG, WebP and BMP, out of folders or archives, brought to one size."""
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.data.published import member_bytes, open_archive
+
+Picture = NDArray[np.uint8]
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+# Pictures that would be left out without a word if they were taken for something else.
+UNREAD = (".gif", ".tif", ".tiff", ".heic", ".avif", ".jp2", ".ppm", ".pgm")
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+
+
+def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
+    """One picture as uint8 [h, w, 1] when it is grey, or else [h, w, 3], upright as its metadata says.
+
+    With `size`, the largest central square is scaled to size x size (bicubic). Transparency is dropped.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            upright = ImageOps.exif_transpose(opened)
+            mode = upright.mode
+            if mode.startswith(("I", "F")):
+                raise ValueError(f"its pixels are {mode}, not 8-bit")
+            # Palettes pass through RGBA, which knows every way of writing transparency.
+            plain = upright.convert("L") if mode in ("1", "L", "LA") else upright.convert("RGBA").convert("RGB")
+            if size is not None and plain.size != (size, size):
+                plain = ImageOps.fit(plain, (size, size), Image.Resampling.BICUBIC)
+            pixels = np.array(plain, dtype=np.uint8)
+    except Exception as error:  # Pillow's decoders meet damage with errors of many kinds
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"expected an 8-bit PNG, JPEG, WebP or BMP picture, but {origin}: {why}") from None
+    return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uint8]:
+    """Pictures of one size as [n, h, w, c]; grey ones among coloured ones get three equal channels."""
+    first = pictures[0].shape[:2]
+    for picture, origin in zip(pictures, origins, strict=True):
+        if picture.shape[:2] != first:
+            raise ValueError(
+                f"expected pictures of one size, but got {_size(first)} in {origins[0]} and"
+                f" {_size(picture.shape)} in {origin}; give an image size to scale them to (--image-size)"
+            )
+    channels = max(picture.shape[2] for picture in pictures)
+    result = np.empty((len(pictures), *first, channels), dtype=np.uint8)
+    for row, picture in zip(result, pictures, strict=True):
+        row[:] = picture
+    return result
+
+
+def picture_files(folder: Path) -> list[Path]:
+    """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out."""
+    files = sorted(
+        (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")),
+        key=lambda path: path.relative_to(folder).as_posix(),
+    )
+    if unread := [path for path in files if path.suffix.lower() in UNREAD]:
+        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
+    return [path for path in files if path.suffix.lower() in SUFFIXES]
+
+
+def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:
+    """All pictures under a folder or in a .tar.gz as [n, h, w, c], in the order of their paths."""
+    pairs = _from_folder(source, size) if source.is_dir() else sorted(_from_archive(source, size), key=_path)
+    origins, pictures = [], []
+    for origin, picture in pairs:
+        origins.append(origin)
+        pictures.append(picture)
+    if not pictures:
+        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures in {source}, but there are none")
+    return stack(pictures, origins)
+
+
+def _from_folder(folder: Path, size: int | None) -> Iterable[tuple[str, Picture]]:
+    return ((str(path), decode(path.read_bytes(), str(path), size)) for path in picture_files(folder))
+
+
+def _from_archive(path: Path, size: int | None) -> Iterable[tuple[str, Picture]]:
+    with open_archive(path) as archive:
+        for member, name in archive:
+            if name.lower().endswith(SUFFIXES):
+                yield name, decode(member_bytes(archive, member), f"{name} in {path}", size)
+
+
+def _path(pair: tuple[str, Picture]) -> str:
+    return pair[0]
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"{shape[1]}x{shape[0]}"

@@ -1,0 +1,205 @@
+"""The published data sets: who publishes which files, what they hold, and where they lie on this machine.
+
+A set's files are looked for in `root/NAME` and in `root`, as the published archive or as the folder it unpacks
+to. Archives are read in place, by member name: nothing is ever unpacked to disk.
+"""
+
+import gzip
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file on the publisher's server; `md5` is None where the publisher gives no checksum."""
+
+    name: str
+    url: str
+    md5: str | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A data set's files, the folder its archive unpacks to, and how many images of each class there are.
+
+    A set without `train` is for out-of-distribution tests: images only, so `test` counts them all.
+    """
+
+    summary: str
+    files: tuple[PublishedFile, ...]
+    folder: str | None
+    test: tuple[int, ...]
+    train: tuple[int, ...] = ()
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
+_STANFORD = "http://ufldl.stanford.edu/housenumbers"
+_ODIN = "https://www.dropbox.com/s"
+
+PUBLISHED: dict[str, Published] = {
+    "cifar10": Published(
+        summary="32x32 photographs in 10 classes",
+        files=(
+            PublishedFile(
+                "cifar-10-binary.tar.gz", f"{_TORONTO}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
+            ),
+        ),
+        folder="cifar-10-batches-bin",
+        train=(5000,) * 10,
+        test=(1000,) * 10,
+    ),
+    "cifar100": Published(
+        summary="32x32 photographs in 100 classes",
+        files=(
+            PublishedFile(
+                "cifar-100-binary.tar.gz", f"{_TORONTO}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
+            ),
+        ),
+        folder="cifar-100-binary",
+        train=(500,) * 100,
+        test=(100,) * 100,
+    ),
+    "svhn": Published(
+        summary="32x32 house-number digits",
+        files=(
+            PublishedFile("train_32x32.mat", f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+            PublishedFile("test_32x32.mat", f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+        ),
+        folder=None,
+        train=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
+        test=(1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
+    ),
+    "tinyimagenet": Published(
+        summary="TinyImageNet's test images at 32x32, for out-of-distribution tests",
+        files=(
+            PublishedFile("Imagenet_resize.tar.gz", f"{_ODIN}/kp3my3412u5k9rl/Imagenet_resize.tar.gz?dl=1", None),
+        ),
+        folder="Imagenet_resize",
+        test=(10_000,),
+    ),
+    "lsun": Published(
+        summary="LSUN's test scenes at 32x32, for out-of-distribution tests",
+        files=(PublishedFile("LSUN_resize.tar.gz", f"{_ODIN}/moqh2wh8696c3yl/LSUN_resize.tar.gz?dl=1", None),),
+        folder="LSUN_resize",
+        test=(10_000,),
+    ),
+    "isun": Published(
+        summary="iSUN's scenes at 32x32, for out-of-distribution tests",
+        files=(PublishedFile("iSUN.tar.gz", f"{_ODIN}/ssz7qxfqae0cca5/iSUN.tar.gz?dl=1", None),),
+        folder="iSUN",
+        test=(8925,),
+    ),
+}
+
+
+def default_root() -> Path:
+    """Where data sets lie when no root is given: $CONFRANK_DATA, or else a per-user cache folder."""
+    if named := os.environ.get("CONFRANK_DATA"):
+        return Path(named).expanduser()
+    import pooch
+
+    return Path(pooch.os_cache("confrank"))
+
+
+def places(name: str, root: Path | None) -> tuple[Path, Path]:
+    """The folders in which a set's files may lie; downloads go to the first."""
+    base = default_root() if root is None else root
+    return base / name, base
+
+
+def found(name: str, root: Path | None) -> tuple[Path, ...]:
+    """The folder or files that hold the named set, or nothing when some are missing."""
+    published = PUBLISHED[name]
+    for place in places(name, root):
+        if published.folder and (place / published.folder).is_dir():
+            return (place / published.folder,)
+        paths = tuple(place / file.name for file in published.files)
+        if all(path.is_file() for path in paths):
+            return paths
+    return ()
+
+
+def locate(name: str, root: Path | None) -> tuple[Path, ...]:
+    """The folder or files that hold the named set; a `ValueError` says how to get them."""
+    if paths := found(name, root):
+        return paths
+    published, (own, base) = PUBLISHED[name], places(name, root)
+    entries = " and ".join(file.name for file in published.files)
+    folder = f" or the folder {published.folder}" if published.folder else ""
+    flag = "" if root is None else f" --root {root}"
+    raise ValueError(
+        f"expected {entries}{folder} in {base} or {own}, but found neither; run: confrank data fetch {name}{flag}"
+    )
+
+
+def read_files(source: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:
+    """The named files, each of exactly the given size, out of a folder or of the archive that holds the folder."""
+    if source.is_dir():
+        return {name: _read_file(source / name, size) for name, size in sizes.items()}
+    contents: dict[str, bytes] = {}
+    with open_archive(source) as archive:
+        for member, path in archive:
+            name = path.removeprefix(f"{folder}/")
+            if path != name and name in sizes:
+                _check_size(f"{name} in {source}", sizes[name], member.size, source)
+                contents[name] = member_bytes(archive, member)
+    if missing := [name for name in sizes if name not in contents]:
+        raise ValueError(f"expected {', '.join(missing)} in {source}, but there is none; {_fetch_again(source)}")
+    return contents
+
+
+def _read_file(path: Path, size: int) -> bytes:
+    if not path.is_file():
+        raise ValueError(f"expected the file {path}, but there is none; {_fetch_again(path.parent)}")
+    _check_size(str(path), size, path.stat().st_size, path.parent)
+    return path.read_bytes()
+
+
+def _check_size(what: str, expected: int, actual: int, source: Path) -> None:
+    if actual != expected:
+        raise ValueError(f"expected {expected:,} bytes in {what}, but got {actual:,}; {_fetch_again(source)}")
+
+
+def _fetch_again(source: Path) -> str:
+    return f"delete {source} and fetch it again (confrank data fetch)"
+
+
+class Archive:
+    """The regular files of a tar archive in their order, hidden ones left out."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self.tar = tar
+
+    def __iter__(self) -> Iterator[tuple[tarfile.TarInfo, str]]:
+        for member in self.tar:
+            path = member.name.removeprefix("./")
+            if member.isreg() and not Path(path).name.startswith("."):
+                yield member, path
+
+
+def member_bytes(archive: Archive, member: tarfile.TarInfo) -> bytes:
+    """A member's content; to be read before the archive goes on to the next one."""
+    stream = archive.tar.extractfile(member)
+    assert stream is not None  # regular files only
+    with stream:
+        return stream.read()
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """A .tar.gz to iterate over; damage anywhere, up to the checksum at its end, is a `ValueError`."""
+    try:
+        with gzip.open(path) as stream:
+            with tarfile.open(fileobj=stream, mode="r:") as tar:
+                yield Archive(tar)
+            while stream.read(1 << 20):
+                pass
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"expected a whole .tar.gz archive, but {path} cannot be read: {error}; {_fetch_again(path)}"
+        ) from None

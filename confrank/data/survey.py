@@ -1,0 +1,76 @@
+"""What there is: every known data set, whether its files are here, and whether they hold what they should."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from confrank.data import IMAGE_SETS, LOADERS, PUBLISHED, load, load_images
+from confrank.data.download import digest
+from confrank.data.published import found
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set by name: what it is, how many images it has, and where it lies (nowhere: an empty tuple)."""
+
+    name: str
+    summary: str
+    num_train: int
+    num_test: int
+    embedded: bool
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A data set that was read through: its shape, images a class, and its files' digests beside the published."""
+
+    name: str
+    image_shape: tuple[int, ...]
+    train: tuple[int, ...]
+    test: tuple[int, ...]
+    paths: tuple[Path, ...]
+    digests: tuple[tuple[Path, str, str | None], ...]
+
+
+def known_sets(root: Path | None = None) -> list[Known]:
+    """All data sets that have a name."""
+    digits = Known("digits", "8x8 digits with noise, from scikit-learn", 900, 897, True, ())
+    return [digits] + [
+        Known(name, item.summary, sum(item.train), sum(item.test), False, found(name, root))
+        for name, item in PUBLISHED.items()
+    ]
+
+
+def check(name: str, root: Path | None = None) -> Checked:
+    """Read a set through; a `ValueError` tells what is not as published. A path is one's own data."""
+    if name in IMAGE_SETS:
+        images = load_images(name, root)
+        shape, train, test = images.shape[1:], (), (len(images),)
+    else:
+        data = load(name, root)
+        shape = data.train.images.shape[1:]
+        train, test = (
+            tuple(np.bincount(split.labels, minlength=data.num_classes).tolist()) for split in (data.train, data.test)
+        )
+    published = PUBLISHED.get(name)
+    paths = found(name, root) if published else (() if name in LOADERS else (Path(name),))
+    if published:
+        _compare(name, "training", published.train, train)
+        _compare(name, "test", published.test, test)
+    return Checked(name, shape, train, test, paths, _digests(name, paths))
+
+
+def _compare(name: str, split: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
+    if sum(expected) != sum(actual):
+        raise ValueError(f"expected {sum(expected):,} {split} images in {name}, but got {sum(actual):,}")
+    if wrong := [k for k, (a, b) in enumerate(zip(expected, actual, strict=True)) if a != b]:
+        k = wrong[0]
+        raise ValueError(f"expected {expected[k]:,} {split} images of class {k} in {name}, but got {actual[k]:,}")
+
+
+def _digests(name: str, paths: tuple[Path, ...]) -> tuple[tuple[Path, str, str | None], ...]:
+    published = {file.name: file.md5 for file in PUBLISHED[name].files} if name in PUBLISHED else {}
+    files = [(path, published[path.name]) for path in paths if path.is_file() and path.name in published]
+    return tuple((path, digest(path, md5), md5 and f"md5:{md5}") for path, md5 in files)

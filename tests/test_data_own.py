@@ -1,0 +1,305 @@
+"""One's own data and sets of pictures: folders, archives and npz files, whole and damaged."""
+
+import io
+import tarfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from confrank.cli import main
+from confrank.config import RunConfig
+from confrank.data import load, load_images
+from confrank.data.own import channel_statistics
+from confrank.data.pictures import decode
+
+
+def pixels(seed, height=8, width=8, channels=3):
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def save(path, array):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **({"lossless": True} if path.suffix == ".webp" else {}))
+
+
+def encoded(array, kind="PNG", **options):
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+def pets(folder, channels=3):
+    """Two classes, four training and three test pictures in lossless formats (WebP knows no grey)."""
+    last = "train/dog/x.webp" if channels == 3 else "train/dog/x.png"
+    names = ["train/cat/b.png", "train/cat/a.bmp", last, "train/dog/more/deep.png"]
+    names += ["test/dog/1.png", "test/cat/2.PNG", "test/dog/0.png"]
+    arrays = {name: pixels(seed, channels=channels) for seed, name in enumerate(names)}
+    for name, array in arrays.items():
+        save(folder / name, array)
+    (folder / "train" / "cat" / ".DS_Store").write_bytes(b"hidden")
+    (folder / "train" / "cat" / "notes.txt").write_text("no picture")
+    return arrays
+
+
+def test_a_folder_of_class_folders(tmp_path):
+    arrays = pets(tmp_path / "pets")
+    data = load(str(tmp_path / "pets"))
+    assert data.name == "pets"
+    assert data.class_names == ("cat", "dog")
+    train = ["train/cat/a.bmp", "train/cat/b.png", "train/dog/more/deep.png", "train/dog/x.webp"]
+    test = ["test/cat/2.PNG", "test/dog/0.png", "test/dog/1.png"]
+    assert np.array_equal(data.train.images, np.stack([arrays[name] for name in train]))
+    assert np.array_equal(data.test.images, np.stack([arrays[name] for name in test]))
+    assert data.train.labels.tolist() == [0, 0, 1, 1]
+    assert data.test.labels.tolist() == [0, 1, 1]
+    assert (data.padding, data.flip) == (4, True)
+    scaled = data.train.images.reshape(-1, 3) / 255
+    assert np.allclose(data.mean, scaled.mean(0))
+    assert np.allclose(data.std, scaled.std(0))
+    assert np.array_equal(load_images(str(tmp_path / "pets")), data.test.images)
+
+
+def test_grey_pictures_keep_one_channel_unless_mixed(tmp_path):
+    arrays = pets(tmp_path, channels=1)
+    data = load(str(tmp_path))
+    assert data.test.images.shape == (3, 8, 8, 1)
+    assert np.array_equal(data.test.images[0, :, :, 0], arrays["test/cat/2.PNG"])
+    assert (data.padding, data.flip, len(data.mean)) == (0, False, 1)
+    save(tmp_path / "test" / "dog" / "2.png", pixels(9))
+    mixed = load(str(tmp_path))
+    assert mixed.train.images.shape == (4, 8, 8, 3)
+    assert np.array_equal(mixed.test.images[0], np.repeat(arrays["test/cat/2.PNG"][:, :, None], 3, axis=2))
+
+
+def test_sizes_that_differ_need_an_image_size(tmp_path):
+    arrays = pets(tmp_path)
+    save(tmp_path / "train" / "dog" / "wide.png", np.full((10, 20, 3), 77, dtype=np.uint8))
+    with pytest.raises(ValueError, match=r"one size, but got 8x8 in .*a.bmp and 20x10 in .*wide.png; give an image"):
+        load(str(tmp_path))
+    data = load(str(tmp_path), image_size=6)
+    assert data.train.images.shape == (5, 6, 6, 3)
+    assert (data.train.images[3] == 77).all()
+    assert np.array_equal(load(str(tmp_path), image_size=8).train.images[0], arrays["train/cat/a.bmp"])
+    for size in (0, -3, 10_000):
+        with pytest.raises(ValueError, match=f"image size within 1..4096, but got {size}"):
+            load(str(tmp_path), image_size=size)
+    with pytest.raises(ValueError, match="one's own pictures only, but got 32 with digits"):
+        load("digits", image_size=32)
+
+
+def test_wide_pictures_are_cut_to_their_middle():
+    stripes = np.zeros((10, 30, 3), dtype=np.uint8)
+    stripes[:, 10:20] = 200
+    assert (decode(encoded(stripes), "stripes", size=10) == 200).all()
+
+
+def test_pictures_of_many_modes():
+    grey, colour = pixels(0, channels=1), pixels(1)
+    assert decode(encoded(grey), "grey").shape == (8, 8, 1)
+    assert np.array_equal(decode(encoded(np.dstack([colour, pixels(2, channels=1)])), "alpha"), colour)
+    palette = Image.fromarray(colour).quantize(4)
+    stream = io.BytesIO()
+    palette.save(stream, "PNG", transparency=bytes([0, 255, 255, 255]))
+    assert np.array_equal(decode(stream.getvalue(), "palette"), np.asarray(palette.convert("RGB")))
+    smooth = np.full((8, 8, 3), 120, dtype=np.uint8)
+    assert np.abs(decode(encoded(smooth, "JPEG"), "jpeg").astype(int) - 120).max() <= 2
+    exif = Image.Exif()
+    exif[0x0112] = 6  # taken with the camera on its side
+    assert np.array_equal(decode(encoded(colour, exif=exif), "turned"), np.rot90(colour, -1))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "cannot identify"),
+        (b"GIF89a" + bytes(20), "cannot identify"),
+        (encoded(pixels(0, 64, 64))[:1000], ""),
+        (encoded(pixels(0, 64, 64), "JPEG")[:700], ""),
+        (encoded(np.zeros((4, 4), dtype=np.uint16)), "not 8-bit"),
+    ],
+)
+def test_what_is_no_picture_is_named(content, why):
+    with pytest.raises(ValueError, match=f"8-bit PNG, JPEG, WebP or BMP picture, but over/there.png: .*{why}"):
+        decode(content, "over/there.png")
+
+
+def test_a_picture_too_large_to_be_one():
+    import struct
+    import zlib
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    with pytest.raises(ValueError, match="but bomb: .*decompression bomb"):
+        decode(bomb, "bomb")
+
+
+def without(folder, *names):
+    for name in names:
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda folder: (folder / "test").rename(folder / "val"),
+            "train/CLASS/ and test/CLASS/ .* but it has no test",
+        ),
+        (
+            lambda folder: save(folder / "test/cow/1.png", pixels(0)),
+            "classes of .*train in test too, but got cow there",
+        ),
+        (lambda folder: (folder / "train/eel").mkdir(), "expected pictures in .*eel, but there are none"),
+        (lambda folder: (folder / "train/cat/old.gif").write_bytes(b"GIF89a"), "but got .*old.gif; convert it"),
+        (lambda folder: (folder / "train/cat/bad.png").write_bytes(b"\x89PNG"), "but .*bad.png"),
+        (
+            lambda folder: without(folder, "test/dog/1.png", "test/cat/2.PNG", "test/dog/0.png"),
+            "in .*test, but there",
+        ),
+    ],
+)
+def test_folders_that_are_no_data_set(tmp_path, change, message):
+    pets(tmp_path)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path))
+
+
+def arrays_of(**changed):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "train_images": rng.integers(0, 256, (6, 5, 4, 3), dtype=np.uint8),
+        "train_labels": np.array([0, 1, 2, 0, 1, 2]),
+        "test_images": rng.integers(0, 256, (3, 5, 4, 3), dtype=np.uint8),
+        "test_labels": np.array([2, 1, 0], dtype=np.uint8),
+    }
+    return {key: value for key, value in (arrays | changed).items() if value is not None}
+
+
+def test_npz(tmp_path):
+    path, arrays = tmp_path / "mine.npz", arrays_of(class_names=np.array(["ant", "bee", "cow"]))
+    np.savez(path, **arrays)
+    data = load(str(path))
+    assert data.name == "mine"
+    assert data.class_names == ("ant", "bee", "cow")
+    assert np.array_equal(data.train.images, arrays["train_images"])
+    assert data.test.labels.tolist() == [2, 1, 0]
+    assert data.test.labels.dtype == np.int64
+    assert (data.padding, data.flip) == (4, True)
+    assert np.array_equal(load_images(str(path)), arrays["test_images"])
+    grey = arrays_of(train_images=arrays["train_images"][..., 0], test_images=arrays["test_images"][..., 0])
+    np.savez_compressed(path, **grey)
+    assert load(str(path)).train.images.shape == (6, 5, 4, 1)
+    assert load(str(path)).class_names == ("0", "1", "2")
+    np.savez(path, images=arrays["test_images"])
+    assert np.array_equal(load_images(str(path)), arrays["test_images"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"test_labels": None}, "train_labels, test_images: test_labels missing"),
+        ({"train_images": np.zeros((6, 5, 4, 3))}, "train_images in .* uint8 .*, but got float64 of shape"),
+        ({"train_labels": np.zeros(6)}, "train_labels in .* 6 whole numbers, but got float64"),
+        ({"train_labels": np.zeros(5, dtype=int)}, r"6 whole numbers, but got int64 of shape \[5\]"),
+        ({"test_labels": np.array([0, -1, 1])}, "0 or more, but got -1"),
+        ({"test_labels": np.array([0, 3, 1]), "class_names": np.array(["a", "b", "c"])}, "within 0..2 .* but got 3"),
+        ({"test_images": np.zeros((3, 5, 5, 3), np.uint8)}, r"one shape in .* but got \[5, 4, 3\] and \[5, 5, 3\]"),
+        ({"train_images": np.zeros((0, 5, 4, 3), np.uint8), "train_labels": np.zeros(0, int)}, "shape .0, 5, 4, 3."),
+        ({"train_labels": np.zeros(6, int), "test_labels": np.zeros(3, int)}, "at least two classes"),
+        ({"train_labels": np.array([object()] * 6)}, "plain arrays"),
+    ],
+)
+def test_npz_that_is_no_data_set(tmp_path, changed, message):
+    np.savez(tmp_path / "mine.npz", **arrays_of(**changed))
+    with pytest.raises(ValueError, match=message) as caught:
+        load(str(tmp_path / "mine.npz"))
+    assert "mine.npz" in str(caught.value)
+
+
+def test_damaged_npz(tmp_path):
+    path = tmp_path / "mine.npz"
+    np.savez(path, **arrays_of())
+    whole = path.read_bytes()
+    for damaged in (b"", b"text", whole[:300], whole[:-30]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="mine.npz"):
+            load(str(path))
+    with pytest.raises(ValueError, match="folder of pictures only, but got 8 with .*mine.npz"):
+        load(str(path), image_size=8)
+
+
+def test_statistics_are_those_of_all_pixels():
+    images = np.random.default_rng(0).integers(0, 256, (5000, 3, 2, 3), dtype=np.uint8)
+    images[..., 1] = 51
+    mean, std = channel_statistics(images)
+    assert np.allclose(mean, (images / 255).mean((0, 1, 2)), rtol=1e-12)
+    assert np.allclose(std, [(images[..., 0] / 255).std(), 1.0, (images[..., 2] / 255).std()], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("tinyimagenet", "Imagenet_resize"), ("lsun", "LSUN_resize"), ("isun", "iSUN")]
+)
+@pytest.mark.parametrize("place", ["root", "name"])
+def test_image_sets(tmp_path, name, folder, place):
+    root = tmp_path / name if place == "name" else tmp_path
+    arrays = {f"{folder}/{folder}/{k:03d}.png": pixels(k, 32, 32) for k in (2, 0, 1)}
+    for path, array in arrays.items():
+        save(root / path, array)
+    expected = np.stack([arrays[path] for path in sorted(arrays)])
+    assert np.array_equal(load_images(name, tmp_path), expected)
+    assert np.array_equal(load_images(str(root / folder)), expected)
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    with tarfile.open(packed / f"{folder}.tar.gz", "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo(f"{folder}/._000.png"))
+        for path, array in arrays.items():
+            content = encoded(array)
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert np.array_equal(load_images(name, packed), expected)
+    with pytest.raises(ValueError, match=f"labels among digits, .* but got '{name}', which has test images only"):
+        load(name, tmp_path)
+
+
+def test_image_sets_that_are_not_as_published(tmp_path):
+    (tmp_path / "LSUN_resize").mkdir()
+    with pytest.raises(ValueError, match="pictures in .*LSUN_resize, but there are none"):
+        load_images("lsun", tmp_path)
+    save(tmp_path / "LSUN_resize" / "0.png", pixels(0, 36, 36))
+    with pytest.raises(ValueError, match=r"32x32 in .*LSUN_resize, but got .* \[36, 36, 3\]; give the image size 32"):
+        load_images("lsun", tmp_path)
+    assert load_images("lsun", tmp_path, image_size=32).shape == (1, 32, 32, 3)
+    with pytest.raises(ValueError, match=r"among digits, .*isun, or the path .* but got 'lsum'"):
+        load_images("lsum", tmp_path)
+
+
+def test_a_known_name_is_never_a_path(tmp_path, monkeypatch):
+    pets(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert load("digits").num_classes == 10
+    assert load_images("digits").shape == (897, 8, 8, 1)
+    assert load("./digits").class_names == ("cat", "dog")
+
+
+def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pets(tmp_path / "pets")
+    save(tmp_path / "pets" / "train" / "dog" / "wide.png", pixels(9, 10, 20))
+    command = ["train", "--dataset", "pets/", "--epochs", "1", "--device", "cpu", "--image-size", "8"]
+    with pytest.raises(SystemExit) as stop:
+        main(command)
+    assert stop.value.code == 0
+    run = tmp_path / "runs" / "pets-small-crl-softmax-seed0"
+    assert (run / "metrics.json").exists()
+    with pytest.raises(SystemExit) as stop:
+        main(["predict", str(run), "--split", "train", "--device", "cpu"])
+    assert stop.value.code == 0
+    assert "wrote 5 predictions, 2 classes" in capsys.readouterr().out
+    assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
