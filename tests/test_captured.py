@@ -1,0 +1,122 @@
+"""The captured path against the plain one. Needs a CUDA device; skipped elsewhere."""
+
+import numpy as np
+import pytest
+import torch
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, evaluate
+from confrank.config import RunConfig
+from confrank.data import DataSet, load, split_of
+from confrank.training import Run, train, train_together
+from confrank.training.captured import CapturedRun
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="the captured path needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),
+]
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.fixture
+def deterministic(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = False
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def random_set(num_samples=700):
+    rng = np.random.default_rng(0)
+    split = split_of(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, num_samples))
+    return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
+
+
+def epoch_of(*steppers):
+    for _ in range(steppers[0].run.num_steps):
+        for stepper in steppers:
+            stepper.step()
+    torch.cuda.synchronize()
+    return [{name: value.clone() for name, value in s.run.model.state_dict().items()} for s in steppers]
+
+
+def vgg(seed):
+    config = RunConfig(dataset="random", model="vgg16", method="crl-softmax", seed=seed, lr=0.01, epochs=2)
+    return CapturedRun(Run(config, random_set(), CUDA))
+
+
+def test_first_epoch_agrees_with_the_plain_path():
+    plain = Run(RunConfig(epochs=2, lr=0.01), load("digits"), CUDA)
+    captured = CapturedRun(Run(RunConfig(epochs=2, lr=0.01), load("digits"), CUDA))
+    while plain.next_step < plain.num_steps:
+        plain.step()
+        captured.step()
+    torch.cuda.synchronize()
+    expected, got = plain.step_loss.cpu(), captured.run.step_loss.cpu()
+    print("plain", expected.tolist(), "captured", got.tolist())
+    assert got.tolist() == pytest.approx(expected.tolist(), rel=0.01)
+    assert torch.equal(plain.history.examined, captured.run.history.examined)
+    assert captured.run.history.audit(epochs=1).ok
+
+
+def test_side_by_side_is_bit_for_bit_alone(deterministic):
+    (alone,) = epoch_of(vgg(1))
+    together = epoch_of(vgg(0), vgg(1), vgg(2))
+    assert all(torch.equal(alone[name], together[1][name]) for name in alone)
+    assert not torch.equal(alone["head.weight"], together[2]["head.weight"])
+
+
+def test_resumed_in_the_middle_of_an_epoch(deterministic):
+    whole, first = vgg(3), vgg(3)
+    (expected,) = epoch_of(whole)
+    for _ in range(3):
+        first.step()
+    torch.cuda.synchronize()
+    weights, state = first.run.snapshot()
+    second = Run(first.run.config, random_set(), CUDA)
+    second.load_state(weights, state)
+    second = CapturedRun(second)
+    while second.run.next_step < second.run.num_steps:
+        second.step()
+    torch.cuda.synchronize()
+    got = second.run.model.state_dict()
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+    assert torch.equal(whole.run.history.correct, second.run.history.correct)
+
+
+def test_train_together_writes_whole_runs(tmp_path):
+    configs = [
+        RunConfig(epochs=3, seed=seed, method=method) for seed in (0, 1) for method in ("baseline", "crl-margin")
+    ]
+    results = train_together(configs, [tmp_path / config.run_name for config in configs], device=CUDA)
+    assert [result.folder.path.name for result in results] == [config.run_name for config in configs]
+    assert all(result.evaluations["test"].metrics["acc"] > 0.1 for result in results)
+    again = train(configs[0], tmp_path / configs[0].run_name, device=CUDA)
+    assert again.evaluations == results[0].evaluations
+
+
+def test_criterion_under_graph_capture():
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(64)).to(CUDA)
+    logits = torch.randn(16, 10, device=CUDA, requires_grad=True)
+    label, index = torch.randint(0, 10, (16,), device=CUDA), torch.randperm(64, device=CUDA)[:16]
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            criterion(logits, label, index).backward()
+    torch.cuda.synchronize()
+    logits.grad = None
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = criterion(logits, label, index)
+        loss.backward()
+    before = criterion.history.examined.clone()
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (criterion.history.examined - before).sum() == 16
+    eager = criterion(logits.detach(), label, index, record=False)
+    assert loss.item() == pytest.approx(eager.item(), rel=1e-5)
+
+
+def test_metrics_take_tensors_on_the_device():
+    logits, label = torch.randn(100, 10), torch.randint(0, 10, (100,))
+    assert evaluate(logits=logits.to(CUDA), label=label.to(CUDA)) == evaluate(logits=logits, label=label)
