@@ -1,0 +1,139 @@
+"""Runs that are killed at any moment end as if they had not been. CPU, one thread count."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from confrank.checkpoint import load_latest, saved
+from confrank.config import RunConfig, RunFolder
+from confrank.files import Lock
+from confrank.training import InterruptedRunError, train
+
+CONFIG = RunConfig(epochs=30, batch_size=300, seed=2, test_every=10, snapshots=True)
+KILLS = 20
+
+
+def work(out, minutes):
+    torch.set_num_threads(1)
+    try:
+        train(CONFIG, out, device=torch.device("cpu"), checkpoint_minutes=minutes)
+    except InterruptedRunError as error:
+        raise SystemExit(128 + error.signal_number) from None
+
+
+@pytest.fixture(scope="module")
+def server():
+    """Processes that start in milliseconds: forked from one that has imported torch but computed nothing."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["confrank.training"])
+    return context
+
+
+def final_state(out):
+    folder = RunFolder(out)
+    checkpoint, _ = load_latest(folder.checkpoint)
+    log = [{**json.loads(line), "seconds": None} for line in folder.log.read_text().splitlines()]
+    with np.load(folder.history) as history:
+        counts = {name: history[name] for name in history.files}
+    snapshots = {path.name: path.read_bytes() for path in sorted((out / "snapshots").iterdir())}
+    return checkpoint, log, counts, folder.metrics.read_text(), snapshots
+
+
+def test_killed_twenty_times_equals_never_killed(tmp_path, server):
+    process = server.Process(target=work, args=(tmp_path / "whole", 60))
+    process.start()
+    process.join()
+    moments = random.Random(0)
+    kills = during_save = 0
+    while kills < KILLS:
+        # A checkpoint after every step; every other kill waits for the next save and hits it.
+        process = server.Process(target=work, args=(tmp_path / "killed", 0))
+        process.start()
+        deadline = time.monotonic() + moments.uniform(0.1, 0.8)
+        saving = False
+        while process.exitcode is None and time.monotonic() < deadline + (20 if kills % 2 else 0) and not saving:
+            saving = bool(kills % 2) and any((tmp_path / "killed" / "checkpoint").glob(".*.part"))
+        if process.exitcode is not None:
+            break
+        process.kill()
+        process.join()
+        kills += 1
+        during_save += saving
+    process = server.Process(target=work, args=(tmp_path / "killed", 60))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    print(f"{kills} kills, {during_save} of them during a save")
+    assert kills == KILLS
+    assert during_save >= 5
+    (first, *rest), (second, *others) = final_state(tmp_path / "whole"), final_state(tmp_path / "killed")
+    assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
+    for one, other in zip(first.state["momentum"], second.state["momentum"], strict=True):
+        assert torch.equal(one, other)
+    for name, value in first.state["criterion"].items():
+        assert torch.equal(value, second.state["criterion"][name]), name
+    log, counts, metrics, snapshots = rest
+    assert log == others[0]
+    assert all(np.array_equal(counts[name], others[1][name]) for name in counts)
+    assert metrics == others[2]
+    assert snapshots == others[3]
+
+
+def test_terminated_within_one_step(tmp_path, server):
+    process = server.Process(target=work, args=(tmp_path / "run", 60))
+    process.start()
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= 1):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    process.join()
+    assert process.exitcode == 143
+    epochs = log.read_text().count("\n")
+    (newest,) = saved(tmp_path / "run" / "checkpoint")
+    assert int(newest.name.partition("-")[0]) == epochs < CONFIG.epochs
+
+
+def test_one_process_per_folder(tmp_path):
+    lock = Lock(tmp_path / ".lock")
+    with pytest.raises(ValueError, match=f"but process {os.getpid()} is working in it"):
+        train(replace(CONFIG, epochs=1), tmp_path, device=torch.device("cpu"))
+    lock.release()
+    train(replace(CONFIG, epochs=1), tmp_path, device=torch.device("cpu"))
+
+
+def test_a_damaged_newest_checkpoint_falls_back(tmp_path):
+    config = replace(CONFIG, epochs=3, snapshots=False)
+    train(config, tmp_path / "whole", device=torch.device("cpu"))
+    train(config, tmp_path / "run", device=torch.device("cpu"), checkpoint_epochs=1)
+    newest = saved(tmp_path / "run" / "checkpoint")[-1]
+    (newest / "weights.safetensors").write_bytes(b"gone")
+    notes = []
+    train(config, tmp_path / "run", device=torch.device("cpu"), on_note=notes.append)
+    assert any("skipped a damaged checkpoint: expected sha256" in note for note in notes)
+    assert any("going on after epoch 2, step 0" in note for note in notes)
+    whole, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "run"))
+    assert whole == run
+
+
+def test_another_environment_is_named(tmp_path):
+    config = replace(CONFIG, epochs=1, snapshots=False)
+    train(config, tmp_path, device=torch.device("cpu"))
+    threads, notes = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(threads + 1)
+        train(config, tmp_path, device=torch.device("cpu"), on_note=notes.append)
+    finally:
+        torch.set_num_threads(threads)
+    assert any(
+        f"not equal an uninterrupted run to the bit: threads {threads} -> {threads + 1}" in note for note in notes
+    )
