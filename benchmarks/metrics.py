@@ -11,9 +11,9 @@ import argparse
 import json
 import multiprocessing
 import platform
-import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -61,14 +61,20 @@ def inputs(size: int) -> tuple[Floats, Floats]:
 
 def measure(task: str, size: int, repeats: int, results: "multiprocessing.Queue[tuple[list[float], float]]") -> None:
     confidence, correct = inputs(size)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = _memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak that making the inputs had
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
         TASKS[task][0](confidence, correct)
         seconds.append(time.perf_counter() - start)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    results.put((seconds, (peak - before) * 1024))
+    results.put((seconds, _memory("VmHWM") - before))
+
+
+def _memory(key: str) -> int:
+    """Bytes of resident memory, now (VmRSS) or at the peak (VmHWM)."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    return 1024 * int(line.split()[1])
 
 
 def measured(task: str, size: int, repeats: int) -> tuple[list[float], float]:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
+    from confrank.report.events import Events
+    from confrank.training import Finished
+
 USAGE_ERROR = 2
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -143,37 +146,95 @@ def _train_arguments(parser: "ArgumentParser") -> None:
             help=item.metadata["help"],
         )
     _add_data_flags(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="run folder (default: runs/ and a telling name)")
+    parser.add_argument(
+        "--seeds",
+        type=str | None,
+        default=None,
+        help="several runs, e.g. 0,1,2,3: at once on a GPU, in turn elsewhere",
+    )
+    parser.add_argument(
+        "--out",
+        type=str | None,
+        default=None,
+        help="run folder, or with --seeds the folder of run folders (default: runs/ and a telling name)",
+    )
     parser.add_argument(
         "--checkpoint-minutes", type=float, default=2.0, help="save at least this often, and at the end"
+    )
+    parser.add_argument("--checkpoint-epochs", type=int, default=0, help="also save every so many epochs (0: never)")
+    parser.add_argument(
+        "--path",
+        type=Literal["auto", "plain"],
+        default="auto",
+        help="plain: eager float32 on a GPU too; auto: captured graphs in bfloat16 there",
+    )
+    parser.add_argument(
+        "--deterministic", type=bool, default=False, help="only deterministic algorithms on a GPU (slower)"
     )
 
 
 def _train(arguments: "Namespace") -> None:
+    import torch
+
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
-    from confrank.report.table import evaluation_table, footnotes
-    from confrank.training import train
+    from confrank.training import Failed, train_together
 
     names = [item.name for item in dataclasses.fields(RunConfig)]
     config = RunConfig(**{name: getattr(arguments, name) for name in names})
-    out = Path(arguments.out or Path("runs") / config.run_name)
+    configs = [dataclasses.replace(config, seed=seed) for seed in _seeds(arguments.seeds, config.seed)]
+    parent = Path(arguments.out or "runs")
+    outs = [parent / item.run_name for item in configs]
+    if arguments.out and arguments.seeds is None:
+        outs = [parent]
+    torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
     console = _console()
-    console.print(f"training {config.run_name} in {out}")
-    with epoch_bar(console, config.epochs) as bar:
-        finished = train(
-            config,
-            out,
+    for item, out in zip(configs, outs, strict=True):
+        console.print(f"training {item.run_name} in {out}", markup=False)
+    with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
+        results = train_together(
+            configs,
+            outs,
             root=None if arguments.root is None else Path(arguments.root),
             device=_device(arguments.device),
+            path=arguments.path,
             checkpoint_minutes=arguments.checkpoint_minutes,
+            checkpoint_epochs=arguments.checkpoint_epochs,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=console.print,
+            on_note=lambda text: console.print(text, markup=False),
         )
-    console.print(evaluation_table(finished.evaluations))
-    for line in footnotes(finished.evaluations):
-        console.print(line, style="dim")
-    console.print(f"metrics: {finished.folder.metrics}; predictions: {finished.folder.predictions('test')}")
+    failures = [result for result in results if isinstance(result, Failed)]
+    _show_runs(console, [result for result in results if not isinstance(result, Failed)])
+    if failures:
+        raise failures[0].error
+
+
+def _seeds(text: str | None, default: int) -> list[int]:
+    if text is None:
+        return [default]
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"expected --seeds to be distinct whole numbers like 0,1,2,3, but got {text!r}")
+    return seeds
+
+
+def _show_runs(console: "Console", results: "list[Finished]") -> None:
+    from confrank.report.table import evaluation_table, footnotes
+
+    evaluations = {}
+    for result in results:
+        for split, evaluation in result.evaluations.items():
+            evaluations[split if len(results) == 1 else f"{result.folder.path.name} {split}"] = evaluation
+        console.print(
+            f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}", markup=False
+        )
+    if evaluations:
+        console.print(evaluation_table(evaluations))
+    for line in footnotes(evaluations):
+        console.print(line, style="dim", markup=False)
 
 
 # predict
@@ -366,6 +427,62 @@ def _demo(arguments: "Namespace") -> None:
     console.print(f"figure: {figure}; runs: {out}")
 
 
+# report
+
+
+def _report_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "what",
+        type=Literal["events", "epochs"],
+        help="events: histogram of correct events, easiest and hardest images of a run;"
+        " epochs: test AURC and NLL over the epochs of runs trained with --test-every",
+    )
+    parser.add_argument("runs", type=str, nargs="+", help="run folders")
+    _add_data_flags(parser)
+    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: into the first run)")
+
+
+def _report(arguments: "Namespace") -> None:
+    from confrank.report.epochs import epochs_figure
+    from confrank.report.events import events_figure
+
+    runs = [Path(run) for run in arguments.runs]
+    picture = _picture_path(arguments.out or str(runs[0] / f"{arguments.what}.png"))
+    if arguments.what == "epochs":
+        epochs_figure({run.name: _epoch_log(run) for run in runs}, picture)
+    else:
+        if len(runs) > 1:
+            raise ValueError(f"expected one run for the events figure, but got {len(runs)}")
+        events_figure(_events(runs[0], arguments.root), picture, runs[0].name)
+    print(f"figure: {picture}")
+
+
+def _epoch_log(run: Path) -> list[dict[str, Any]]:
+    import json
+
+    from confrank.config import RunFolder
+
+    if not RunFolder(run).log.exists():
+        raise ValueError(f"expected a run folder with a log.jsonl, but {run} has none")
+    return [json.loads(line) for line in RunFolder(run).log.read_text().splitlines()]
+
+
+def _events(run: Path, root: str | None) -> "Events":
+    import numpy as np
+
+    from confrank.config import RunFolder, load_config
+    from confrank.data import load
+    from confrank.report.events import Events
+
+    if not RunFolder(run).history.exists():
+        raise ValueError(f"expected a finished run with a history.npz, but {run} has none")
+    config = load_config(run)
+    data = load(config.dataset, None if root is None else Path(root), image_size=config.image_size)
+    with np.load(RunFolder(run).history) as counts:
+        split = data.train.select(counts["index"])
+        return Events(counts["examined"], counts["correct"], split.images, split.labels, data.class_names)
+
+
 COMMANDS: dict[str, Command] = {
     "demo": Command(
         "train baseline and CRL on embedded data and compare them",
@@ -396,5 +513,11 @@ COMMANDS: dict[str, Command] = {
         "confrank data fetch cifar10 --root data",
         _data_arguments,
         _data,
+    ),
+    "report": Command(
+        "draw what happened in training: events per sample, metrics over epochs",
+        "confrank report events runs/digits-small-crl-softmax-seed1",
+        _report_arguments,
+        _report,
     ),
 }

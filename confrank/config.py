@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 
 def _flag(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
@@ -124,3 +126,14 @@ class RunFolder:
 
     def predictions(self, split: str) -> Path:
         return self.path / "predictions" / f"{split}.safetensors"
+
+
+def load_config(run: Path) -> RunConfig:
+    """The config of a run folder."""
+    path = RunFolder(run).config
+    if not path.exists():
+        raise ValueError(f"expected a run folder with a config.yaml, but {run} has none")
+    try:
+        return RunConfig.from_dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected run settings in {path}, but it does not read as such: {error}") from None

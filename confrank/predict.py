@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import torch
-import yaml
 
 from confrank import methods, models
 from confrank.checkpoint import load_latest
-from confrank.config import RunConfig, RunFolder
+from confrank.config import RunFolder, load_config
 from confrank.data import hold_out, load
 from confrank.predictions import Predictions, run_metadata
 
@@ -16,11 +15,8 @@ def predict(
     run: Path, split: str = "test", *, root: Path | None = None, device: torch.device | None = None
 ) -> Predictions:
     """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set."""
-    folder = RunFolder(run)
-    if not folder.config.exists():
-        raise ValueError(f"expected a run folder with a config.yaml, but {run} has none")
-    config = RunConfig.from_dict(yaml.safe_load(folder.config.read_text()))
-    checkpoint, _ = load_latest(folder.checkpoint)
+    config = load_config(run)
+    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
     meta = checkpoint.meta
     method = methods.get(config.method)
     model = models.create(

@@ -146,7 +146,7 @@ def augrc_of(ranking: Ranking) -> float | None:
     area, accepted_before, wrong_before = 0.0, 0, 0
     for accepted, wrong in ranking.steps():
         widths = accepted - _previous(accepted, accepted_before)
-        area += float(np.dot(widths, (wrong + _previous(wrong, wrong_before)) / 2))
+        area += float((widths * (wrong + _previous(wrong, wrong_before)) / 2).sum())
         accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
     return area / ranking.num_samples**2 if ranking.num_samples else None
 
@@ -159,7 +159,7 @@ def aupr_error_of(ranking: Ranking) -> float | None:
     for accepted, wrong in ranking.steps():
         before = _previous(wrong, wrong_before)
         flagged = ranking.num_samples - _previous(accepted, accepted_before)
-        total += float(np.dot(wrong - before, (ranking.num_wrong - before) / flagged))
+        total += float(((wrong - before) * ((ranking.num_wrong - before) / flagged)).sum())
         accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
     return total / ranking.num_wrong
 
@@ -172,7 +172,7 @@ def auroc_of(ranking: Ranking) -> float | None:
     for accepted, wrong in ranking.steps():
         right = accepted - wrong
         gained = right - _previous(right, right_before)
-        won += float(np.dot(gained, ranking.num_wrong - (wrong + _previous(wrong, wrong_before)) / 2))
+        won += float((gained * (ranking.num_wrong - (wrong + _previous(wrong, wrong_before)) / 2)).sum())
         wrong_before, right_before = int(wrong[-1]), int(right[-1])
     return won / (ranking.num_wrong * ranking.num_correct)
 

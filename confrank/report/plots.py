@@ -38,9 +38,8 @@ def comparison_figure(rankings: Mapping[str, Sequence[Ranked]], path: Path, titl
         axes.spines[["top", "right"]].set_visible(False)
     left.set_title("risk-coverage curve")
     right.set_title("reliability diagram (15 bins)")
-    figure.suptitle(_escaped(title))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.suptitle(escaped(title))
+    save_figure(figure, path)
 
 
 def _risk_coverage(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> None:
@@ -48,7 +47,7 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -
     curves = [curve_of(item) for item in ranked]
     risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
     area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
-    axes.plot(GRID, risks.mean(axis=0), color=colour, label=_escaped(f"{name} (AURC {1000 * area:.1f} x 10^-3)"))
+    axes.plot(GRID, risks.mean(axis=0), color=colour, label=escaped(f"{name} (AURC {1000 * area:.1f} x 10^-3)"))
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)
         axes.fill_between(
@@ -73,10 +72,16 @@ def _reliability(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> 
         color=colour,
         marker="o",
         markersize=4,
-        label=_escaped(name),
+        label=escaped(name),
     )
 
 
-def _escaped(text: str) -> str:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a picture as its suffix says, making folders as needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def escaped(text: str) -> str:
     """Dollar signs would start matplotlib's mathematics."""
     return text.replace("$", r"\$")

@@ -1,0 +1,63 @@
+"""The paper's first figure: how often samples were classified correctly, and which are easiest and hardest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from confrank.report.plots import escaped, save_figure
+
+EASY, HARD = "#55a868", "#c44e52"
+
+
+@dataclass(frozen=True)
+class Events:
+    """Counts of training samples [n], in the order of the images [n, h, w, c] and labels [n]."""
+
+    examined: NDArray[Any]
+    correct: NDArray[Any]
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    class_names: Sequence[str]
+
+    @property
+    def rate(self) -> NDArray[np.float64]:
+        rate: NDArray[np.float64] = self.correct / np.maximum(self.examined, 1)
+        return rate
+
+    def extremes(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of the easiest and of the hardest samples; ties in the order of the data set."""
+        order = np.argsort(self.rate, kind="stable")
+        return order[::-1][:count][::-1], order[:count]
+
+
+def events_figure(events: Events, path: Path, title: str = "", count: int = 24) -> None:
+    """Histogram of correct events, with the easiest and hardest images beside it."""
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))
+    left, right = halves
+    axes = left.subplots()
+    axes.hist(events.rate, bins=30, range=(0, 1), color="#4c72b0")
+    axes.set(xlabel="share of correct events c", ylabel="training samples", xlim=(0, 1))
+    axes.set_title(f"{len(events.rate):,} samples, mean {events.rate.mean():.3f}")
+    axes.spines[["top", "right"]].set_visible(False)
+    easiest, hardest = events.extremes(count)
+    panels = right.subfigures(2, 1)
+    for panel, rows, colour, words in (
+        (panels[0], easiest, EASY, "easiest"),
+        (panels[1], hardest, HARD, "hardest"),
+    ):
+        rates = events.rate[rows]
+        panel.suptitle(f"{words}: c from {rates.min():.2f} to {rates.max():.2f}", color=colour, fontsize=10)
+        grid = panel.subplots(2, count // 2).ravel()
+        for cell, row in zip(grid, rows, strict=False):
+            cell.imshow(events.images[row].squeeze(), cmap="gray", interpolation="nearest")
+            cell.set_title(escaped(events.class_names[events.labels[row]][:10]), fontsize=5, pad=1)
+        for cell in grid:
+            cell.axis("off")
+    figure.suptitle(escaped(title))
+    save_figure(figure, path)

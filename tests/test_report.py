@@ -1,0 +1,79 @@
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from confrank.cli import main
+from confrank.metrics import evaluate
+from confrank.report.events import Events, events_figure
+from confrank.report.plots import comparison_figure
+from confrank.report.scales import SHOWN, shown
+from confrank.report.table import comparison_table, evaluation_table
+
+
+def text_of(table):
+    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(table)
+    console.file.close()
+    return console.export_text()
+
+
+def evaluation(shift):
+    rng = np.random.default_rng(0)
+    confidence = rng.random(200)
+    return evaluate(confidence=confidence, correct=rng.random(200) < confidence + shift)
+
+
+def test_every_metric_is_shown_scaled():
+    result = evaluation(0.1)
+    assert set(SHOWN) == set(result.metrics)
+    text = text_of(evaluation_table({"mine": result}))
+    assert f"{1000 * result.metrics['aurc']:.3f}" in text
+    assert shown("nll", 0.25) == "2.50"
+
+
+def test_comparison_shows_mean_spread_and_paired_difference():
+    first, second = [evaluation(0.0), evaluation(0.1)], [evaluation(0.05), evaluation(0.2)]
+    text = text_of(comparison_table({"a": first, "b": second}, "title"))
+    values = [[100 * run.metrics["acc"] for run in runs] for runs in (first, second)]
+    gaps = np.subtract(values[1], values[0])
+    assert f"{np.mean(values[0]):.2f} ± {np.std(values[0], ddof=1):.2f}" in text
+    assert f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(2):.2f}" in text
+
+
+def test_figures_take_any_names(tmp_path):
+    rng = np.random.default_rng(0)
+    run = rng.random(50), rng.random(50) < 0.7
+    comparison_figure({"$a_{x$": [run, run], "score": [(10 * run[0], run[1])]}, tmp_path / "deep" / "figure.png")
+    assert (tmp_path / "deep" / "figure.png").stat().st_size > 10_000
+
+
+def test_easiest_and_hardest(tmp_path):
+    correct = np.array([5, 0, 3, 10, 1, 9])
+    images = np.zeros((6, 4, 4, 3), dtype=np.uint8)
+    events = Events(np.full(6, 10), correct, images, np.zeros(6, dtype=np.int64), ["$cat"])
+    easiest, hardest = events.extremes(2)
+    assert set(easiest) == {3, 5}
+    assert set(hardest) == {1, 4}
+    events_figure(events, tmp_path / "events.svg", count=4)
+    assert "<svg" in (tmp_path / "events.svg").read_text()
+
+
+def test_report_commands(tmp_path, capsys):
+    out = str(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        main(["train", "--epochs", "2", "--test-every", "1", "--device", "cpu", "--out", out])
+    for what in ("events", "epochs"):
+        with pytest.raises(SystemExit) as stop:
+            main(["report", what, out])
+        assert stop.value.code == 0
+        assert (tmp_path / "run" / f"{what}.png").exists()
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
+    assert log[-1]["test"] == metrics
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(["report", "events", str(tmp_path)])
+    assert stop.value.code == 2
+    assert "expected a finished run with a history.npz" in capsys.readouterr().err
