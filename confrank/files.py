@@ -1,6 +1,7 @@
 """Files that are either whole or absent: written aside, flushed to disk, then renamed."""
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -18,6 +19,16 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def canonical_safetensors(content: bytes) -> bytes:
+    """The same file with its metadata in alphabetical order: equal contents give equal bytes."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
 
 
 def sync_folder(folder: Path) -> None:

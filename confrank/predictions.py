@@ -21,7 +21,7 @@ from safetensors.numpy import save
 
 from confrank.confidence import max_probability
 from confrank.config import RunConfig
-from confrank.files import write_atomically
+from confrank.files import canonical_safetensors, write_atomically
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "confidence", "correct", "index")
@@ -93,7 +93,7 @@ def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> d
 def save_predictions(path: Path, predictions: Predictions) -> None:
     """Write a predictions file in safetensors format, atomically."""
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
-    write_atomically(path, save(arrays, metadata=predictions.metadata))
+    write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))
 
 
 def load_predictions(path: Path) -> Predictions:

@@ -1,10 +1,14 @@
 """The methods by name. A new one is one file here and one line below."""
 
+from confrank.methods.averages import average
+from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
 from confrank.methods.method import Method, Output
 from confrank.methods.prediction import normalise, predict_split
 from confrank.methods.single_pass import BASELINE, CRL_ENTROPY, CRL_MARGIN, CRL_SOFTMAX
 
-METHODS: dict[str, Method] = {method.name: method for method in (BASELINE, CRL_SOFTMAX, CRL_ENTROPY, CRL_MARGIN)}
+METHODS: dict[str, Method] = {
+    method.name: method for method in (BASELINE, CRL_SOFTMAX, CRL_ENTROPY, CRL_MARGIN, MC_DROPOUT, ALEATORIC_MC)
+}
 
 
 def get(name: str) -> Method:
@@ -14,4 +18,4 @@ def get(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Method", "Output", "get", "normalise", "predict_split"]
+__all__ = ["METHODS", "Method", "Output", "average", "get", "normalise", "predict_split"]

@@ -24,6 +24,7 @@ class Method:
     criterion: (history, weight) -> module called as (network output, label, index) -> loss.
     predict: (network in evaluation mode, images [b, c, h, w]) -> Output.
     dropout, variance_head: the form of the network it trains.
+    stochastic: whether `predict` draws random numbers, which `predict_split` then seeds.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Method:
     predict: Callable[[nn.Module, Tensor], Output]
     dropout: bool = False
     variance_head: bool = False
+    stochastic: bool = False

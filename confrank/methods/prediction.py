@@ -1,6 +1,7 @@
 """A method's trained network over a whole split."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -24,16 +25,21 @@ def predict_split(
     std: Sequence[float],
     *,
     batch_size: int = 1000,
+    seed: int = 0,
     metadata: dict[str, str] | None = None,
 ) -> Predictions:
-    """Predictions of the network (on its own device, in float32) for every image of the split, in order."""
+    """Predictions of the network (on its own device, in float32) for every image of the split, in order.
+
+    A stochastic method draws from `seed`: the same call gives the same predictions, and torch's own random state
+    is left as it was.
+    """
     device = next(model.parameters()).device
     centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
     was_training = model.training
     model.eval()
     outputs = []
     # Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), _seeded(method, device, seed):
         for start in range(0, len(split), batch_size):
             image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
             outputs.append(method.predict(model, normalise(image, centre, scale)))
@@ -51,3 +57,13 @@ def predict_split(
         index=split.index,
         metadata=metadata or {},
     )
+
+
+@contextmanager
+def _seeded(method: Method, device: torch.device, seed: int) -> Iterator[None]:
+    if not method.stochastic:
+        yield
+        return
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

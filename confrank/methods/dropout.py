@@ -1,0 +1,75 @@
+"""MC-dropout (Gal & Ghahramani 2016), and with it aleatoric uncertainty (Kendall & Gal 2017).
+
+Prediction: dropout stays on, batch norm is in evaluation mode; the mean probability of 50 passes, and its negative
+entropy as confidence.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from confrank.confidence import negative_entropy
+from confrank.history import CorrectnessHistory
+from confrank.loss import CorrectnessRankingLoss
+from confrank.methods.method import Method, Output
+
+PASSES = 50
+LOGIT_SAMPLES = 50
+
+
+@torch.inference_mode()
+def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
+    """Mean probability over passes with active dropout, drawn from torch's random state."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    if not layers:
+        raise ValueError("expected a network with dropout layers for MC-dropout, but got one without")
+    for layer in layers:
+        layer.train()
+    total = torch.zeros(())
+    for _ in range(passes):
+        output = model(image)
+        logits = output[0] if isinstance(output, tuple) else output
+        total = total.to(logits.device) + torch.softmax(logits.double(), dim=1)
+    for layer in layers:
+        layer.eval()
+    mean = total / passes
+    return Output(probabilities=mean.float(), confidence=negative_entropy(mean.log()))
+
+
+def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor) -> Tensor:
+    """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
+
+    logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is taken among
+    log-probabilities, so that no softmax underflows.
+    """
+    sampled = logits + (log_variance / 2).exp() * noise
+    log_probability = torch.log_softmax(sampled, dim=-1)
+    picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
+    return (math.log(len(noise)) - torch.logsumexp(picked, dim=0)).mean()
+
+
+class AleatoricLoss(nn.Module):
+    """`aleatoric_loss` with 50 fresh samples a call; the history records the events of the mean logits."""
+
+    def __init__(self, history: CorrectnessHistory) -> None:
+        super().__init__()
+        self.history = history
+
+    def forward(self, output: tuple[Tensor, Tensor], label: Tensor, index: Tensor) -> Tensor:
+        logits, log_variance = (part.float() for part in output)
+        self.history.update(index, logits.detach().argmax(dim=1) == label, label)
+        noise = torch.randn((LOGIT_SAMPLES, *logits.shape), device=logits.device)
+        return aleatoric_loss(logits, log_variance, label, noise)
+
+
+def _cross_entropy(history: CorrectnessHistory, weight: float) -> nn.Module:
+    return CorrectnessRankingLoss(history, weight=0.0, ignore_index=None)
+
+
+def _aleatoric(history: CorrectnessHistory, weight: float) -> nn.Module:
+    return AleatoricLoss(history)
+
+
+MC_DROPOUT = Method("mcdropout", _cross_entropy, mc_predict, dropout=True, stochastic=True)
+ALEATORIC_MC = Method("aleatoric-mc", _aleatoric, mc_predict, dropout=True, variance_head=True, stochastic=True)

@@ -1,0 +1,140 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from confrank import evaluate, methods
+from confrank.confidence import negative_entropy
+from confrank.config import RunConfig, aes_epochs
+from confrank.data import load
+from confrank.history import CorrectnessHistory
+from confrank.methods import average, predict_split
+from confrank.methods.dropout import AleatoricLoss, aleatoric_loss, mc_predict
+from confrank.models import create
+from confrank.predictions import Predictions, save_predictions
+from confrank.training import train
+
+CPU = torch.device("cpu")
+
+
+def test_aleatoric_loss_equals_a_naive_loop():
+    generator = torch.Generator().manual_seed(0)
+    logits, log_variance = (torch.randn(6, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+    label = torch.tensor([0, 1, 2, 3, 0, 1])
+    noise = torch.randn(50, 6, 4, dtype=torch.float64, generator=generator)
+    expected = 0.0
+    for i in range(6):
+        mean = 0.0
+        for t in range(50):
+            sampled = [logits[i, k] + math.exp(log_variance[i, k] / 2) * noise[t, i, k] for k in range(4)]
+            mean += math.exp(sampled[label[i]]) / sum(math.exp(value) for value in sampled) / 50
+        expected -= math.log(mean) / 6
+    assert aleatoric_loss(logits, log_variance, label, noise).item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_aleatoric_loss_does_not_underflow():
+    logits = torch.tensor([[500.0, -500.0]], requires_grad=True)
+    loss = aleatoric_loss(logits, torch.zeros(1, 2), torch.tensor([1]), torch.randn(50, 1, 2))
+    loss.backward()
+    assert 900 < loss.item() < 1010
+    assert logits.grad.isfinite().all()
+
+
+def test_aleatoric_criterion_records_events():
+    history = CorrectnessHistory(5)
+    output = torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.zeros(2, 2)
+    AleatoricLoss(history)(output, torch.tensor([0, 1]), torch.tensor([4, 2]))
+    assert history.examined.tolist() == [0, 0, 1, 0, 1]
+    assert history.correct.tolist() == [0, 0, 0, 0, 1]
+
+
+def test_mc_dropout_equals_a_naive_loop():
+    model = create("small", 5, dropout=True, in_channels=1).eval()
+    image = torch.randn(7, 1, 8, 8)
+    torch.manual_seed(3)
+    output = mc_predict(model, image, passes=6)
+    statistics = [module.running_mean.clone() for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    torch.manual_seed(3)
+    for module in model.modules():
+        module.train(isinstance(module, nn.Dropout))
+    total = 0
+    with torch.no_grad():
+        for _ in range(6):
+            total = total + torch.softmax(model(image).double(), dim=1)
+    torch.testing.assert_close(output.probabilities.double(), total / 6, atol=1e-6, rtol=0)
+    torch.testing.assert_close(output.confidence, negative_entropy((total / 6).log()))
+    after = [module.running_mean for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    assert all(torch.equal(one, other) for one, other in zip(statistics, after, strict=True))
+    with pytest.raises(ValueError, match="network with dropout layers"):
+        mc_predict(create("resnet18", 5), torch.randn(1, 3, 32, 32))
+
+
+@pytest.mark.parametrize("name", ["mcdropout", "aleatoric-mc"])
+def test_fifty_passes_give_identical_files(tmp_path, name):
+    config = RunConfig(method=name, epochs=1)
+    train(config, tmp_path / "run", device=CPU)
+    first = (tmp_path / "run" / "predictions" / "test.safetensors").read_bytes()
+    before = torch.get_rng_state()
+    from confrank.predict import predict
+
+    save_predictions(tmp_path / "again.safetensors", predict(tmp_path / "run"))
+    assert (tmp_path / "again.safetensors").read_bytes() == first
+    assert torch.equal(torch.get_rng_state(), before)
+    other = predict_split(
+        methods.get(name), create("small", 10, True, name == "aleatoric-mc", in_channels=1),
+        load("digits").test, (0.4,), (0.25,), seed=1,
+    )  # fmt: skip
+    assert other.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
+
+
+def test_aes_epochs_of_the_paper():
+    assert aes_epochs(300, [10]) == [120, 140, 160, 180, 200, 220, 240, 260, 280, 300]
+    assert aes_epochs(300, [30]) == [
+        120, 126, 132, 139, 145, 151, 157, 163, 170, 176, 182, 188, 194, 201, 207,
+        213, 219, 226, 232, 238, 244, 250, 257, 263, 269, 275, 281, 288, 294, 300,
+    ]  # fmt: skip
+    for count in (10, 30):
+        assert aes_epochs(300, [count]) == np.rint(np.linspace(120, 300, count)).astype(int).tolist()
+
+
+def members(count, seed=0):
+    rng = np.random.default_rng(seed)
+    label, index = rng.integers(0, 3, 20), np.arange(20)
+    return [
+        Predictions(logits=rng.standard_normal((20, 3)).astype(np.float32), label=label, index=index)
+        for _ in range(count)
+    ]
+
+
+def test_an_ensemble_of_one_equals_its_member():
+    (member,) = members(1)
+    ensemble = average([member])
+    one, other = evaluate(**member.evaluation_inputs()), evaluate(**ensemble.evaluation_inputs())
+    assert one.metrics == pytest.approx(other.metrics, abs=1e-12)
+
+
+def test_average_is_the_mean_probability():
+    group = members(3)
+    result = average(group)
+    softmax = [torch.softmax(torch.tensor(member.logits, dtype=torch.float64), 1).numpy() for member in group]
+    assert result.probabilities == pytest.approx(np.mean(softmax, axis=0), abs=1e-15)
+    assert result.confidence == pytest.approx(np.mean(softmax, axis=0).max(1), abs=1e-15)
+    shuffled = replace(group[1], index=group[1].index[::-1])
+    with pytest.raises(ValueError, match="same samples in the same order, but member 1 differs"):
+        average([group[0], shuffled])
+    with pytest.raises(ValueError, match="at least one member"):
+        average([])
+
+
+def test_crl_is_judged_by_the_confidence_it_was_trained_with():
+    model = create("small", 10, in_channels=1)
+    test = load("digits").test
+    for name, function in (("crl-entropy", negative_entropy),):
+        predictions = predict_split(methods.get(name), model, test, (0.4,), (0.25,))
+        expected = function(torch.tensor(predictions.logits).double()).numpy()
+        assert predictions.confidence == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match="among baseline, crl-softmax.*but got 'dropout'"):
+        methods.get("dropout")
