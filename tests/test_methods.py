@@ -14,6 +14,7 @@ from confrank.history import CorrectnessHistory
 from confrank.methods import average, predict_split
 from confrank.methods.dropout import AleatoricLoss, aleatoric_loss, mc_predict
 from confrank.models import create
+from confrank.predict import predict
 from confrank.predictions import Predictions, save_predictions
 from confrank.training import train
 
@@ -77,16 +78,11 @@ def test_fifty_passes_give_identical_files(tmp_path, name):
     config = RunConfig(method=name, epochs=1)
     train(config, tmp_path / "run", device=CPU)
     first = (tmp_path / "run" / "predictions" / "test.safetensors").read_bytes()
-    before = torch.get_rng_state()
-    from confrank.predict import predict
-
     save_predictions(tmp_path / "again.safetensors", predict(tmp_path / "run"))
     assert (tmp_path / "again.safetensors").read_bytes() == first
+    model, before = create("small", 10, True, name == "aleatoric-mc", in_channels=1), torch.get_rng_state()
+    other = predict_split(methods.get(name), model, load("digits").test, (0.4,), (0.25,), seed=1)
     assert torch.equal(torch.get_rng_state(), before)
-    other = predict_split(
-        methods.get(name), create("small", 10, True, name == "aleatoric-mc", in_channels=1),
-        load("digits").test, (0.4,), (0.25,), seed=1,
-    )  # fmt: skip
     assert other.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
 
 
