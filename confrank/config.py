@@ -49,7 +49,10 @@ class RunConfig:
     @property
     def run_name(self) -> str:
         dataset = Path(self.dataset).resolve().name.removesuffix(".npz")  # a path gives its last part
-        return f"{dataset}-{self.model}-{self.method}-seed{self.seed}"
+        weight = (
+            f"-weight{self.weight:g}" if self.weight != RunConfig.weight and self.method.startswith("crl-") else ""
+        )
+        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}-seed{self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}

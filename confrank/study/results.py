@@ -75,7 +75,8 @@ def _write(
         "log": log,
     }
     confidence, correct = predictions.ranked()
-    arrays = {"confidence": confidence.astype(np.float32), "correct": correct}
+    # Whole precision: sure predictions differ from 1 by less than float32 can tell, and ties move the AURC.
+    arrays = {"confidence": confidence, "correct": correct}
     arrays |= {f"history_{name}": values.astype(np.uint16) for name, values in counts.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]

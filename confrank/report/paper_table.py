@@ -1,0 +1,144 @@
+"""The paper's tables beside ours, for the terminal, Markdown, LaTeX and CSV."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from rich.console import Console
+from rich.table import Table
+
+from confrank.metrics.repeats import Summary
+from confrank.report.scales import SHOWN
+
+
+class CellLike(Protocol):
+    """What is shown of a cell: where it stands, the paper's number, ours, and the gap in the paper's std."""
+
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def out_set(self) -> str: ...
+    @property
+    def metric(self) -> str: ...
+    @property
+    def paper(self) -> Summary: ...
+    @property
+    def ours(self) -> Summary | None: ...
+    @property
+    def deviations(self) -> float | None: ...
+
+
+Rows = list[list[str]]
+
+
+def render(cells: Sequence[CellLike], form: str, *, paper_only: bool = False, ours_only: bool = False) -> str:
+    """The table as text. One row per data set, network and method; `ours_only` leaves out rows not run."""
+    if form == "csv":
+        return _csv(cells)
+    header, rows = _wide(cells, paper_only, ours_only)
+    return FORMS[form](header, rows)
+
+
+def _csv(cells: Sequence[CellLike]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            "dataset",
+            "model",
+            "method",
+            "out_set",
+            "metric",
+            "paper_mean",
+            "paper_std",
+            "mean",
+            "std",
+            "n",
+            "deviations",
+        ]
+    )
+    for cell in cells:
+        ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else ("", "", 0)
+        place = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
+        values = [cell.paper.mean, cell.paper.std, *ours, cell.deviations]
+        writer.writerow(place + ["" if value is None else value for value in values])
+    return text.getvalue()
+
+
+def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple[list[str], Rows]:
+    """Metrics as columns; each value "ours (paper)" with the gap, or the paper's alone."""
+    metrics = list(dict.fromkeys(cell.metric for cell in cells))
+    groups: dict[tuple[str, ...], dict[str, CellLike]] = {}
+    for cell in cells:
+        key = (cell.dataset, cell.model, cell.method) + ((cell.out_set,) if cell.out_set else ())
+        groups.setdefault(key, {})[cell.metric] = cell
+    places = ["data set", "network", "method", "out-set"][: max(map(len, groups))]
+    rows = []
+    for key, group in groups.items():
+        seeds = max((cell.ours.n for cell in group.values() if cell.ours), default=0)
+        if ours_only and not seeds:
+            continue
+        shown = [_value(group[metric], paper_only) if metric in group else "" for metric in metrics]
+        rows.append([*key, *([] if paper_only else [str(seeds) if seeds else "not run"]), *shown])
+    return [*places, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
+
+
+def _value(cell: CellLike, paper_only: bool) -> str:
+    factor = _factor(cell.metric)
+    paper = _with_std(cell.paper, factor)
+    if paper_only:
+        return paper
+    if cell.ours is None:
+        return f"({paper})"
+    gap = "" if cell.deviations is None else f" {cell.deviations:+.1f}σ"
+    return f"{_with_std(cell.ours, factor)} ({paper}){gap}"
+
+
+def _with_std(summary: Summary, factor: float) -> str:
+    return f"{summary.mean * factor:.2f}" + ("" if summary.std is None else f"±{summary.std * factor:.2f}")
+
+
+def _factor(metric: str) -> float:
+    return SHOWN[metric].factor if metric in SHOWN else 100
+
+
+def _heading(metric: str) -> str:
+    return SHOWN[metric].heading if metric in SHOWN else f"{metric} %"
+
+
+def _terminal(header: list[str], rows: Rows) -> str:
+    table = Table()
+    for name in header:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=max(200, 24 * len(header)), file=io.StringIO(), record=True)
+    console.print(table)
+    return console.export_text()
+
+
+def _markdown(header: list[str], rows: Rows) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _latex(header: list[str], rows: Rows) -> str:
+    def line(cells: list[str]) -> str:
+        text = " & ".join(cells)
+        for plain, escaped in (("%", r"\%"), ("^", r"\^{}"), ("±", r"$\pm$"), ("σ", r"$\sigma$"), ("_", r"\_")):
+            text = text.replace(plain, escaped)
+        return text + r" \\"
+
+    body = [line(header), r"\midrule", *map(line, rows)]
+    columns = "l" * len(header)
+    return (
+        "\n".join([rf"\begin{{tabular}}{{{columns}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    )
+
+
+FORMS: dict[str, Callable[[list[str], Rows], str]] = {"terminal": _terminal, "markdown": _markdown, "latex": _latex}

@@ -1,0 +1,169 @@
+"""A resumable grid of runs: plan what a recipe needs, train what is missing, derive the averages, keep results."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from confrank.config import RunConfig, RunFolder, aes_epochs
+from confrank.methods import METHODS, average
+from confrank.predictions import load_predictions
+from confrank.study.recipes import Recipe
+from confrank.study.results import export_average, export_run, load_result
+from confrank.training import Failed, train_together
+
+# Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
+STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
+TRAIN_SIZES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
+
+
+@dataclass(frozen=True)
+class Average:
+    """A cell that is not trained but averaged: snapshots of one run, or the last predictions of several."""
+
+    name: str
+    method: str
+    members: tuple[RunConfig, ...]
+    epochs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs that a recipe trains, and the averages it derives from them."""
+
+    runs: tuple[RunConfig, ...]
+    averages: tuple[Average, ...]
+
+    def missing(self, results: Path) -> list[RunConfig]:
+        """The runs without a result of the same settings."""
+        return [config for config in self.runs if not has_result(config, results)]
+
+
+def plan(recipe: Recipe) -> Plan:
+    """Which runs and averages fill the recipe's cells; a run that several cells need stands once."""
+    runs: dict[RunConfig, None] = {}
+    averages: list[Average] = []
+    for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
+        base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
+        members = [_member(base, method, seed, "aes-10" in recipe.methods or "aes-30" in recipe.methods)
+                   for seed in recipe.seeds]  # fmt: skip
+        runs |= dict.fromkeys(members)
+        averages += _averages(base, method, members)
+    return Plan(tuple(runs), tuple(averages))
+
+
+def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
+    """The run that a cell of this method trains for this seed."""
+    trained = "baseline" if method.startswith("aes-") else method.removeprefix("ensemble-")
+    if trained not in METHODS:
+        raise ValueError(
+            f"expected a method among {', '.join(METHODS)}, aes-10, aes-30, ensemble-*, but got {method!r}"
+        )
+    weight = base.weight if trained.startswith("crl-") else 1.0
+    return replace(base, method=trained, seed=seed, weight=weight, snapshots=snapshots and trained == "baseline")
+
+
+def _averages(base: RunConfig, method: str, members: Sequence[RunConfig]) -> list[Average]:
+    stem = f"{base.dataset}-{base.model}-{method}"
+    if method.startswith("aes-"):
+        epochs = tuple(aes_epochs(base.epochs, [int(method.removeprefix("aes-"))]))
+        return [Average(f"{stem}-seed{member.seed}", method, (member,), epochs) for member in members]
+    if method.startswith("ensemble-"):
+        suffix = members[0].run_name.rpartition("-seed")[0].removeprefix(f"{stem.replace('ensemble-', '')}")
+        return [Average(f"{stem}{suffix}-of{len(members)}", method, tuple(members))]
+    return []
+
+
+def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
+    """GPU hours at the measured speed; None where a network or data set has not been measured."""
+    total = 0.0
+    for config in configs:
+        if config.model not in STEP_MS or config.dataset not in TRAIN_SIZES:
+            return None
+        steps = -(-TRAIN_SIZES[config.dataset] // config.batch_size) * config.epochs
+        total += steps * STEP_MS[config.model] / 3.6e6
+    return total
+
+
+def has_result(config: RunConfig, results: Path) -> bool:
+    """Whether a finished result with these very settings is there."""
+    path = results / f"{config.run_name}.json"
+    if not path.exists():
+        return False
+    kept = load_result(path)
+    unimportant = ("test_every", "snapshots")
+    wanted = {key: value for key, value in config.as_dict().items() if key not in unimportant}
+    return {key: kept.config.get(key) for key in wanted} == wanted and len(kept.log) == config.epochs
+
+
+def run_plan(
+    wanted: Plan,
+    out: Path,
+    results: Path,
+    *,
+    together: int = 4,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> list[str]:
+    """Train what is missing, `together` runs at once, and derive the averages; returns a line for each failure.
+
+    It can be killed at any time and called again: only unfinished runs are trained, each from its checkpoint.
+    """
+    note = on_note or (lambda text: None)
+    problems: list[str] = []
+    for group in _groups(wanted.missing(results), together):
+        try:
+            outcome = train_together(
+                group, [out / config.run_name for config in group], root=root, device=device, on_epoch=on_epoch,
+                on_note=note, checkpoint_minutes=5,
+            )  # fmt: skip
+        except (ValueError, OSError, torch.OutOfMemoryError) as error:
+            problems += [f"{config.run_name}: {error}" for config in group]
+            continue
+        for config, result in zip(group, outcome, strict=True):
+            if isinstance(result, Failed):
+                problems.append(f"{config.run_name}: {result.error}")
+            else:
+                export_run(out / config.run_name, results)
+    return problems + [problem for item in wanted.averages if (problem := _derive(item, out, results))]
+
+
+def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
+    """Runs of one network and data set, a few at a time: they share compiled code and take equally long."""
+
+    def key(config: RunConfig) -> tuple[str, str]:
+        return config.dataset, config.model
+
+    for _, same in groupby(sorted(configs, key=key), key=key):
+        members = list(same)
+        for start in range(0, len(members), together):
+            yield members[start : start + together]
+
+
+def _derive(item: Average, out: Path, results: Path) -> str | None:
+    """Average the members' predictions; returns why not, if it cannot be done."""
+    if (results / f"{item.name}.json").exists():
+        return None
+    folders = [RunFolder(out / member.run_name) for member in item.members]
+    if item.epochs:
+        paths = [folders[0].snapshot(epoch) for epoch in item.epochs]
+    else:
+        paths = [folder.predictions("test") for folder in folders]
+    absent = [path for path in paths if not path.exists()]
+    if absent:
+        return f"{item.name}: needs predictions that are not there, e.g. {absent[0]}"
+    config = {
+        **item.members[0].as_dict(),
+        "method": item.method,
+        "members": [member.run_name for member in item.members],
+        "member_epochs": list(item.epochs),
+    }
+    environment = json.loads(folders[0].environment.read_text())
+    export_average(item.name, average([load_predictions(path) for path in paths]), config, environment, results)
+    return None

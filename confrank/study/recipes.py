@@ -1,0 +1,110 @@
+"""One recipe per table of the paper: which data sets, networks and methods, and what to expect.
+
+A recipe can be narrowed: `confrank study NAME --datasets cifar10 --models vgg16 --methods baseline --seeds 0,1`.
+Run times are those of one NVIDIA H200 at the measured speeds (benchmarks/), for everything in the recipe.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+MODELS = ("vgg16", "resnet110", "densenet-bc")
+SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
+FIVE = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The cells of a table: every combination, trained with every seed. `weight` is that of the ranking loss."""
+
+    name: str
+    datasets: tuple[str, ...]
+    models: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = FIVE
+    epochs: int = 300
+    weight: float = 1.0
+
+
+def table_clf_perf() -> Recipe:
+    """The main ranking table: five methods on three data sets.
+
+    Command: confrank study table-clf-perf. Run time: about 120 hours for all 135 trained runs.
+    Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
+    """
+    methods = ("baseline", "aes-10", "mcdropout", "aleatoric-mc", "crl-softmax")
+    return Recipe("table-clf-perf", ("cifar10", "cifar100", "svhn"), MODELS, methods)
+
+
+def stable_clf_perf_cifar10() -> Recipe:
+    """All methods on CIFAR-10.
+
+    Command: confrank study stable-clf-perf-cifar10. Run time: about 50 hours.
+    Expected (VGG-16): baseline AURC x10^3 7.10 ± 0.31, crl-softmax 6.78 ± 0.18.
+    """
+    return Recipe("stable-clf-perf-cifar10", ("cifar10",), MODELS, SINGLE)
+
+
+def stable_clf_perf_cifar100() -> Recipe:
+    """All methods on CIFAR-100.
+
+    Command: confrank study stable-clf-perf-cifar100. Run time: about 50 hours.
+    Expected (VGG-16): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
+    """
+    return Recipe("stable-clf-perf-cifar100", ("cifar100",), MODELS, SINGLE)
+
+
+def stable_clf_perf_svhn() -> Recipe:
+    """All methods on SVHN.
+
+    Command: confrank study stable-clf-perf-svhn. Run time: about 75 hours.
+    Expected (VGG-16): baseline AURC x10^3 5.97 ± 0.28.
+    """
+    return Recipe("stable-clf-perf-svhn", ("svhn",), MODELS, SINGLE)
+
+
+def table_clf_ensemble_perf() -> Recipe:
+    """Ensembles of five baseline and five CRL networks, weight 0.5.
+
+    Command: confrank study table-clf-ensemble-perf. Run time: about 60 hours.
+    Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
+    """
+    methods = ("ensemble-baseline", "ensemble-crl-softmax")
+    return Recipe("table-clf-ensemble-perf", ("cifar10", "cifar100", "svhn"), MODELS, methods, weight=0.5)
+
+
+def stable_clf_ensemble_weight05() -> Recipe:
+    """Ensembles of all CRL variants, weight 0.5.
+
+    Command: confrank study stable-clf-ensemble-weight0.5. Run time: about 120 hours.
+    Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
+    """
+    return Recipe("stable-clf-ensemble-weight0.5", ("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES, weight=0.5)
+
+
+def stable_clf_ensemble_weight1() -> Recipe:
+    """Ensembles of all CRL variants, weight 1.
+
+    Command: confrank study stable-clf-ensemble-weight1. Run time: about 120 hours.
+    Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
+    """
+    return Recipe("stable-clf-ensemble-weight1", ("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES)
+
+
+_ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy", "ensemble-crl-margin")
+
+RECIPES: dict[str, Callable[[], Recipe]] = {
+    "table-clf-perf": table_clf_perf,
+    "table-clf-ensemble-perf": table_clf_ensemble_perf,
+    "stable-clf-perf-cifar10": stable_clf_perf_cifar10,
+    "stable-clf-perf-cifar100": stable_clf_perf_cifar100,
+    "stable-clf-perf-svhn": stable_clf_perf_svhn,
+    "stable-clf-ensemble-weight0.5": stable_clf_ensemble_weight05,
+    "stable-clf-ensemble-weight1": stable_clf_ensemble_weight1,
+}
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of that name, or an error that lists the names."""
+    if name not in RECIPES:
+        raise ValueError(f"expected a study among {', '.join(RECIPES)}, but got {name!r}")
+    return RECIPES[name]()

@@ -1,0 +1,59 @@
+"""Our results beside the paper's: one cell per data set, network, method and metric."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confrank.metrics.repeats import Summary, summarise
+from confrank.study.paper import ENSEMBLES, PaperValue, table_values
+from confrank.study.results import Result, load_result
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the paper and ours (None where not run), raw; `deviations` is the gap in the paper's std."""
+
+    dataset: str
+    model: str
+    method: str
+    out_set: str
+    metric: str
+    paper: Summary
+    ours: Summary | None
+
+    @property
+    def deviations(self) -> float | None:
+        if self.ours is None or not self.paper.std:
+            return None
+        return (self.ours.mean - self.paper.mean) / self.paper.std
+
+
+def load_results(folder: Path) -> list[Result]:
+    """Every result in a folder."""
+    return [load_result(path) for path in sorted(folder.glob("*.json"))]
+
+
+def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
+    """The paper's table, in its order, with our values where there are full runs of the same protocol."""
+    weight = ENSEMBLES.get(table, 1.0)
+    return [_cell(value, _matching(value, results, weight)) for value in table_values(table)]
+
+
+def _matching(value: PaperValue, results: Iterable[Result], weight: float) -> list[Result]:
+    wanted = {"dataset": value.dataset, "model": value.model, "method": value.method, "epochs": 300}
+    if "crl-" in value.method:
+        wanted["weight"] = weight
+    return [result for result in results if all(result.config.get(key) == wish for key, wish in wanted.items())]
+
+
+def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
+    numbers = [number for result in results if (number := result.metrics.get(value.metric)) is not None]
+    return Cell(
+        value.dataset,
+        value.model,
+        value.method,
+        value.out_set,
+        value.metric,
+        Summary(value.mean, value.std, 5 if value.std is not None else 1),
+        summarise(numbers) if numbers else None,
+    )

@@ -1,0 +1,177 @@
+import csv
+import io
+import json
+import multiprocessing
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from confrank.config import RunConfig
+from confrank.metrics import aurc
+from confrank.report.paper_table import render
+from confrank.study.grid import estimated_hours, plan, run_plan
+from confrank.study.paper import paper_tables, paper_values, table_values
+from confrank.study.recipes import RECIPES, Recipe, recipe
+from confrank.study.results import load_result
+from confrank.study.tables import load_results, table_cells
+
+METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
+TINY = Recipe("tiny", ("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=5)
+
+
+def test_the_papers_numbers_are_read_in_our_words_and_raw():
+    assert len(paper_values()) == 2356
+    assert len(paper_tables()) == 10
+    (value,) = [
+        value for value in table_values("table-clf-perf")
+        if (value.dataset, value.model, value.method, value.metric) == ("cifar100", "vgg16", "crl-softmax", "aurc")
+    ]  # fmt: skip
+    assert (value.mean, value.std) == pytest.approx((0.07183, 0.00047))
+    with pytest.raises(ValueError, match="expected a table among table-clf-perf.*but got 'table-1'"):
+        table_values("table-1")
+
+
+@pytest.mark.parametrize("table", paper_tables())
+def test_paper_only_prints_every_number_of_every_table(table):
+    """Against the source file, as it writes them."""
+    source = Path("confrank/study/paper.csv").read_text().splitlines()
+    rows = [row for row in csv.DictReader(source) if row["table"] == table]
+    for form in ("markdown", "terminal", "latex"):
+        text = render(table_cells(table, []), form, paper_only=True)
+        for row in rows:
+            assert f"{float(row['mean']):.2f}" in text
+    shown = list(csv.DictReader(io.StringIO(render(table_cells(table, []), "csv"))))
+    assert len(shown) == len(rows)
+
+
+def test_every_recipe_names_its_table_command_time_and_expectation():
+    for name, function in RECIPES.items():
+        assert function().name == name
+        assert name in paper_tables()
+        for word in (f"Command: confrank study {name}", "Run time:", "Expected"):
+            assert word in function.__doc__
+    with pytest.raises(ValueError, match="expected a study among"):
+        recipe("table-1")
+
+
+def test_plan_shares_runs_between_cells():
+    wanted = plan(TINY)
+    assert len(wanted.runs) == 12
+    assert sorted({config.method for config in wanted.runs}) == [
+        "baseline",
+        "crl-entropy",
+        "crl-margin",
+        "crl-softmax",
+    ]
+    assert all(config.snapshots == (config.method == "baseline") for config in wanted.runs)
+    assert [item.name for item in wanted.averages] == [
+        "digits-small-aes-10-seed0", "digits-small-aes-10-seed1", "digits-small-aes-10-seed2",
+        "digits-small-ensemble-crl-softmax-of3",
+    ]  # fmt: skip
+    half = plan(recipe("table-clf-ensemble-perf"))
+    assert {config.weight for config in half.runs if config.method == "crl-softmax"} == {0.5}
+    assert {config.weight for config in half.runs if config.method == "baseline"} == {1.0}
+    assert half.runs[-1].run_name == "svhn-densenet-bc-crl-softmax-weight0.5-seed4"
+    assert half.averages[1].name == "cifar10-vgg16-ensemble-crl-softmax-weight0.5-of5"
+    with pytest.raises(ValueError, match="expected a method among .* but got 'magic'"):
+        plan(replace(TINY, methods=("magic",)))
+
+
+def test_estimate_uses_measured_speeds():
+    config = RunConfig(dataset="cifar10", model="vgg16")
+    assert estimated_hours([config]) == pytest.approx(391 * 300 * 1.18 / 3.6e6)
+    assert estimated_hours([config, RunConfig()]) is None
+
+
+def work(out):
+    torch.set_num_threads(1)
+    run_plan(plan(TINY), out / "runs", out / "results", device=torch.device("cpu"))
+
+
+def test_killed_study_ends_complete_with_the_same_table(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["confrank.study.grid"])
+
+    def start(folder):
+        process = context.Process(target=work, args=(tmp_path / folder,))
+        process.start()
+        return process
+
+    start("whole").join()
+    moments, kills = random.Random(1), 0
+    while kills < 5:
+        process = start("killed")
+        time.sleep(moments.uniform(0.5, 2.0))
+        assert process.exitcode is None, "the study ended before it could be killed five times"
+        process.kill()
+        process.join()
+        kills += 1
+    start("killed").join()
+    whole, killed = load_results(tmp_path / "whole" / "results"), load_results(tmp_path / "killed" / "results")
+    assert [result.name for result in whole] == [result.name for result in killed]
+    assert len(killed) == 16
+    for one, other in zip(whole, killed, strict=True):
+        assert one.metrics == other.metrics, one.name
+        assert one.config == other.config
+        if "members" not in other.config:
+            assert [entry["epoch"] for entry in other.log] == list(range(1, 6))
+    for run in (tmp_path / "killed" / "runs").iterdir():
+        epochs = [json.loads(line)["epoch"] for line in (run / "log.jsonl").read_text().splitlines()]
+        assert epochs == list(range(1, 6))
+
+
+def test_finished_runs_are_not_trained_again_and_failures_do_not_stop_others(tmp_path):
+    small = replace(TINY, methods=("baseline", "crl-softmax"), seeds=(0,), epochs=1)
+    trained = []
+    options = {"device": torch.device("cpu"), "on_epoch": lambda config, record: trained.append(config.run_name)}
+    wanted = plan(small)
+    broken = replace(wanted.runs[0], lr=1e30, seed=7)
+    wanted = replace(wanted, runs=(broken, *wanted.runs))
+    problems = run_plan(wanted, tmp_path / "runs", tmp_path / "results", **options)
+    assert len(problems) == 1
+    assert problems[0].startswith("digits-small-baseline-seed7: expected a finite loss")
+    assert trained == ["digits-small-baseline-seed0", "digits-small-crl-softmax-seed0"]
+    trained.clear()
+    assert run_plan(plan(small), tmp_path / "runs", tmp_path / "results", **options) == []
+    assert trained == []
+
+
+def test_cells_take_full_runs_of_the_protocol_only(tmp_path):
+    def write(name, **changes):
+        config = RunConfig(dataset="cifar100", model="vgg16", method="crl-softmax").as_dict() | changes
+        content = {"config": config, "environment": {}, "log": [], "metrics": {"aurc": 0.07 + config["seed"] / 1000}}
+        (tmp_path / name).write_text(json.dumps(content | {"undefined": {}}))
+
+    write("a.json", seed=0)
+    write("b.json", seed=2)
+    write("short.json", seed=9, epochs=20)
+    write("half.json", seed=9, weight=0.5)
+    cells = table_cells("table-clf-perf", load_results(tmp_path))
+    (cell,) = [c for c in cells if c.ours]
+    assert (cell.method, cell.metric, cell.ours.n) == ("crl-softmax", "aurc", 2)
+    assert cell.ours.mean == pytest.approx(0.071)
+    assert cell.deviations == pytest.approx((0.071 - 0.07183) / 0.00047)
+    text = render(cells, "markdown", ours_only=True)
+    assert "71.00±1.41 (71.83±0.47) -1.8σ" in text
+    assert text.count("\n") == 3
+    assert "not run" in render(cells, "terminal")
+
+
+def test_committed_results_are_whole():
+    """Every result in the repository has its log, its own seed, and arrays that give its metrics again."""
+    for path in sorted(Path("results").glob("*.json")):
+        result = load_result(path)
+        with np.load(path.with_suffix(".npz")) as arrays:
+            # The first results keep float32 confidences, whose rounding to 1 makes ties.
+            loss = 5e-4 if arrays["confidence"].dtype == np.float32 else 1e-9
+            assert aurc(arrays["confidence"], arrays["correct"]) == pytest.approx(result.metrics["aurc"], rel=loss)
+            assert arrays["correct"].mean() == pytest.approx(result.metrics["acc"])
+            if "members" not in result.config:
+                assert [entry["epoch"] for entry in result.log] == list(range(1, result.config["epochs"] + 1))
+                assert set(arrays["history_examined"]) == {result.config["epochs"]}
+                assert f"seed{result.config['seed']}" in path.stem
