@@ -168,7 +168,7 @@ def test_committed_results_are_whole():
         result = load_result(path)
         with np.load(path.with_suffix(".npz")) as arrays:
             # The first results keep float32 confidences, whose rounding to 1 makes ties.
-            loss = 5e-4 if arrays["confidence"].dtype == np.float32 else 1e-9
+            loss = 2e-3 if arrays["confidence"].dtype == np.float32 else 1e-9
             assert aurc(arrays["confidence"], arrays["correct"]) == pytest.approx(result.metrics["aurc"], rel=loss)
             assert arrays["correct"].mean() == pytest.approx(result.metrics["acc"])
             if "members" not in result.config:
