@@ -20,6 +20,7 @@ def test_public_names():
         "CorrectnessRankingLoss",
         "Evaluation",
         "IndexedDataset",
+        "SelectiveClassifier",
         "evaluate",
     ]
     assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
