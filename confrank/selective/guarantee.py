@@ -52,18 +52,9 @@ def guaranteed_threshold(confidence: object, correct: object, risk: float, delta
     points = _search(curve, risk, delta)
     reached = [point for point in points if _bound(point) <= risk]
     if not reached:
-        raise UnreachableError(risk, _lowest(curve, points, delta))
+        # Below the lowest bound visited the search would go the same way, so this is the least one can ask for.
+        raise UnreachableError(risk, min(points, key=_bound))
     return max(reached, key=lambda point: point.accepted)
-
-
-def _lowest(curve: RiskCoverageCurve, points: list[OperatingPoint], delta: float) -> OperatingPoint:
-    """The point of the lowest bound that asking for it finds: asking for a bound may uncover a lower one."""
-    best: OperatingPoint | None = None
-    lowest = min(points, key=_bound)
-    while best is None or _bound(lowest) < _bound(best):
-        best = lowest
-        lowest = min(_search(curve, _bound(best), delta), key=_bound)
-    return best
 
 
 def _bound(point: OperatingPoint) -> float:
