@@ -28,7 +28,7 @@ def rows(header, *columns):
     return "\n".join([header, *lines, ""])
 
 
-@pytest.fixture(params=["pyarrow", "row by row"])
+@pytest.fixture(params=["by pyarrow", "row by row"])
 def parser(request, monkeypatch):
     """Both ways through a CSV file."""
     if request.param == "row by row":

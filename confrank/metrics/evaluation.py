@@ -55,14 +55,14 @@ def evaluate(
     )
 
 
-def evaluation_of(samples: Samples) -> Evaluation:
-    """Every metric that the samples define."""
+def evaluation_of(samples: Samples, ranked: ranking.Ranking | None = None) -> Evaluation:
+    """Every metric that the samples define; `ranked` saves the sorting where it has been done."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
     if not len(samples):
         reason = "there are no predictions"
         return Evaluation(metrics, dict.fromkeys(KEYS, reason), 0, samples.num_classes)
     undefined: dict[str, str] = {}
-    metrics |= _ranking_metrics(ranking.rank(samples.confidence, samples.correct))
+    metrics |= _ranking_metrics(ranked or ranking.rank(samples.confidence, samples.correct))
     if samples.probability is None:
         undefined["ece"] = "confidence lies outside [0, 1]: it is a score, not a probability"
     else:

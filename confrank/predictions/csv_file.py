@@ -29,7 +29,7 @@ def read_csv(path: Path) -> Predictions:
         header, num_lines, first = _opening(path)
         layout = layout_of(header)
         found = _read_with_pyarrow(path, header, num_lines, first, layout)
-        parser = "pyarrow"
+        parser = "by pyarrow"
         if found is None:
             found, parser = _read_row_by_row(path, header, layout), "row by row"
     except UnicodeDecodeError as error:

@@ -34,7 +34,7 @@ def load_predictions(path: Path) -> Predictions:
     try:
         predictions = READERS[path.suffix.lower()](path)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
     if not len(predictions):
         raise ValueError(f"{path}: expected rows of predictions, but there are none")
     return predictions

@@ -39,7 +39,7 @@ def read_parquet(path: Path) -> Predictions:
     numbers = [column for column in table if not isinstance(column, Text)]
     if len(numbers) < len(table):
         raise ValueError("expected numbers in the classes' columns, but got text")
-    return predictions_of(columns, np.stack(numbers, axis=1) if numbers else None, layout, {"parser": "pyarrow"})
+    return predictions_of(columns, np.stack(numbers, axis=1) if numbers else None, layout, {"parser": "by pyarrow"})
 
 
 def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[str, Column]:

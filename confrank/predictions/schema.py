@@ -47,6 +47,10 @@ class Predictions:
             inputs["correct"] = self.label == self.prediction
         return inputs
 
+    def sample_inputs(self) -> dict[str, Array]:
+        """What `confrank.metrics.sample_values` takes."""
+        return {name: value for name, value in self.arrays().items() if name != "index"}
+
     def ranked(self) -> tuple[Array, Array]:
         """(confidence, correct): the file's own confidence, or else the largest probability."""
         table, inputs = self.table, self.evaluation_inputs()
