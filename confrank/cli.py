@@ -320,7 +320,7 @@ def _write_page(
     seed: int,
 ) -> None:
     from confrank.files import write_atomically
-    from confrank.report.contents import with_images
+    from confrank.report.contents import with_images, with_short_names
     from confrank.report.page import page
 
     pictured = []
@@ -331,7 +331,7 @@ def _write_page(
         except (ValueError, OSError) as error:
             console.print(f"{name}: no pictures of mistakes: {error}", style="dim", markup=False)
             pictured.append(item)
-    write_atomically(path, page(pictured, seed=seed))
+    write_atomically(path, page(with_short_names(pictured), seed=seed))
     console.print(f"report: {path}", markup=False)
 
 

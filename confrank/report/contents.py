@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,14 @@ def _mistake(samples: Samples, row: int) -> Mistake:
         None if values is None else int(values[row]) for values in (samples.label, samples.prediction)
     )
     return Mistake(row, float(samples.confidence[row]), label, prediction)
+
+
+def with_short_names(examined: Sequence[Examined]) -> list[Examined]:
+    """Paths without their folders, where that leaves them distinct."""
+    last = [Path(item.name).name or item.name for item in examined]
+    if len(set(last)) < len(last):
+        return list(examined)
+    return [replace(item, name=name) for item, name in zip(examined, last, strict=True)]
 
 
 def with_images(examined: Examined, images: Mapping[int, Image]) -> Examined:
