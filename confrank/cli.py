@@ -337,15 +337,16 @@ def _write_page(
 
 def _images(name: str, predictions: "Predictions", rows: list[int], root: str | None) -> dict[int, Any]:
     """Pictures of the given rows where the predictions come from a run, by its data set; else none."""
-    import yaml
-
     from confrank.config import RunFolder
-    from confrank.data import load
 
     place = Path(name)
     run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
     if run is None or predictions.index is None or not rows:
         return {}
+    import yaml
+
+    from confrank.data import load
+
     data = load(yaml.safe_load(RunFolder(run).config.read_text())["dataset"], root)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     return {row: split.images[predictions.index[row]] for row in rows}

@@ -55,8 +55,10 @@ def evaluate(
     )
 
 
-def evaluation_of(samples: Samples, ranked: ranking.Ranking | None = None) -> Evaluation:
-    """Every metric that the samples define; `ranked` saves the sorting where it has been done."""
+def evaluation_of(
+    samples: Samples, ranked: ranking.Ranking | None = None, bins: calibration.ReliabilityBins | None = None
+) -> Evaluation:
+    """Every metric that the samples define; `ranked` and `bins` save the work where it has been done."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
     if not len(samples):
         reason = "there are no predictions"
@@ -66,7 +68,8 @@ def evaluation_of(samples: Samples, ranked: ranking.Ranking | None = None) -> Ev
     if samples.probability is None:
         undefined["ece"] = "confidence lies outside [0, 1]: it is a score, not a probability"
     else:
-        metrics["ece"] = calibration.ece(samples.probability, samples.correct)
+        bins = bins or calibration.reliability_bins(samples.probability, samples.correct)
+        metrics["ece"] = calibration.ece_of(bins)
     if samples.nll is None or samples.brier is None:
         undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
     else:

@@ -3,7 +3,6 @@
 import warnings
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from confrank.metrics.arrays import Array, as_flags, as_labels, as_probabilities, chunks, same_length
@@ -79,6 +78,8 @@ def sample_brier(table: Array, labels: NDArray[np.int64]) -> Floats:
 
 def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
     """NLL and Brier score of each sample in float64; log-softmax never takes the logarithm of zero."""
+    import torch
+
     nll, brier = np.empty(len(labels)), np.empty(len(labels))
     for rows in chunks(len(logits), logits.shape[1]):
         log_probability = torch.log_softmax(torch.from_numpy(logits[rows].astype(np.float64)), dim=1).numpy()

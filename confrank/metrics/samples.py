@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from confrank.confidence import max_probability
 from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
@@ -118,6 +116,10 @@ def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Arr
     if not is_logits:
         largest: Array = np.minimum(table[np.arange(len(table)), prediction], 1)
         return largest
+    import torch
+
+    from confrank.confidence import max_probability
+
     rows = chunks(len(table), table.shape[1])
     parts = [max_probability(torch.from_numpy(table[part].astype(np.float64))).numpy() for part in rows]
     return np.concatenate([np.empty(0), *parts])

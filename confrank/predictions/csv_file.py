@@ -87,13 +87,16 @@ def _read_with_pyarrow(
     try:
         if path.stat().st_size > STREAM_BYTES:
             return _collected(iter(pa_csv.open_csv(path, **options)), layout)
-        return _collected(iter(pa_csv.read_csv(path, **options).to_batches()), layout)
+        table = pa_csv.read_csv(path, **options)
+        return _collected(iter(table.to_batches()), layout, len(table))
     except (pa.ArrowException, UnicodeDecodeError):
         return None
 
 
-def _collected(batches: Iterator[Any], layout: Layout) -> Found:
+def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Found:
     """Arrow record batches -> numpy columns, letting go of each batch once it is copied."""
+    whole = None if num_rows is None else np.empty((num_rows, len(layout.table)))
+    row = 0
     parts: dict[int, list[Array]] = {place: [] for place in layout.roles.values()}
     tables: list[Array] = []
     words: dict[int, dict[str, int]] = {}
@@ -108,15 +111,19 @@ def _collected(batches: Iterator[Any], layout: Layout) -> Found:
                 values = column.to_numpy(zero_copy_only=False)
             parts[place].append(values)
         if layout.table:
-            table = np.empty((len(batch), len(layout.table)))
+            shape = len(batch), len(layout.table)
+            table = np.empty(shape) if whole is None else whole[row : row + len(batch)]
             for number, place in enumerate(layout.table):
                 table[:, number] = batch.column(str(place)).to_numpy(zero_copy_only=False)
             tables.append(table)
+        row += len(batch)
     columns: dict[str, Column] = {}
     for role, place in layout.roles.items():
         joined = _joined(parts[place])
         columns[role] = Text(joined, list(words[place])) if place in words else joined
-    return columns, _joined(tables) if layout.table else None
+    if not layout.table:
+        return columns, None
+    return columns, _joined(tables) if whole is None else whole
 
 
 def _joined(parts: list[Array]) -> Array:

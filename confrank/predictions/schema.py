@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from numpy.typing import NDArray
 
-from confrank.confidence import max_probability
 from confrank.config import RunConfig
 
 Array = NDArray[Any]
@@ -57,9 +55,7 @@ class Predictions:
         correct = inputs.get("correct") if table is None or self.label is None else table.argmax(axis=1) == self.label
         confidence = self.confidence
         if confidence is None and table is not None:
-            confidence = (
-                table.max(axis=1) if self.logits is None else max_probability(torch.tensor(table).double()).numpy()
-            )
+            confidence = table.max(axis=1) if self.logits is None else _max_probability(self.logits)
         assert confidence is not None and correct is not None, "load_predictions() has checked that they are there"
         return confidence, correct
 
@@ -89,6 +85,14 @@ class Predictions:
             parts.append("label, prediction and confidence")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
+
+
+def _max_probability(logits: Array) -> Array:
+    import torch
+
+    from confrank.confidence import max_probability
+
+    return max_probability(torch.tensor(logits).double()).numpy()
 
 
 def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> dict[str, str]:

@@ -91,12 +91,13 @@ class Examined:
 def examine(name: str, samples: Samples, source: str = "", class_names: list[str] | None = None) -> Examined:
     """Everything but intervals and pictures. The samples must not be empty."""
     probability, ranked = samples.probability, rank(samples.confidence, samples.correct)
+    bins = None if probability is None else reliability_bins(probability, samples.correct)
     return Examined(
         name=name,
         source=source,
-        evaluation=evaluation_of(samples, ranked),
+        evaluation=evaluation_of(samples, ranked, bins),
         curve=curve_of(ranked, NUM_POINTS),
-        bins=None if probability is None else reliability_bins(probability, samples.correct),
+        bins=bins,
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
@@ -147,25 +148,34 @@ def with_intervals(
 
     `pairings` gives, for each set, its rows in the order of the first set's (None if they are other samples).
     """
-    aligned = [
-        item.select(rows) if rows is not None else item for item, (rows, _) in zip(samples, pairings, strict=True)
-    ]
-    together = [place for place, (rows, _) in enumerate(pairings) if rows is not None]
-    resampled: dict[int, dict[str, NDArray[np.float64]]] = {}
-    groups = [together, *([place] for place in range(len(samples)) if place not in together)]
-    for group in groups:
-        count = num_resamples[group[0]]
-        if count:
-            resampled |= zip(group, bootstrap([aligned[place] for place in group], count, seed), strict=True)
-    results = []
+    resampled = _resampled(samples, [rows for rows, _ in pairings], num_resamples, seed)
+    first, results = examined[0].evaluation.metrics, []
     for place, (item, (rows, reason)) in enumerate(zip(examined, pairings, strict=True)):
-        metrics, first = item.evaluation.metrics, examined[0].evaluation.metrics
+        metrics = item.evaluation.metrics
+        changes: dict[str, Any] = {}
         if place:
-            item = replace(item, pairing=reason if rows is not None else f"other samples: {reason}")
+            changes["pairing"] = reason if rows is not None else f"other samples: {reason}"
         if place in resampled:
-            count = num_resamples[groups[0][0] if rows is not None else place]
-            item = replace(item, intervals=intervals_of(resampled[place], metrics), num_resamples=count)
-        if place and rows is not None and place in resampled:
-            item = replace(item, differences=paired_differences(resampled[0], resampled[place], first, metrics))
-        results.append(item)
+            changes["intervals"] = intervals_of(resampled[place], metrics)
+            changes["num_resamples"] = num_resamples[place if rows is None else 0]
+            if place and rows is not None:
+                changes["differences"] = paired_differences(resampled[0], resampled[place], first, metrics)
+        results.append(replace(item, **changes))
     return results
+
+
+def _resampled(
+    samples: Sequence[Samples], rows: Sequence[NDArray[Any] | None], num_resamples: Sequence[int], seed: int
+) -> dict[int, dict[str, NDArray[np.float64]]]:
+    """Resampled metrics by place; sets about the same samples as the first share their resamples with it."""
+    together = [place for place, chosen in enumerate(rows) if chosen is not None]
+    found: dict[int, dict[str, NDArray[np.float64]]] = {}
+    for group in (together, *([place] for place, chosen in enumerate(rows) if chosen is None)):
+        if num_resamples[group[0]]:
+            aligned = [_aligned(samples[place], rows[place]) for place in group]
+            found |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed), strict=True)
+    return found
+
+
+def _aligned(samples: Samples, rows: NDArray[Any] | None) -> Samples:
+    return samples if rows is None else samples.select(rows)
