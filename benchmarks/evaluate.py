@@ -2,11 +2,11 @@
 
     python benchmarks/evaluate.py [--rows 6] [--pairs 8] [--repeats 5]
 
-`parse` reads the CSV with pyarrow.csv (all cores) into memory and does nothing else: the fastest common reader here;
-numpy, polars and pandas are measured where they are installed, to show that it is. `page` is
-`confrank evaluate FILE --report PAGE --resamples 0` inside a process that has imported what it needs; the `command`
-tasks are both of these as commands from a shell, with start and imports. Each task runs in a process of its own, in turns; memory is
-the peak of the whole process. `pairs` evaluates npy rows of (confidence, correct).
+`parse pyarrow` reads the CSV with pyarrow.csv (all cores) into memory and does nothing else: the fastest common
+reader here; numpy, polars and pandas are measured where they are installed, to show that it is. `page` is `confrank
+evaluate FILE --report PAGE --resamples 0` inside a process that has imported what it needs; the `command` tasks are
+both of these as commands from a shell, with start and imports. Each task runs in a process of its own, in turns;
+memory is the peak of the whole process. `pairs` evaluates npy rows of (confidence, correct), page included.
 """
 
 import argparse
@@ -172,10 +172,9 @@ def main() -> None:
         rows.append(row_of("pairs", 10**arguments.pairs, [measured("pairs", both)]))
     medians = {str(row["task"]): float(np.median(row["seconds"])) for row in rows}  # type: ignore[arg-type]
     fastest = min((task for task in medians if task.startswith("parse")), key=lambda task: medians[task])
-    print(
-        f"fastest reader: {fastest}; in one process the page takes {medians['page'] / medians[fastest]:.2f}x its time,"
-    )
-    print(f"as commands with start and imports {medians['command page'] / medians['command parse']:.2f}x (medians)")
+    inside, outside = medians["page"] / medians[fastest], medians["command page"] / medians["command parse"]
+    print(f"fastest reader: {fastest}; the page takes {inside:.2f}x its time inside a process,")
+    print(f"and {outside:.2f}x as commands with start and imports (medians)")
     packages = ("numpy", "pyarrow", "torch", "jinja2")
     versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
     print(json.dumps({"versions": versions, "rows": rows}))
