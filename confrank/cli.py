@@ -328,7 +328,7 @@ def _write_page(
         try:
             rows = [mistake.row for mistake in item.mistakes]
             pictured.append(with_images(item, _images(name, predictions, rows, root)))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, LookupError) as error:
             console.print(f"{name}: no pictures of mistakes: {error}", style="dim", markup=False)
             pictured.append(item)
     write_atomically(path, page(with_short_names(pictured), seed=seed))

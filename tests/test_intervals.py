@@ -59,6 +59,13 @@ def test_undefined_resamples_give_no_interval():
     assert 0 <= limits["acc"].low < limits["acc"].high <= 1
 
 
+def test_without_errors_there_is_no_interval_of_width_zero():
+    samples = Samples(np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=bool), np.array([0.9, 0.8, 0.7]))
+    limits = intervals_of(bootstrap([samples], 50)[0], evaluation_of(samples).metrics)
+    assert (limits["acc"], limits["aurc"]) == (None, None)
+    assert limits["ece"].low < limits["ece"].high
+
+
 def test_bootstrap_intervals_cover_the_true_aurc():
     """Confidence uniform on [1/2, 1] and calibrated: r(q) = q / 4, so the true AURC is 1/8. Seed fixed beforehand."""
     rng, size, repetitions = np.random.default_rng(5), 300, 2000

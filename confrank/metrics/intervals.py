@@ -68,8 +68,8 @@ def intervals_of(
 ) -> dict[str, Interval | None]:
     """Percentiles of the resampled values, moved by the bootstrap's own estimate of the bias.
 
-    None where the metric is undefined, or in more than a twentieth of the resamples. Limits stay within the
-    metric's range.
+    None where the metric is undefined, also in more than a twentieth of the resamples, and where all resamples agree.
+    Limits stay within the metric's range.
     """
     return {key: _interval(key, resampled.get(key), metrics[key], level) for key in KEYS}
 
@@ -103,7 +103,8 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
 
 def _interval(key: str, resampled: Floats | None, value: float | None, level: float) -> Interval | None:
     limits = None if value is None or resampled is None else _percentiles(resampled, value, level)
-    if limits is None:
+    # Where all resamples agree, e.g. without any error, the bootstrap cannot tell how far the truth may be.
+    if limits is None or limits[0] == limits[1]:
         return None
     lowest = -np.inf if key == "e_aurc" else 0.0
     highest = {"nll": np.inf, "brier": 2.0}.get(key, 1.0)

@@ -70,6 +70,7 @@ class Predictions:
     def describe(self) -> str:
         """One line that says what was read.
 
+        >>> import numpy as np
         >>> Predictions(probabilities=np.eye(3), label=np.arange(3)).describe()
         '3 predictions, 3 classes, probabilities'
         >>> Predictions(confidence=np.ones(2), correct=np.ones(2)).describe()
