@@ -36,6 +36,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/metrics.py
+	$(BIN)/python benchmarks/evaluate.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,16 +13,25 @@ if TYPE_CHECKING:
     from confrank.history import CorrectnessHistory
     from confrank.loss import CorrectnessRankingLoss
     from confrank.metrics import Evaluation, evaluate
+    from confrank.selective import SelectiveClassifier
 
 _HOME = {
     "CorrectnessHistory": "confrank.history",
     "CorrectnessRankingLoss": "confrank.loss",
     "Evaluation": "confrank.metrics",
     "IndexedDataset": "confrank.data",
+    "SelectiveClassifier": "confrank.selective",
     "evaluate": "confrank.metrics",
 }
 
-__all__ = ["CorrectnessHistory", "CorrectnessRankingLoss", "Evaluation", "IndexedDataset", "evaluate"]
+__all__ = [
+    "CorrectnessHistory",
+    "CorrectnessRankingLoss",
+    "Evaluation",
+    "IndexedDataset",
+    "SelectiveClassifier",
+    "evaluate",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -20,6 +20,7 @@ def test_public_names():
         "CorrectnessRankingLoss",
         "Evaluation",
         "IndexedDataset",
+        "SelectiveClassifier",
         "evaluate",
     ]
     assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
@@ -133,5 +134,9 @@ def test_demo_compares_both_methods(tmp_path, capsys):
     assert all(
         name in printed for name in ("accuracy %", "AURC", "E-AURC", "AUPR-Err", "FPR-95", "ECE", "NLL", "Brier")
     )
+    page = tmp_path / "demo" / "report.html"
+    assert printed.splitlines()[-1] == f"report: {page}"
+    assert "digits-small-crl-softmax-seed0" in page.read_text()
+    assert page.read_text().count("data:image/png") == 24
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert time.monotonic() - start < 120

@@ -50,13 +50,17 @@ def test_ranked_prefers_the_files_own_confidence():
         ("empty.npz", b"", "is empty"),
         ("broken.npz", b"PK\x03\x04 nonsense", "expected an npz archive"),
         ("broken.safetensors", b"nonsense" * 4, "expected a safetensors file"),
-        ("table.xlsx", b"x", "ending in .safetensors, .npz, .csv"),
+        ("table.xlsx", b"x", "ending in .safetensors, .npz, .npy, .csv, .parquet"),
         ("binary.csv", b"\xff\xfe\x00", "CSV file in UTF-8"),
-        ("other.csv", b"a,b\n1,2\n", "distinct columns among"),
+        ("other.csv", b"a,b\n1,2\n", "or confidence and correct, but got the columns a, b"),
         ("twice.csv", b"label,label\n1,2\n", "distinct columns"),
-        ("text.csv", b"label,confidence\n1,high\n", "number in each of 2 columns"),
-        ("ragged.csv", b"label,confidence\n1,0.5\n1\n", "number in each of 2 columns"),
-        ("half.csv", b"label,confidence\n1.5,0.5\n", "whole numbers in column label"),
+        (
+            "text.csv",
+            b"correct,confidence\n1,high\n",
+            "number in column 'confidence', but got 'high' in row 0 .line 2",
+        ),
+        ("ragged.csv", b"correct,confidence\n1,0.5\n1\n", "2 values in each row.* but got 1 in row 1 .line 3"),
+        ("half.csv", b"label,logit_0,logit_1\n1.5,0.5,1\n", "whole numbers in label, but got 1.5 in row 0"),
     ],
 )
 def test_wrong_files(tmp_path, name, content, message):

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from confrank.metrics import augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
-from confrank.metrics import ranking as ranking_module
+from confrank.metrics import areas, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
+from confrank.metrics.ranking import curve_of, rank
 
 METRICS = (aurc, e_aurc, augrc, aupr_error, auroc, fpr_at_tpr)
 
@@ -112,7 +112,7 @@ def test_harmonic_gap_is_exact():
     low = np.array([0, 0, 1, 63, 64, 65, 1000, 10**8])
     high = np.array([1, 10**6, 2, 64, 65, 10**5, 1001, 10**8 + 5])
     exact = [math.fsum(1 / k for k in range(a + 1, b + 1)) for a, b in zip(low, high, strict=True)]
-    assert ranking_module._harmonic_gap(low, high) == pytest.approx(exact, rel=1e-13)
+    assert areas.harmonic_gap(low, high) == pytest.approx(exact, rel=1e-13)
 
 
 def test_e_aurc_of_a_perfect_ranking_is_zero_up_to_the_published_approximation():
@@ -142,6 +142,20 @@ def test_curve_equals_counting():
         accepted = confidence >= threshold
         assert coverage == pytest.approx(accepted.mean())
         assert risk == pytest.approx(1 - correct[accepted].mean())
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 400), limit=st.sampled_from([1, 2, 7, 100, 1000]))
+def test_a_thinned_curve_keeps_exact_points_and_both_ends(seed, size, limit):
+    confidence, correct = tied_case(seed, size, 60)
+    whole, thin = (curve_of(rank(confidence - 0.4, correct), kept) for kept in (None, limit))
+    known = dict(zip(whole.threshold.tolist(), zip(whole.accepted, whole.wrong, strict=True), strict=True))
+    assert len(thin.threshold) <= limit + 1
+    for threshold, accepted, wrong in zip(thin.threshold.tolist(), thin.accepted, thin.wrong, strict=True):
+        assert known[threshold] == (accepted, wrong)
+    assert thin.accepted[-1] == size
+    assert thin.threshold[0] == whole.threshold[0]
+    assert np.diff(thin.coverage, prepend=0).max() <= max(np.diff(whole.coverage, prepend=0).max() + 2 / limit, 0)
 
 
 def test_other_conventions():

@@ -1,7 +1,9 @@
 """Numbers that say how good a classifier's confidence is. Raw fractions, float64, `None` where undefined."""
 
 from confrank.metrics.calibration import ReliabilityBins, ece, reliability_bins
-from confrank.metrics.evaluation import KEYS, Evaluation, evaluate
+from confrank.metrics.classes import ClassSummary, class_summaries
+from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
+from confrank.metrics.intervals import Interval, PairedDifference, bootstrap, intervals_of, paired_differences
 from confrank.metrics.proper import accuracy, brier, nll
 from confrank.metrics.ranking import (
     RiskCoverageCurve,
@@ -13,23 +15,34 @@ from confrank.metrics.ranking import (
     fpr_at_tpr,
     risk_coverage_curve,
 )
+from confrank.metrics.samples import Samples, sample_values
 
 __all__ = [
     "KEYS",
+    "ClassSummary",
     "Evaluation",
+    "Interval",
+    "PairedDifference",
     "ReliabilityBins",
     "RiskCoverageCurve",
+    "Samples",
     "accuracy",
     "augrc",
     "aupr_error",
     "aurc",
     "auroc",
+    "bootstrap",
     "brier",
+    "class_summaries",
     "e_aurc",
     "ece",
     "evaluate",
+    "evaluation_of",
     "fpr_at_tpr",
+    "intervals_of",
     "nll",
+    "paired_differences",
     "reliability_bins",
     "risk_coverage_curve",
+    "sample_values",
 ]

@@ -1,10 +1,10 @@
 """What callers hand in, checked once: torch tensors on any device or numpy arrays -> numpy arrays."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -12,13 +12,16 @@ Array = NDArray[Any]
 CHUNK = 1 << 16
 
 
-def to_numpy(values: object) -> Array:
+def to_numpy(values: Any) -> Array:
     """A numpy view where possible; half-precision tensors become float32."""
-    if isinstance(values, torch.Tensor):
+    # A tensor cannot be there before torch is; files are evaluated without importing it, in half the time.
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
         values = values.detach()
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
-        return values.cpu().numpy()
+        tensor: Array = values.cpu().numpy()
+        return tensor
     return np.asarray(values)
 
 

@@ -42,12 +42,18 @@ def reliability_bins(confidence: object, correct: object, bins: int = 15) -> Rel
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
     for rows in chunks(len(scores)):
         part = scores[rows].astype(np.float64)
-        bin_of = np.maximum(np.searchsorted(edges, part, side="left") - 1, 0)
+        bin_of = bin_index(part, edges)
         count += np.bincount(bin_of, minlength=bins)
         confidence_sum += np.bincount(bin_of, weights=part, minlength=bins)
         correct_sum += np.bincount(bin_of, weights=flags[rows], minlength=bins)
     size = np.where(count > 0, count, np.nan)
     return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size)
+
+
+def bin_index(confidence: Floats, edges: Floats) -> NDArray[np.int64]:
+    """Which bin (lo, hi] each confidence falls into."""
+    inside: NDArray[np.int64] = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
+    return inside
 
 
 def ece(confidence: object, correct: object, bins: int = 15) -> float | None:
@@ -64,5 +70,11 @@ def ece(confidence: object, correct: object, bins: int = 15) -> float | None:
 def ece_of(bins: ReliabilityBins) -> float | None:
     total = int(bins.count.sum())
     filled = bins.count > 0
-    gaps = np.abs(bins.accuracy - bins.confidence)[filled]
-    return float(np.dot(gaps, bins.count[filled]) / total) if total else None
+    surplus = ((bins.accuracy - bins.confidence) * bins.count)[filled]
+    return float(mean_gap(surplus, total)) if total else None
+
+
+def mean_gap(surplus: Floats, total: int) -> Floats:
+    """ECE from each bin's sum of (correct - confidence), bins along the last axis."""
+    gap: Floats = np.abs(surplus).sum(axis=-1) / total
+    return gap

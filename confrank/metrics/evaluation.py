@@ -2,22 +2,8 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from confrank.confidence import max_probability
 from confrank.metrics import calibration, proper, ranking
-from confrank.metrics.arrays import (
-    Array,
-    as_flags,
-    as_labels,
-    as_probabilities,
-    as_scores,
-    as_table,
-    chunks,
-    same_length,
-)
+from confrank.metrics.samples import Samples, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
@@ -64,63 +50,35 @@ def evaluate(
     >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
     'confidence lies outside [0, 1]: it is a score, not a probability'
     """
-    table = None
-    if logits is not None or probabilities is not None:
-        if logits is not None and probabilities is not None:
-            raise ValueError("expected logits or probabilities, but got both")
-        if label is None:
-            raise ValueError("expected label beside logits or probabilities, but got none")
-        table = as_probabilities(probabilities) if logits is None else as_table(logits, "logits")
-    elif confidence is None or correct is None:
-        raise ValueError(
-            "expected (logits or probabilities) and label, or confidence and correct, but got "
-            + (", ".join(_given(label=label, confidence=confidence, correct=correct)) or "nothing")
-        )
-    if table is None:
-        return _assemble(as_scores(confidence), as_flags(correct), None, None, logits=False)
-    labels = as_labels(label, table.shape[1])
-    same_length(label=labels, predictions=table)
-    right = table.argmax(axis=1) == labels
-    if correct is not None and not np.array_equal(as_flags(correct), right):
-        raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
-    scores = None if confidence is None else as_scores(confidence)
-    return _assemble(scores, right, table, labels, logits=logits is not None)
+    return evaluation_of(
+        sample_values(logits=logits, probabilities=probabilities, label=label, confidence=confidence, correct=correct)
+    )
 
 
-def _given(**named: object) -> list[str]:
-    return [name for name, value in named.items() if value is not None]
-
-
-def _assemble(
-    scores: Array | None, right: NDArray[np.bool_], table: Array | None, labels: Array | None, *, logits: bool
+def evaluation_of(
+    samples: Samples, ranked: ranking.Ranking | None = None, bins: calibration.ReliabilityBins | None = None
 ) -> Evaluation:
-    undefined: dict[str, str] = {}
-    notes: list[str] = []
+    """Every metric that the samples define; `ranked` and `bins` save the work where it has been done."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
-    if not len(right):
+    if not len(samples):
         reason = "there are no predictions"
-        num_classes = None if table is None else table.shape[1]
-        return Evaluation(metrics, dict.fromkeys(KEYS, reason), 0, num_classes)
-    probability = None if table is None else _max_probability(table, logits=logits)
-    if scores is None:
-        assert probability is not None
-        scores = probability
-    metrics |= _ranking_metrics(ranking.rank(scores, right))
-    metrics |= _calibration_metrics(scores, right, probability, undefined)
-    if table is None or labels is None:
-        undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
-    elif logits:
-        metrics["nll"], metrics["brier"] = _logit_scores(table, labels)
+        return Evaluation(metrics, dict.fromkeys(KEYS, reason), 0, samples.num_classes)
+    undefined: dict[str, str] = {}
+    metrics |= _ranking_metrics(ranked or ranking.rank(samples.confidence, samples.correct))
+    if samples.probability is None:
+        undefined["ece"] = "confidence lies outside [0, 1]: it is a score, not a probability"
     else:
-        metrics["nll"], clipped = proper.clipped_nll(table, labels)
-        metrics["brier"] = proper.brier_of(table, labels)
-        if clipped:
-            notes.append(proper.clipping_note(clipped, len(labels), table.dtype))
+        bins = bins or calibration.reliability_bins(samples.probability, samples.correct)
+        metrics["ece"] = calibration.ece_of(bins)
+    if samples.nll is None or samples.brier is None:
+        undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
+    else:
+        metrics |= {"nll": proper.mean_of(samples.nll), "brier": proper.mean_of(samples.brier)}
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
-            kind = "wrong" if right.all() else "right"
+            kind = "wrong" if samples.correct.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
-    return Evaluation(metrics, undefined, len(right), None if table is None else table.shape[1], notes)
+    return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes)
 
 
 def _ranking_metrics(ranked: ranking.Ranking) -> dict[str, float | None]:
@@ -136,39 +94,3 @@ def _ranking_metrics(ranked: ranking.Ranking) -> dict[str, float | None]:
         "fpr95": ranking.fpr_at_tpr_of(ranked),
         "auroc": ranking.auroc_of(ranked),
     }
-
-
-def _calibration_metrics(
-    scores: Array, right: NDArray[np.bool_], probability: Array | None, undefined: dict[str, str]
-) -> dict[str, float | None]:
-    if probability is None:
-        if scores.min() < 0 or scores.max() > 1:
-            undefined["ece"] = "confidence lies outside [0, 1]: it is a score, not a probability"
-            return {"ece": None}
-        probability = scores
-    return {"ece": calibration.ece(probability, right)}
-
-
-def _max_probability(table: Array, *, logits: bool) -> Array:
-    if not logits:
-        largest: Array = np.minimum(table.max(axis=1), 1)
-        return largest
-    parts = [max_probability(_double(table[rows])).numpy() for rows in chunks(len(table), table.shape[1])]
-    return np.concatenate(parts)
-
-
-def _logit_scores(table: Array, labels: Array) -> tuple[float, float]:
-    """NLL and Brier score in float64; no clipping, since log-softmax never takes the logarithm of zero."""
-    nll = brier = 0.0
-    for rows in chunks(len(table), table.shape[1]):
-        log_probability = torch.log_softmax(_double(table[rows]), dim=1).numpy()
-        picked = np.arange(len(log_probability)), labels[rows]
-        nll -= float(log_probability[picked].sum())
-        probability = np.exp(log_probability)
-        probability[picked] -= 1
-        brier += float(np.square(probability).sum())
-    return nll / len(table), brier / len(table)
-
-
-def _double(part: Array) -> torch.Tensor:
-    return torch.from_numpy(part.astype(np.float64))

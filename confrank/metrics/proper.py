@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from confrank.metrics.arrays import Array, as_flags, as_labels, as_probabilities, chunks, same_length
 
+Floats = NDArray[np.float64]
+
 
 def accuracy(correct: object) -> float | None:
     """Share of right predictions; None for no predictions.
@@ -27,10 +29,10 @@ def nll(probabilities: object, label: object) -> float | None:
     table = as_probabilities(probabilities)
     labels = as_labels(label, table.shape[1])
     same_length(probabilities=table, label=labels)
-    value, clipped = clipped_nll(table, labels)
+    values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, len(labels), table.dtype), stacklevel=2)
-    return value
+    return mean_of(values)
 
 
 def brier(probabilities: object, label: object) -> float | None:
@@ -42,15 +44,19 @@ def brier(probabilities: object, label: object) -> float | None:
     table = as_probabilities(probabilities)
     labels = as_labels(label, table.shape[1])
     same_length(probabilities=table, label=labels)
-    return brier_of(table, labels)
+    return mean_of(sample_brier(table, labels))
 
 
-def clipped_nll(table: Array, labels: NDArray[np.int64]) -> tuple[float | None, int]:
-    """NLL and how many label probabilities were below the smallest normal number of their type."""
+def mean_of(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def sample_nll(table: Array, labels: NDArray[np.int64]) -> tuple[Floats, int]:
+    """-ln p(label) of each sample, and how many p were below the smallest normal number of their type."""
     picked = table[np.arange(len(labels)), labels]
     floor = np.finfo(table.dtype).tiny
-    value = float(-np.log(np.maximum(picked, floor).astype(np.float64)).mean()) if len(labels) else None
-    return value, int(np.count_nonzero(picked < floor))
+    values: Floats = -np.log(np.maximum(picked, floor).astype(np.float64))
+    return values, int(np.count_nonzero(picked < floor))
 
 
 def clipping_note(clipped: int, total: int, dtype: np.dtype[np.generic]) -> str:
@@ -60,10 +66,23 @@ def clipping_note(clipped: int, total: int, dtype: np.dtype[np.generic]) -> str:
     )
 
 
-def brier_of(table: Array, labels: NDArray[np.int64]) -> float | None:
-    total = 0.0
+def sample_brier(table: Array, labels: NDArray[np.int64]) -> Floats:
+    """Squared distance of each row of probabilities to its one-hot label."""
+    values = np.empty(len(labels))
     for rows in chunks(len(labels), table.shape[1]):
         part = table[rows].astype(np.float64)
         part[np.arange(len(part)), labels[rows]] -= 1
-        total += float(np.square(part).sum())
-    return total / len(labels) if len(labels) else None
+        np.einsum("ij,ij->i", part, part, out=values[rows])
+    return values
+
+
+def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """NLL and Brier score of each sample in float64; log-softmax never takes the logarithm of zero."""
+    import torch
+
+    nll, brier = np.empty(len(labels)), np.empty(len(labels))
+    for rows in chunks(len(logits), logits.shape[1]):
+        log_probability = torch.log_softmax(torch.from_numpy(logits[rows].astype(np.float64)), dim=1).numpy()
+        nll[rows] = -log_probability[np.arange(len(log_probability)), labels[rows]]
+        brier[rows] = sample_brier(np.exp(log_probability), labels[rows])
+    return nll, brier

@@ -5,16 +5,16 @@ down, how many predictions are accepted so far and how many of those are wrong. 
 result depends on the order of rows. Confidence may be any score, higher = surer; sums are in float64.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.metrics import areas
+from confrank.metrics.areas import Counts, Floats
 from confrank.metrics.arrays import Array, as_flags, as_scores, chunks, same_length
-
-Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,13 @@ class Ranking:
                 accepted += len(cumulative)
                 wrong += int(cumulative[-1])
 
-    def thresholds(self) -> Floats:
-        """The distinct confidences, surest first: the thresholds of `steps`."""
-        parts = [_values(self.positive)[::-1], -_values(self.negative)]
-        values = np.concatenate(parts).astype(np.float64)
-        return values[np.append(values[1:] != values[:-1], True)] if len(values) else values
+    def confidence_at(self, position: Counts) -> Floats:
+        """The confidence of the predictions at these positions, the surest being at 0."""
+        found = np.empty(len(position))
+        high = position < len(self.positive)
+        found[high] = _values(self.positive[len(self.positive) - 1 - position[high]])
+        found[~high] = -_values(self.negative[position[~high] - len(self.positive)])
+        return found
 
 
 def rank(confidence: object, correct: object) -> Ranking:
@@ -92,43 +94,20 @@ def _values(keys: Array) -> Array:
     return magnitudes
 
 
-def _previous(counts: Counts, before: int) -> Counts:
-    shifted = np.empty_like(counts)
-    shifted[0], shifted[1:] = before, counts[:-1]
-    return shifted
+def _sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Counts], Floats]) -> float:
+    """The sum of `term(accepted before, wrong before, accepted, wrong)` over all steps."""
+    total, accepted_before, wrong_before = 0.0, 0, 0
+    for accepted, wrong in ranking.steps():
+        before = areas.shifted(accepted, accepted_before), areas.shifted(wrong, wrong_before)
+        total += float(term(*before, accepted, wrong).sum())
+        accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
+    return total
 
 
 def aurc_of(ranking: Ranking) -> float | None:
-    """The mean over k of the error rate among the k surest, expected over all orders of tied predictions.
-
-    A step of m predictions, e of them wrong, after a with E wrong, adds e + (E - e a/m) (H(a+m) - H(a)).
-    """
-    total, accepted_before, wrong_before = 0.0, 0, 0
-    for accepted, wrong in ranking.steps():
-        contribution = wrong / accepted
-        a, e_before = _previous(accepted, accepted_before), _previous(wrong, wrong_before)
-        tied = np.flatnonzero(accepted - a > 1)
-        if len(tied):
-            a, e_before = a[tied], e_before[tied]
-            m, e = accepted[tied] - a, wrong[tied] - e_before
-            contribution[tied] = e + (e_before - e * a / m) * _harmonic_gap(a, accepted[tied])
-        total += float(contribution.sum())
-        accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
+    """The mean over k of the error rate among the k surest, expected over all orders of tied predictions."""
+    total = _sum_over_steps(ranking, areas.aurc_terms)
     return total / ranking.num_samples if ranking.num_samples else None
-
-
-_SMALL = 64
-_HARMONIC = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, _SMALL + 1))])
-
-
-def _harmonic_gap(low: Counts, high: Counts) -> Floats:
-    """H(high) - H(low) for harmonic numbers H: a table up to 64, then ln(n + 1/2) with its correction terms."""
-    x, y = np.maximum(low, _SMALL) + 0.5, np.maximum(high, _SMALL) + 0.5
-    inverse_x, inverse_y = 1 / (x * x), 1 / (y * y)
-    correction = (inverse_y - inverse_x) / 24 - 7 * (inverse_y * inverse_y - inverse_x * inverse_x) / 960
-    exact = _HARMONIC[np.minimum(high, _SMALL)] - _HARMONIC[np.minimum(low, _SMALL)]
-    gap: Floats = exact + np.log1p((y - x) / x) + correction
-    return gap
 
 
 def e_aurc_of(ranking: Ranking) -> float | None:
@@ -138,42 +117,28 @@ def e_aurc_of(ranking: Ranking) -> float | None:
 
 def best_aurc(risk: float) -> float:
     """The AURC of a perfect ranking at this error rate, in the published (large n) form; 1 at risk 1."""
-    return risk + (1 - risk) * float(np.log1p(-risk)) if risk < 1 else 1.0
+    return float(areas.best_aurc(np.array(risk)))
 
 
 def augrc_of(ranking: Ranking) -> float | None:
     """Area under (wrong accepted / n) over coverage, by straight lines from (0, 0); exact under ties."""
-    area, accepted_before, wrong_before = 0.0, 0, 0
-    for accepted, wrong in ranking.steps():
-        widths = accepted - _previous(accepted, accepted_before)
-        area += float((widths * (wrong + _previous(wrong, wrong_before)) / 2).sum())
-        accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
-    return area / ranking.num_samples**2 if ranking.num_samples else None
+    total = _sum_over_steps(ranking, areas.augrc_terms)
+    return total / ranking.num_samples**2 if ranking.num_samples else None
 
 
 def aupr_error_of(ranking: Ranking) -> float | None:
     """Average precision of finding the errors from the least confident end."""
     if not (ranking.num_wrong and ranking.num_correct):
         return None
-    total, accepted_before, wrong_before = 0.0, 0, 0
-    for accepted, wrong in ranking.steps():
-        before = _previous(wrong, wrong_before)
-        flagged = ranking.num_samples - _previous(accepted, accepted_before)
-        total += float(((wrong - before) * ((ranking.num_wrong - before) / flagged)).sum())
-        accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
-    return total / ranking.num_wrong
+    totals = np.array(ranking.num_samples), np.array(ranking.num_wrong)
+    return _sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong
 
 
 def auroc_of(ranking: Ranking) -> float | None:
     """Chance that a right prediction is surer than a wrong one, ties counting half."""
     if not (ranking.num_wrong and ranking.num_correct):
         return None
-    won, wrong_before, right_before = 0.0, 0, 0
-    for accepted, wrong in ranking.steps():
-        right = accepted - wrong
-        gained = right - _previous(right, right_before)
-        won += float((gained * (ranking.num_wrong - (wrong + _previous(wrong, wrong_before)) / 2)).sum())
-        wrong_before, right_before = int(wrong[-1]), int(right[-1])
+    won = _sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
     return won / (ranking.num_wrong * ranking.num_correct)
 
 
@@ -277,11 +242,25 @@ def fpr_at_tpr(confidence: object, correct: object, tpr: float = 0.95) -> float 
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """At each distinct confidence, surest first: the threshold, the share accepted, the error rate among those."""
+    """Accept confidence >= threshold, from the surest down: how many are accepted, how many of them are wrong."""
 
     threshold: Floats
-    coverage: Floats
-    risk: Floats
+    accepted: Counts
+    wrong: Counts
+    num_samples: int
+    num_wrong: int
+
+    @property
+    def coverage(self) -> Floats:
+        return self.accepted / max(1, self.num_samples)
+
+    @property
+    def risk(self) -> Floats:
+        return self.wrong / np.maximum(self.accepted, 1)
+
+    def at_coverage(self, coverage: float) -> int:
+        """Position of the largest threshold that accepts at least this share."""
+        return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
 
 
 def risk_coverage_curve(confidence: object, correct: object) -> RiskCoverageCurve:
@@ -293,10 +272,19 @@ def risk_coverage_curve(confidence: object, correct: object) -> RiskCoverageCurv
     return curve_of(rank(confidence, correct))
 
 
-def curve_of(ranking: Ranking) -> RiskCoverageCurve:
-    blocks = list(ranking.steps())
-    accepted = np.concatenate([block[0] for block in blocks]) if blocks else np.empty(0)
-    wrong = np.concatenate([block[1] for block in blocks]) if blocks else np.empty(0)
-    return RiskCoverageCurve(
-        ranking.thresholds(), accepted / max(1, ranking.num_samples), wrong / np.maximum(accepted, 1)
-    )
+def curve_of(ranking: Ranking, limit: int | None = None) -> RiskCoverageCurve:
+    """All distinct thresholds, or at most `limit` + 1 of them, evenly over coverage, with the first and the last.
+
+    Each point is exact. Memory follows the number of points kept, not the number of predictions.
+    """
+    spacing = 1 if limit is None else max(1, -(-ranking.num_samples // limit))
+    kept, last = [(np.empty(0, dtype=np.int64),) * 2], 0
+    for accepted, wrong in ranking.steps():
+        # Kept: the first step in each cell of the grid, and the very last.
+        keep = np.diff((accepted - 1) // spacing, prepend=-1 if not last else (last - 1) // spacing) > 0
+        keep |= accepted == ranking.num_samples
+        last = int(accepted[-1])
+        kept.append((accepted[keep], wrong[keep]))
+    accepted, wrong = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+    threshold = ranking.confidence_at(accepted - 1)
+    return RiskCoverageCurve(threshold, accepted, wrong, ranking.num_samples, ranking.num_wrong)

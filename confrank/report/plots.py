@@ -1,6 +1,6 @@
 """Numbers as pictures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from confrank.metrics import reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
+from confrank.report.contents import Examined
+from confrank.report.svg import risk_limit
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
 GRID = np.linspace(0.005, 1, 400)
@@ -82,6 +84,62 @@ def save_figure(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
+def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
+    """Risk-coverage curve, reliability diagram and histograms, each as PNG and SVG."""
+    drawings: dict[str, Callable[[Axes, Sequence[Examined]], None]] = {
+        "risk_coverage": _draw_curves,
+        "reliability": _draw_reliability,
+        "confidence": _draw_histograms,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, draw in drawings.items():
+        figure = Figure(figsize=(5, 4), layout="constrained")
+        axes = figure.subplots()
+        draw(axes, examined)
+        axes.grid(alpha=0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(frameon=False)
+        for suffix in ("png", "svg"):
+            paths.append(folder / f"{name}.{suffix}")
+            figure.savefig(paths[-1], dpi=200)
+    return paths
+
+
+def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
+    for place, item in enumerate(examined):
+        axes.plot(item.curve.coverage, item.curve.risk, color=_colour(place), label=_legend(item.name))
+    axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
+    axes.set_ylim(0, risk_limit(item.curve for item in examined))
+
+
+def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
+    for place, item in enumerate(examined):
+        if item.bins is not None:
+            filled = item.bins.count > 0
+            line = item.bins.confidence[filled], item.bins.accuracy[filled]
+            axes.plot(*line, color=_colour(place), marker="o", markersize=4, label=_legend(item.name))
+    axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+
+
+def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
+    for place, item in enumerate(examined):
+        for counts, style, kind in ((item.histogram.right, "-", "right"), (item.histogram.wrong, "--", "wrong")):
+            share, label = counts / max(1, counts.sum()), f"{_legend(item.name)}, {kind}"
+            axes.stairs(share, item.histogram.edges, color=_colour(place), linestyle=style, label=label)
+    axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
+
+
+def _colour(place: int) -> str:
+    return COLOURS[place % len(COLOURS)]
+
+
+def _legend(name: str) -> str:
+    return escaped(name if len(name) <= 40 else f"{name[:39]}…")
+
+
 def escaped(text: str) -> str:
-    """Dollar signs would start matplotlib's mathematics."""
-    return text.replace("$", r"\$")
+    """Dollar signs would start matplotlib's mathematics, and a leading underscore hides a legend entry."""
+    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")

@@ -5,22 +5,60 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from confrank.metrics import Evaluation
+from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.metrics.repeats import paired_difference, summarise
+from confrank.report.contents import Examined
 from confrank.report.scales import PAPER_METRICS, SHOWN, shown
 
+Intervals = Mapping[str, Interval | None]
 
-def evaluation_table(evaluations: Mapping[str, Evaluation]) -> Table:
-    """All metrics, one row each, one column per named evaluation."""
+
+def evaluation_table(
+    evaluations: Mapping[str, Evaluation], intervals: Mapping[str, Intervals] | None = None
+) -> Table:
+    """All metrics, one row each, one column per named evaluation, with its interval where there is one."""
     table = Table(title="metrics", caption="lower is better but for accuracy, AUPR-Err and AUROC")
     table.add_column("metric")
     for name in evaluations:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("what it says", style="dim")
     for key, how in SHOWN.items():
-        cells = [shown(key, evaluation.metrics[key], 3) for evaluation in evaluations.values()]
+        cells = [
+            shown(key, evaluation.metrics[key], 3) + _limits(key, (intervals or {}).get(name, {}))
+            for name, evaluation in evaluations.items()
+        ]
         table.add_row(how.heading, *cells, how.meaning)
     return table
+
+
+def _limits(key: str, intervals: Intervals) -> str:
+    limits = intervals.get(key)
+    return "" if limits is None else f" ({shown(key, limits.low)}, {shown(key, limits.high)})"
+
+
+def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
+    """Paired differences to the first file, with interval and p-value."""
+    table = Table(title=f"difference to {first}", caption="95% interval in brackets; two-sided bootstrap p-value")
+    table.add_column("metric")
+    for name in differences:
+        table.add_column(name, justify="right", overflow="fold")
+    for key, how in SHOWN.items():
+        table.add_row(how.heading, *(_gap(how.factor, gaps.get(key)) for gaps in differences.values()))
+    return table
+
+
+def _gap(factor: float, gap: PairedDifference | None) -> str:
+    if gap is None:
+        return "-"
+    return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) p = {gap.p:.2g}"
+
+
+def interval_note(examined: Sequence[Examined]) -> str:
+    """How many resamples the intervals rest on, or why there are none."""
+    counts = [item.num_resamples for item in examined]
+    if not any(counts):
+        return f"no intervals (n = {examined[0].curve.num_samples:,}); --resamples 200 computes them"
+    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
 
 
 def footnotes(evaluations: Mapping[str, Evaluation]) -> list[str]:

@@ -38,6 +38,14 @@ def run_demo(
     return results
 
 
+def first_runs(configs: Sequence[RunConfig], out: Path) -> list[Path]:
+    """The run folder of each method's first seed."""
+    first: dict[str, Path] = {}
+    for config in configs:
+        first.setdefault(config.method, out / config.run_name)
+    return list(first.values())
+
+
 def load_rankings(configs: Sequence[RunConfig], out: Path) -> dict[str, list[tuple[Array, Array]]]:
     """(confidence, correct) on the test split of each finished run, by method."""
     rankings: dict[str, list[tuple[Array, Array]]] = {}

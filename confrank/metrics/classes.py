@@ -1,0 +1,61 @@
+"""The same questions class by class."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from confrank.metrics.ranking import aurc
+from confrank.metrics.samples import Samples
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """The samples whose label is one class: how many, how right, how sure, how well ranked, share of errors.
+
+    `error_share` is None where there are no errors at all.
+    """
+
+    label: int
+    num_samples: int
+    accuracy: float
+    confidence: float
+    aurc: float
+    error_share: float | None
+
+
+def class_summaries(samples: Samples) -> list[ClassSummary]:
+    """One summary per class that occurs, in class order; none without labels.
+
+    >>> samples = Samples(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), label=np.array([0, 0, 1]))
+    >>> [(one.label, one.accuracy, one.error_share) for one in class_summaries(samples)]
+    [(0, 0.5, 1.0), (1, 1.0, 0.0)]
+    """
+    if samples.label is None:
+        return []
+    # Numbers of 16 bits are sorted by radix, ten times faster.
+    few = len(samples) > 0 and samples.label.min() >= 0 and samples.label.max() < 2**16
+    order = np.argsort(samples.label.astype(np.uint16) if few else samples.label, kind="stable")
+    ordered = samples.label[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    num_wrong = len(samples) - int(np.count_nonzero(samples.correct))
+    summaries = []
+    for label, rows in zip(ordered[starts].tolist(), np.split(order, starts[1:]), strict=True):
+        confidence, correct = samples.confidence[rows], samples.correct[rows]
+        area, wrong = aurc(confidence, correct), len(rows) - int(np.count_nonzero(correct))
+        assert area is not None, "every class that occurs has a sample"
+        mean = float(confidence.mean(dtype=np.float64))
+        share = wrong / num_wrong if num_wrong else None
+        summaries.append(ClassSummary(label, len(rows), 1 - wrong / len(rows), mean, area, share))
+    return summaries
+
+
+def confident_mistakes(samples: Samples, limit: int) -> list[int]:
+    """Rows of the surest wrong predictions, surest first; equally sure ones in the order of rows."""
+    wrong = np.flatnonzero(~samples.correct)
+    sureness = samples.confidence[wrong]
+    if len(wrong) > limit:
+        least = np.partition(sureness, len(wrong) - limit)[len(wrong) - limit]
+        keep = sureness >= least
+        wrong, sureness = wrong[keep], sureness[keep]
+    rows: list[int] = wrong[np.argsort(-sureness, kind="stable")][:limit].tolist()
+    return rows

@@ -1,0 +1,194 @@
+"""How far a metric would move had other samples been drawn: the bootstrap, on sorted counts.
+
+A resample is how often each row is drawn. In sorted order its cumulative sums are the steps of the resample's
+ranking (a row drawn twice ties with itself), so all resamples of a block are one array operation and exact.
+Several sets of predictions for the same samples share their resamples, which makes their differences paired.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics import areas, calibration
+from confrank.metrics.evaluation import KEYS
+from confrank.metrics.samples import Samples
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+BLOCK = 1 << 20
+BINS = 15
+# Draws in all: 1,000 resamples up to 50,000 rows, fewer above, none by default where even 200 would take minutes.
+BUDGET, MOST, FEWEST, LARGEST = 50_000_000, 1000, 200, 1_000_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Second minus first on the same samples; `p` is the two-sided bootstrap p-value of no difference."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+def default_resamples(num_samples: int) -> int:
+    """
+    >>> [default_resamples(n) for n in (10_000, 100_000, 1_000_000, 10_000_000)]
+    [1000, 500, 200, 0]
+    """
+    return 0 if num_samples > LARGEST else max(FEWEST, min(MOST, BUDGET // max(1, num_samples)))
+
+
+def bootstrap(sets: Sequence[Samples], num_resamples: int, seed: int = 0) -> list[dict[str, Floats]]:
+    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN where it is undefined."""
+    if num_resamples < 1:
+        raise ValueError(f"expected at least 1 resample, but got {num_resamples}")
+    sizes = {len(samples) for samples in sets}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"expected sets of predictions for the same samples, but got lengths {sorted(sizes)}")
+    prepared = [_sorted(samples) for samples in sets]
+    values: list[dict[str, list[Floats]]] = [{key: [] for key in KEYS} for _ in sets]
+    for counts in _resamples(sizes.pop(), num_resamples, np.random.default_rng(seed)):
+        for item, collected in zip(prepared, values, strict=True):
+            for key, found in _metrics(item, counts).items():
+                collected[key].append(found)
+    return [{key: np.concatenate(parts) for key, parts in collected.items() if parts} for collected in values]
+
+
+def intervals_of(
+    resampled: dict[str, Floats], metrics: dict[str, float | None], level: float = 0.95
+) -> dict[str, Interval | None]:
+    """Percentiles of the resampled values, moved by the bootstrap's own estimate of the bias.
+
+    None where the metric is undefined, also in more than a twentieth of the resamples, and where all resamples agree.
+    Limits stay within the metric's range.
+    """
+    return {key: _interval(key, resampled.get(key), metrics[key], level) for key in KEYS}
+
+
+def paired_differences(
+    first: dict[str, Floats],
+    second: dict[str, Floats],
+    first_metrics: dict[str, float | None],
+    second_metrics: dict[str, float | None],
+    level: float = 0.95,
+) -> dict[str, PairedDifference | None]:
+    """Second minus first, from the same resamples of both."""
+    differences: dict[str, PairedDifference | None] = {}
+    for key in KEYS:
+        a, b = first_metrics[key], second_metrics[key]
+        differences[key] = None
+        if a is not None and b is not None and key in first and key in second:
+            differences[key] = _difference(b - a, second[key] - first[key], level)
+    return differences
+
+
+def _difference(value: float, resampled: Floats, level: float) -> PairedDifference | None:
+    limits = _percentiles(resampled, value, level)
+    if limits is None:
+        return None
+    known = resampled[np.isfinite(resampled)]
+    # The add-one form never claims p = 0; a set against itself gives 1.
+    tails = [(1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in (known <= 0, known >= 0)]
+    return PairedDifference(value, *limits, min(1.0, 2 * min(tails)))
+
+
+def _interval(key: str, resampled: Floats | None, value: float | None, level: float) -> Interval | None:
+    limits = None if value is None or resampled is None else _percentiles(resampled, value, level)
+    # Where all resamples agree, e.g. without any error, the bootstrap cannot tell how far the truth may be.
+    if limits is None or limits[0] == limits[1]:
+        return None
+    lowest = -np.inf if key == "e_aurc" else 0.0
+    highest = {"nll": np.inf, "brier": 2.0}.get(key, 1.0)
+    return Interval(float(np.clip(limits[0], lowest, highest)), float(np.clip(limits[1], lowest, highest)))
+
+
+def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, float] | None:
+    known = resampled[np.isfinite(resampled)]
+    if len(known) < max(2, 0.95 * len(resampled)):
+        return None
+    tail = (1 - level) / 2
+    # The weibull rule, k / (B + 1), is the one that is right for few resamples.
+    low, high = np.quantile(known, [tail, 1 - tail], method="weibull") - (known.mean() - value)
+    return float(low), float(high)
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """Samples in ranked order: rows from the surest down, where each tie group ends, and what a row contributes."""
+
+    order: Counts
+    ends: Counts
+    wrong: Counts
+    bins: list[tuple[Counts, Floats]]
+    nll: Floats | None
+    brier: Floats | None
+
+
+def _sorted(samples: Samples) -> _Sorted:
+    order = np.argsort(-samples.confidence, kind="stable")
+    confidence = samples.confidence[order]
+    ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
+    bins: list[tuple[Counts, Floats]] = []
+    if samples.probability is not None:
+        inside = calibration.bin_index(samples.probability.astype(np.float64), np.linspace(0, 1, BINS + 1))
+        surplus: Floats = samples.correct.astype(np.float64) - samples.probability
+        bins = [(rows, surplus[rows]) for rows in (np.flatnonzero(inside == k) for k in range(BINS)) if len(rows)]
+    return _Sorted(order, ends, (~samples.correct[order]).astype(np.int64), bins, samples.nll, samples.brier)
+
+
+def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
+    """Blocks [b, n] of how often each row is drawn."""
+    size = max(1, BLOCK // num_samples)
+    for start in range(0, num_resamples, size):
+        rows = min(size, num_resamples - start)
+        draws = rng.integers(0, num_samples, (rows, num_samples))
+        draws += np.arange(rows)[:, None] * num_samples
+        yield np.bincount(draws.ravel(), minlength=rows * num_samples).reshape(rows, num_samples)
+
+
+def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
+    num_samples = counts.shape[1]
+    found = _ranking_metrics(item, counts[:, item.order])
+    if item.bins or item.nll is not None:
+        weights = counts.astype(np.float64)
+        if item.bins:
+            surplus = np.stack([weights[:, rows] @ values for rows, values in item.bins], axis=1)
+            found["ece"] = calibration.mean_gap(surplus, num_samples)
+        if item.nll is not None and item.brier is not None:
+            found |= {"nll": weights @ item.nll / num_samples, "brier": weights @ item.brier / num_samples}
+    return found
+
+
+def _ranking_metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
+    num_samples = counts.shape[1]
+    accepted, wrong = np.cumsum(counts, axis=1), np.cumsum(counts * item.wrong, axis=1)
+    if len(item.ends) < num_samples:
+        accepted, wrong = accepted[:, item.ends], wrong[:, item.ends]
+    steps = areas.shifted(accepted), areas.shifted(wrong), accepted, wrong
+    num_wrong = wrong[:, -1]
+    num_right = num_samples - num_wrong
+    risk = num_wrong / num_samples
+    area = areas.aurc_terms(*steps).sum(axis=1) / num_samples
+    both = np.where((num_wrong > 0) & (num_right > 0), 1.0, np.nan)
+    some_wrong, some_right = np.maximum(num_wrong, 1), np.maximum(num_right, 1)
+    totals = np.array(num_samples), num_wrong[:, None]
+    reached = (accepted - wrong) / some_right[:, None] >= 0.95
+    at_tpr = np.take_along_axis(wrong, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+    return {
+        "acc": 1 - risk,
+        "aurc": area,
+        "e_aurc": area - areas.best_aurc(risk),
+        "augrc": areas.augrc_terms(*steps).sum(axis=1) / num_samples**2,
+        "aupr_error": both * areas.aupr_error_terms(*totals, *steps).sum(axis=1) / some_wrong,
+        "fpr95": both * at_tpr / some_wrong,
+        "auroc": both * areas.auroc_terms(num_wrong[:, None], *steps).sum(axis=1) / (some_wrong * some_right),
+    }

@@ -1,0 +1,125 @@
+"""A set of predictions, one number of each kind per sample: all that metrics, intervals and the page need.
+
+The table [n, K] is looked at once; what follows takes a few arrays [n].
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics import proper
+from confrank.metrics.arrays import (
+    Array,
+    as_flags,
+    as_labels,
+    as_probabilities,
+    as_scores,
+    as_table,
+    chunks,
+    same_length,
+    to_numpy,
+)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Per sample [n]: the confidence that ranks, whether it is right, and, where known, the rest.
+
+    `probability` is that of the predicted class (for the ECE); with nothing but a score it is the score, if that
+    lies in [0, 1].
+    """
+
+    confidence: Array
+    correct: NDArray[np.bool_]
+    probability: Array | None = None
+    nll: Array | None = None
+    brier: Array | None = None
+    label: Array | None = None
+    prediction: Array | None = None
+    num_classes: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def select(self, rows: Array) -> "Samples":
+        """The samples in these rows, in this order."""
+        names = ("confidence", "correct", "probability", "nll", "brier", "label", "prediction")
+        parts: dict[str, Any] = {
+            name: None if (values := getattr(self, name)) is None else values[rows] for name in names
+        }
+        return Samples(**parts, num_classes=self.num_classes, notes=self.notes)
+
+
+def sample_values(
+    *,
+    logits: object = None,
+    probabilities: object = None,
+    label: object = None,
+    confidence: object = None,
+    correct: object = None,
+    prediction: object = None,
+) -> Samples:
+    """Check what is given and reduce it to one value per sample; see `evaluate` for what may be given."""
+    if logits is not None or probabilities is not None:
+        if logits is not None and probabilities is not None:
+            raise ValueError("expected logits or probabilities, but got both")
+        if label is None:
+            raise ValueError("expected label beside logits or probabilities, but got none")
+        table = as_probabilities(probabilities) if logits is None else as_table(logits, "logits")
+        return _from_table(table, as_labels(label, table.shape[1]), confidence, correct, is_logits=logits is not None)
+    if correct is None and label is not None and prediction is not None:
+        correct = to_numpy(label) == to_numpy(prediction)
+    if confidence is None or correct is None:
+        raise ValueError(
+            "expected (logits or probabilities) and label, or confidence and correct, but got "
+            + (", ".join(_given(label=label, confidence=confidence, correct=correct)) or "nothing")
+        )
+    scores, right = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=right)
+    inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
+    return Samples(
+        scores,
+        right,
+        probability=scores if inside else None,
+        label=None if label is None else to_numpy(label),
+        prediction=None if prediction is None else to_numpy(prediction),
+    )
+
+
+def _given(**named: object) -> list[str]:
+    return [name for name, value in named.items() if value is not None]
+
+
+def _from_table(table: Array, labels: Array, confidence: object, correct: object, *, is_logits: bool) -> Samples:
+    same_length(label=labels, predictions=table)
+    prediction = table.argmax(axis=1)
+    right = prediction == labels
+    if correct is not None and not np.array_equal(as_flags(correct), right):
+        raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
+    probability = _max_probability(table, prediction, is_logits=is_logits)
+    scores = probability if confidence is None else as_scores(confidence)
+    same_length(confidence=scores, correct=right)
+    notes: list[str] = []
+    if is_logits:
+        nll, brier = proper.sample_scores_of_logits(table, labels)
+    else:
+        nll, clipped = proper.sample_nll(table, labels)
+        brier = proper.sample_brier(table, labels)
+        notes += [proper.clipping_note(clipped, len(labels), table.dtype)] if clipped else []
+    return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
+
+
+def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
+    if not is_logits:
+        largest: Array = np.minimum(table[np.arange(len(table)), prediction], 1)
+        return largest
+    import torch
+
+    from confrank.confidence import max_probability
+
+    rows = chunks(len(table), table.shape[1])
+    parts = [max_probability(torch.from_numpy(table[part].astype(np.float64))).numpy() for part in rows]
+    return np.concatenate([np.empty(0), *parts])

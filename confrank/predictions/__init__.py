@@ -1,0 +1,16 @@
+"""File 2: what a model said about a split, for anyone to evaluate; and readers of other people's files."""
+
+from confrank.predictions.files import READERS, load_predictions, save_predictions
+from confrank.predictions.pairing import pairing
+from confrank.predictions.schema import ARRAYS, Array, Predictions, run_metadata
+
+__all__ = [
+    "ARRAYS",
+    "READERS",
+    "Array",
+    "Predictions",
+    "load_predictions",
+    "pairing",
+    "run_metadata",
+    "save_predictions",
+]

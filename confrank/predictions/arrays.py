@@ -1,0 +1,183 @@
+"""Arrays by name: npz, safetensors, and npy with two columns or with named fields."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from confrank.predictions.columns import Column, Text, class_numbers, whole_numbers
+from confrank.predictions.layout import FORMS, is_complete, role_of
+from confrank.predictions.schema import Array, Predictions
+
+CHUNK_BYTES = 1 << 24
+
+
+def read_safetensors(path: Path) -> Predictions:
+    """Arrays named as in `ROLES`, and the file's metadata."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            found = {name: file.get_tensor(name) for name in file.keys() if role_of(name)}  # noqa: SIM118
+            ignored = [name for name in file.keys() if not role_of(name)]  # noqa: SIM118
+            metadata = dict(file.metadata() or {})
+    except Exception as error:  # the reader raises its own, type and attribute errors for what it cannot hold
+        raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
+    return named_arrays(found, metadata, ignored)
+
+
+def read_npz(path: Path) -> Predictions:
+    """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files if role_of(name)}
+            ignored = [name for name in file.files if not role_of(name)]
+    except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
+        raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
+    return named_arrays(found, {}, ignored)
+
+
+def read_npy(path: Path) -> Predictions:
+    """Rows of (confidence, correct), or a structured array whose fields are named as in `ROLES`; in chunks."""
+    try:
+        with path.open("rb") as file:
+            shape, fortran, dtype = _npy_header(file)
+            start = file.tell()
+    except Exception as error:  # numpy parses the header as Python literals: many kinds of errors
+        raise ValueError(f"expected an npy file, but it cannot be read: {error}") from None
+    expected = start + dtype.itemsize * int(np.prod(shape, dtype=object))
+    if dtype.hasobject or path.stat().st_size != expected:
+        raise ValueError(
+            f"expected {expected:,} bytes for shape {shape} of {dtype}, but got {path.stat().st_size:,}"
+            if not dtype.hasobject
+            else "expected numbers, but got Python objects, which are never opened"
+        )
+    if dtype.names:
+        if len(shape) != 1:
+            raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
+        return named_arrays(_fields(path, start, shape[0], dtype), {}, [n for n in dtype.names if not role_of(n)])
+    if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
+        raise ValueError(
+            f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
+            " put several arrays into an npz file with their names"
+        )
+    stored = np.dtype([("confidence", dtype), ("correct", dtype)])
+    if fortran:
+        both = np.fromfile(path, dtype, offset=start).reshape(2, shape[0])
+        return named_arrays({"confidence": both[0], "correct": _flags(both[1])}, {}, [])
+    return named_arrays(_fields(path, start, shape[0], stored), {}, [])
+
+
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(file)
+
+
+def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict[str, Array]:
+    """Fill one array per field while reading the file piece by piece."""
+    assert dtype.names is not None
+    wanted = [name for name in dtype.names if role_of(name)]
+    flags = {name for name in wanted if role_of(name) == "correct"}
+    found = {
+        name: np.empty((num_rows, *dtype[name].shape), bool if name in flags else dtype[name].base) for name in wanted
+    }
+    step = max(1, CHUNK_BYTES // max(1, dtype.itemsize))
+    with path.open("rb") as file:
+        file.seek(start)
+        for row in range(0, num_rows, step):
+            part = np.fromfile(file, dtype, min(step, num_rows - row))
+            for name in wanted:
+                found[name][row : row + len(part)] = _flags(part[name], row) if name in flags else part[name]
+    return found
+
+
+def _flags(values: Array, row: int = 0) -> Array:
+    wrong = (values != 0) & (values != 1) if values.dtype.kind in "fiu" else np.zeros(len(values), dtype=bool)
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(f"expected only 0 and 1 in correct, but got {values[first]} in row {row + first}")
+    return values.astype(bool)
+
+
+def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: list[str]) -> Predictions:
+    """Arrays under any of the names that `layout` knows -> predictions, with shapes and lengths checked."""
+    arrays: dict[str, Array] = {}
+    for name, values in found.items():
+        role = role_of(name)
+        assert role is not None
+        if role in arrays:
+            raise ValueError(f"expected one array for {role}, but got {', '.join(found)}")
+        arrays[role] = values
+    names = _class_names(arrays.pop("class_names", None))
+    if names is not None:
+        metadata = {**metadata, "class_names": json.dumps(names)}
+    elif "class_names" in metadata:
+        names = _stored_names(metadata["class_names"])
+    _check_shapes(arrays)
+    if {"probabilities", "logits"} <= {*arrays}:
+        raise ValueError("expected probabilities or logits, but got both")
+    if not is_complete({*arrays}, has_table=False):
+        raise ValueError(f"expected {FORMS}, but got {', '.join([*found, *ignored][:20]) or 'no arrays'}")
+    has_table = "probabilities" in arrays or "logits" in arrays
+    if has_table and arrays.pop("prediction", None) is not None:
+        ignored = [*ignored, "prediction"]
+    if not has_table and names is None:
+        names = _names_in(arrays)
+        metadata = {**metadata, "class_names": json.dumps(names)} if names else metadata
+    for role in ("label", "prediction"):
+        if role in arrays:
+            arrays[role] = class_numbers(_column(arrays[role]), names, role)
+    if "index" in arrays:
+        arrays["index"] = whole_numbers(arrays["index"], "index")
+    if ignored:
+        metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
+    return Predictions(**arrays, metadata=metadata)
+
+
+def _column(values: Array) -> Column:
+    if values.dtype.kind not in "US":
+        return values
+    distinct, codes = np.unique(values.astype(str), return_inverse=True)
+    return Text(codes, distinct.tolist())
+
+
+def _names_in(arrays: dict[str, Array]) -> list[str] | None:
+    texts = [values for role in ("label", "prediction") if (values := arrays.get(role)) is not None]
+    if not texts or any(values.dtype.kind not in "US" for values in texts):
+        return None
+    return sorted({*np.unique(np.concatenate([values.astype(str) for values in texts])).tolist()})
+
+
+def _class_names(values: Array | None) -> list[str] | None:
+    if values is None:
+        return None
+    if values.ndim != 1 or values.dtype.kind not in "USiu":
+        raise ValueError(f"expected class_names to be a list of strings, but got {values.dtype} {values.shape}")
+    return [str(name) for name in values.astype(str).tolist()]
+
+
+def _stored_names(text: str) -> list[str]:
+    try:
+        names = json.loads(text)
+    except ValueError:
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"expected class_names in the metadata to be a JSON list of strings, but got {text[:80]!r}")
+    return names
+
+
+def _check_shapes(arrays: dict[str, Array]) -> None:
+    for role, values in arrays.items():
+        dimensions = 2 if role in ("probabilities", "logits") else 1
+        if values.ndim != dimensions or values.dtype.kind not in (
+            "fiubUS" if role in ("label", "prediction") else "fiub"
+        ):
+            raise ValueError(
+                f"expected {role} to be an array of {dimensions} dimension{'s' * (dimensions > 1)} of numbers,"
+                f" but got shape {values.shape} of {values.dtype}"
+            )
+    lengths = {role: len(values) for role, values in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        shown = ", ".join(f"{length} in {role}" for role, length in lengths.items())
+        raise ValueError(f"expected as many rows in each array, but got {shown}")

@@ -1,0 +1,211 @@
+"""CSV: a header of names, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
+
+pyarrow parses where it is installed (`pip install 'confrank[parquet]'`), several times faster. What it refuses is
+read again row by row, which either succeeds or says which line is wrong, so both ways accept the same files.
+"""
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confrank.predictions.columns import Column, Text, predictions_of
+from confrank.predictions.layout import Layout, layout_of
+from confrank.predictions.schema import Array, Predictions
+
+# The roles whose cells may be words.
+WORDS = ("label", "prediction", "correct")
+CHUNK_ROWS = 1 << 16
+# Larger files are streamed: slower than reading at once, in memory that does not grow with the text.
+STREAM_BYTES = 1 << 30
+
+
+def read_csv(path: Path) -> Predictions:
+    """Read a CSV file; a `ValueError` names the line and what was expected."""
+    try:
+        header, num_lines, first = _opening(path)
+        layout = layout_of(header)
+        found = _read_with_pyarrow(path, header, num_lines, first, layout)
+        parser = "by pyarrow"
+        if found is None:
+            found, parser = _read_row_by_row(path, header, layout), "row by row"
+    except UnicodeDecodeError as error:
+        raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
+    except csv.Error as error:
+        raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
+    columns, table = found
+    return predictions_of(columns, table, layout, {"parser": parser})
+
+
+def _opening(path: Path) -> tuple[list[str], int, list[str]]:
+    """The header, the number of lines up to its end, and the first row."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        header = next(_filled(reader), None)
+        if header is None:
+            raise ValueError("expected a header line, but there are only empty lines")
+        num_lines, first = reader.line_num, next(_filled(reader), None)
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
+        raise ValueError(f"expected columns separated by commas, but got the header {header[0][:80]!r}")
+    if first is None:
+        raise ValueError(f"expected rows of {len(header)} values under the header, but there are none")
+    return header, num_lines, first
+
+
+def _filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    return (row for row in rows if len(row) > 1 or (row and row[0].strip()))
+
+
+Found = tuple[dict[str, Column], Array | None]
+
+
+def _read_with_pyarrow(
+    path: Path, header: list[str], num_lines: int, first: list[str], layout: Layout
+) -> Found | None:
+    """None where pyarrow is missing or refuses the file."""
+    try:
+        import pyarrow as pa
+        from pyarrow import csv as pa_csv
+    except ImportError:
+        return None
+    if len(first) != len(header):
+        return None
+    types: dict[str, Any] = {str(place): pa.float64() for place in [*layout.roles.values(), *layout.table]}
+    for role in WORDS:
+        if role in layout.roles and _number(first[layout.roles[role]]) is None:
+            types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
+    places = [str(place) for place in range(len(header))]
+    options = {
+        "read_options": pa_csv.ReadOptions(column_names=places, skip_rows=num_lines, block_size=1 << 22),
+        "convert_options": pa_csv.ConvertOptions(
+            column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+        ),
+    }
+    try:
+        if path.stat().st_size > STREAM_BYTES:
+            return _collected(iter(pa_csv.open_csv(path, **options)), layout)
+        table = pa_csv.read_csv(path, **options)
+        return _collected(iter(table.to_batches()), layout, len(table))
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+
+
+def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Found:
+    """Arrow record batches -> numpy columns, letting go of each batch once it is copied."""
+    whole = None if num_rows is None else np.empty((num_rows, len(layout.table)))
+    row = 0
+    parts: dict[int, list[Array]] = {place: [] for place in layout.roles.values()}
+    tables: list[Array] = []
+    words: dict[int, dict[str, int]] = {}
+    for batch in batches:
+        for place in parts:
+            column = batch.column(str(place))
+            if hasattr(column, "dictionary"):
+                known = words.setdefault(place, {})
+                codes = [known.setdefault(value, len(known)) for value in column.dictionary.to_pylist()]
+                values = np.array(codes, dtype=np.int32)[column.indices.to_numpy(zero_copy_only=False)]
+            else:
+                values = column.to_numpy(zero_copy_only=False)
+            parts[place].append(values)
+        if layout.table:
+            shape = len(batch), len(layout.table)
+            table = np.empty(shape) if whole is None else whole[row : row + len(batch)]
+            for number, place in enumerate(layout.table):
+                table[:, number] = batch.column(str(place)).to_numpy(zero_copy_only=False)
+            tables.append(table)
+        row += len(batch)
+    columns: dict[str, Column] = {}
+    for role, place in layout.roles.items():
+        joined = _joined(parts[place])
+        columns[role] = Text(joined, list(words[place])) if place in words else joined
+    if not layout.table:
+        return columns, None
+    return columns, _joined(tables) if whole is None else whole
+
+
+def _joined(parts: list[Array]) -> Array:
+    """Concatenation that frees each part as soon as it is copied."""
+    whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=parts[0].dtype)
+    start = len(whole)
+    while parts:
+        part = parts.pop()
+        start -= len(part)
+        whole[start : start + len(part)] = part
+    return whole
+
+
+def _read_row_by_row(path: Path, header: list[str], layout: Layout) -> Found:
+    words: dict[str, dict[str, int]] = {role: {} for role in WORDS if role in layout.roles}
+    parts: dict[str, list[Array]] = {role: [] for role in layout.roles}
+    tables: list[Array] = []
+    row = 0
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        numbered = ((reader.line_num, cells) for cells in _filled(reader))
+        next(numbered)
+        while chunk := list(islice(numbered, CHUNK_ROWS)):
+            _check_lengths(chunk, header, row)
+            cells = list(zip(*(cells for _, cells in chunk), strict=True))
+            lines = [line for line, _ in chunk]
+            for role, place in layout.roles.items():
+                if role in words:
+                    known = words[role]
+                    codes = [known.setdefault(cell, len(known)) for cell in cells[place]]
+                    parts[role].append(np.array(codes, dtype=np.int64))
+                else:
+                    parts[role].append(_numbers(cells[place], header[place], row, lines))
+            if layout.table:
+                table = [_numbers(cells[place], header[place], row, lines) for place in layout.table]
+                tables.append(np.stack(table, axis=1))
+            row += len(chunk)
+    columns: dict[str, Column] = {}
+    for role, arrays in parts.items():
+        joined = _joined(arrays)
+        columns[role] = _numbers_if_all(Text(joined, list(words[role]))) if role in words else joined
+    return columns, _joined(tables) if layout.table else None
+
+
+def _check_lengths(chunk: list[tuple[int, list[str]]], header: list[str], row: int) -> None:
+    for offset, (line, cells) in enumerate(chunk):
+        if len(cells) != len(header):
+            raise ValueError(
+                f"expected {len(header)} values in each row, as in the header, but got {len(cells)}"
+                f" in row {row + offset} (line {line})"
+            )
+
+
+def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int]) -> Array:
+    joined = "".join(cells)
+    if joined.isascii() and "_" not in joined:
+        try:
+            return np.array(cells).astype(np.float64)
+        except ValueError:
+            pass
+    for offset, cell in enumerate(cells):
+        if _number(cell) is None:
+            raise ValueError(
+                f"expected a number in column {name[:80]!r}, but got {cell[:80]!r} in row {row + offset}"
+                f" (line {lines[offset]}); class columns are named probability_NAME or logit_NAME"
+            )
+    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+
+
+def _number(cell: str) -> float | None:
+    """A number in ASCII digits; Python alone would take 1_000 and digits of other scripts too."""
+    if not cell.isascii() or "_" in cell:
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _numbers_if_all(text: Text) -> Column:
+    numbers = [_number(value) for value in text.values]
+    if any(number is None for number in numbers):
+        return text
+    whole: Array = np.array(numbers, dtype=np.float64)[text.codes]
+    return whole

@@ -1,0 +1,46 @@
+"""Predictions to and from files of any supported kind."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import save
+
+from confrank.files import canonical_safetensors, write_atomically
+from confrank.predictions.arrays import read_npy, read_npz, read_safetensors
+from confrank.predictions.csv_file import read_csv
+from confrank.predictions.parquet import read_parquet
+from confrank.predictions.schema import Predictions
+
+READERS: dict[str, Callable[[Path], Predictions]] = {
+    ".safetensors": read_safetensors,
+    ".npz": read_npz,
+    ".npy": read_npy,
+    ".csv": read_csv,
+    ".parquet": read_parquet,
+}
+
+
+def load_predictions(path: Path) -> Predictions:
+    """Read .safetensors, .npz, .npy, .csv or .parquet; a `ValueError` names the file and what was expected."""
+    if not path.exists():
+        raise ValueError(f"expected a predictions file, but {path} does not exist")
+    if path.is_dir():
+        raise ValueError(f"expected a predictions file, but {path} is a folder")
+    if path.suffix.lower() not in READERS:
+        raise ValueError(f"expected a file ending in {', '.join(READERS)}, but got {path}")
+    if path.stat().st_size == 0:
+        raise ValueError(f"expected a predictions file, but {path} is empty")
+    try:
+        predictions = READERS[path.suffix.lower()](path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
+    if not len(predictions):
+        raise ValueError(f"{path}: expected rows of predictions, but there are none")
+    return predictions
+
+
+def save_predictions(path: Path, predictions: Predictions) -> None:
+    """Write a predictions file in safetensors format, atomically."""
+    arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
+    write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

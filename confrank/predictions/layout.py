@@ -1,0 +1,121 @@
+"""Which column or array is what: recognised by name, whatever the format.
+
+Names are compared without case. Class columns are `probability_NAME` or `logit_NAME`; in a table with a label
+and no confidence, all other columns are taken for classes, and the values tell whether they are probabilities.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "label": ("label", "labels", "target", "targets", "y_true", "true_label", "ground_truth"),
+    "prediction": ("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label"),
+    "confidence": ("confidence", "confidences", "conf", "score"),
+    "correct": ("correct", "is_correct"),
+    "index": ("index",),
+    "probabilities": ("probabilities", "probs", "y_prob"),
+    "logits": ("logits",),
+    "class_names": ("class_names", "classes"),
+}
+PREFIXES = {"probabilities": ("probability_", "prob_", "p_"), "logits": ("logit_",)}
+FORMS = (
+    "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
+    " or label, prediction and confidence, or confidence and correct"
+)
+# Never a class: what people call the column that tells rows apart.
+ROW_NAMES = {"", "id", "image_id", "sample_id", "filename", "file", "path", "row", "unnamed: 0"}
+_ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Positions in the header: of each role, and of the classes' columns in class order.
+
+    `kind` is probabilities or logits, or None where the values have to tell; `class_names` is None where the
+    classes are just numbered from 0; `ignored` names the columns that nothing is made of.
+    """
+
+    roles: dict[str, int]
+    table: list[int]
+    kind: str | None
+    class_names: list[str] | None
+    ignored: list[str]
+
+
+def role_of(name: str) -> str | None:
+    """
+    >>> role_of("Y_true"), role_of("colour")
+    ('label', None)
+    """
+    return _ROLE_OF.get(name.strip().lower())
+
+
+def layout_of(header: Sequence[str]) -> Layout:
+    """Say what each column is; a `ValueError` tells what is missing or there twice."""
+    roles = _roles(header)
+    tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
+    kinds = [kind for kind, columns in tables.items() if columns]
+    if len(kinds) > 1:
+        raise ValueError(f"expected columns of probabilities or of logits, but got both: {_shown(header)}")
+    kind = kinds[0] if kinds else None
+    table = tables[kind] if kind else {}
+    if not table and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
+        table = {place: name for place, name in enumerate(header) if role_of(name) is None}
+        table = {place: name for place, name in table.items() if name.strip().lower() not in ROW_NAMES}
+        table = table if len(table) > 1 else {}
+    places, names = _in_class_order(table)
+    used = {*roles.values(), *places}
+    ignored = [name for place, name in enumerate(header) if place not in used]
+    if places and "prediction" in roles:
+        ignored.append(header[roles.pop("prediction")])
+    if not is_complete(roles, has_table=bool(places)):
+        raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
+    return Layout(roles, places, kind, names, ignored)
+
+
+def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:
+    """Whether the named arrays are one of the forms that can be evaluated."""
+    has_table = has_table or "probabilities" in names or "logits" in names
+    if has_table:
+        return "label" in names
+    return "confidence" in names and ("correct" in names or {"label", "prediction"} <= {*names})
+
+
+def _roles(header: Sequence[str]) -> dict[str, int]:
+    roles: dict[str, int] = {}
+    seen: set[str] = set()
+    for place, name in enumerate(header):
+        role = role_of(name)
+        if (name.strip() and name in seen) or (role and role in roles):
+            raise ValueError(
+                f"expected distinct columns, but got {name[:80]!r} for the second time: {_shown(header)}"
+            )
+        seen.add(name)
+        if role:
+            roles[role] = place
+    return roles
+
+
+def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int, str]:
+    columns = {}
+    for place, name in enumerate(header):
+        prefix = next((item for item in prefixes if name.strip().lower().startswith(item)), None)
+        if prefix and role_of(name) is None:
+            columns[place] = name.strip()[len(prefix) :]
+    return columns
+
+
+def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]:
+    """Numbered classes (0..K-1) by number; named ones in the order of the file, with their names."""
+    names = list(table.values())
+    if len(set(names)) < len(names):
+        raise ValueError(f"expected distinct classes, but got {_shown(names)}")
+    numbers = {name: place for place, name in table.items()}
+    if {*names} == {str(number) for number in range(len(names))}:
+        return [numbers[str(number)] for number in range(len(names))], None
+    return list(table), names
+
+
+def _shown(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,100 @@
+"""Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Needs pyarrow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confrank.predictions.arrays import named_arrays
+from confrank.predictions.columns import Column, Text, predictions_of
+from confrank.predictions.layout import Layout, layout_of
+from confrank.predictions.schema import Array, Predictions
+
+TABLES = ("probabilities", "logits")
+
+
+def read_parquet(path: Path) -> Predictions:
+    """Read a Parquet file batch by batch; a `ValueError` names the column and the row."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise ValueError(
+            "expected pyarrow to read Parquet, but it is missing: pip install 'confrank[parquet]'"
+        ) from None
+    try:
+        file = parquet.ParquetFile(path)
+        header = list(file.schema_arrow.names)
+        layout = layout_of(header)
+        wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
+        columns = _columns(file.iter_batches(columns=wanted), header, layout)
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
+        raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
+    lists = {role: columns.pop(role) for role in TABLES if role in columns}
+    if lists:
+        found = {role: _plain(column) for role, column in {**columns, **lists}.items()}
+        return named_arrays(found, {}, layout.ignored)
+    table = [columns.pop(str(place)) for place in layout.table]
+    numbers = [column for column in table if not isinstance(column, Text)]
+    if len(numbers) < len(table):
+        raise ValueError("expected numbers in the classes' columns, but got text")
+    return predictions_of(columns, np.stack(numbers, axis=1) if numbers else None, layout, {"parser": "by pyarrow"})
+
+
+def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[str, Column]:
+    places = {**layout.roles, **{str(place): place for place in layout.table}}
+    parts: dict[str, list[Array]] = {key: [] for key in places}
+    words: dict[str, dict[str, int]] = {}
+    row = 0
+    for batch in batches:
+        for key, place in places.items():
+            column = batch.column(header[place])
+            if column.null_count:
+                empty = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
+                raise ValueError(f"expected a value in column {header[place][:80]!r}, but row {row + empty} has none")
+            parts[key].append(_values(column, key, header[place], words))
+        row += len(batch)
+    if not row:
+        raise ValueError("expected rows of predictions, but there are none")
+    joined = {key: np.concatenate(arrays) for key, arrays in parts.items()}
+    return {key: Text(values, list(words[key])) if key in words else values for key, values in joined.items()}
+
+
+def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) -> Array:
+    import pyarrow as pa
+
+    kind = column.type
+    if key in TABLES:
+        return _lists(column, name)
+    if pa.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        known = words.setdefault(key, {})
+        return np.array([known.setdefault(value, len(known)) for value in column.to_pylist()], dtype=np.int64)
+    if pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(f"expected numbers in column {name[:80]!r}, but got {kind}")
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _lists(column: Any, name: str) -> Array:
+    import pyarrow as pa
+
+    kind = column.type
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+        raise ValueError(f"expected a list of numbers in column {name!r}, but got {kind}")
+    lengths = {len(row) for row in column}
+    flat = column.flatten()
+    if len(lengths) != 1 or flat.null_count:
+        raise ValueError(f"expected lists of one length in column {name!r}, but got lengths {sorted(lengths)[:5]}")
+    values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    return values
+
+
+def _plain(column: Column) -> Array:
+    return np.array(column.values)[column.codes] if isinstance(column, Text) else column

@@ -1,0 +1,105 @@
+"""What predictions are: arrays of one length, and strings that tell where they come from.
+
+There is `label` with `logits` or `probabilities` [n, K], or `label`, `prediction` and `confidence` [n], or
+`confidence` and `correct` [n]. A table may come with a `confidence` of the method's own; `index` [n] is the
+position in the published split. Metadata (strings) tells class names, data set, split, method, model and seed.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from confrank.config import RunConfig
+
+Array = NDArray[Any]
+ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index")
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Arrays as in the file; those that are absent are None."""
+
+    logits: Array | None = None
+    probabilities: Array | None = None
+    label: Array | None = None
+    prediction: Array | None = None
+    confidence: Array | None = None
+    correct: Array | None = None
+    index: Array | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, Array]:
+        return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
+
+    @property
+    def table(self) -> Array | None:
+        return self.logits if self.logits is not None else self.probabilities
+
+    def evaluation_inputs(self) -> dict[str, Array]:
+        """What `confrank.evaluate` takes: a table says itself what is predicted, else `prediction` does."""
+        inputs = {name: value for name, value in self.arrays().items() if name not in ("index", "prediction")}
+        if self.table is None and self.correct is None and self.label is not None and self.prediction is not None:
+            inputs["correct"] = self.label == self.prediction
+        return inputs
+
+    def sample_inputs(self) -> dict[str, Array]:
+        """What `confrank.metrics.sample_values` takes."""
+        return {name: value for name, value in self.arrays().items() if name != "index"}
+
+    def ranked(self) -> tuple[Array, Array]:
+        """(confidence, correct): the file's own confidence, or else the largest probability."""
+        table, inputs = self.table, self.evaluation_inputs()
+        correct = inputs.get("correct") if table is None or self.label is None else table.argmax(axis=1) == self.label
+        confidence = self.confidence
+        if confidence is None and table is not None:
+            confidence = table.max(axis=1) if self.logits is None else _max_probability(self.logits)
+        assert confidence is not None and correct is not None, "load_predictions() has checked that they are there"
+        return confidence, correct
+
+    def __len__(self) -> int:
+        return len(next(iter(self.arrays().values())))
+
+    @property
+    def class_names(self) -> list[str] | None:
+        names: list[str] | None = json.loads(self.metadata.get("class_names", "null"))
+        return names
+
+    def describe(self) -> str:
+        """One line that says what was read.
+
+        >>> import numpy as np
+        >>> Predictions(probabilities=np.eye(3), label=np.arange(3)).describe()
+        '3 predictions, 3 classes, probabilities'
+        >>> Predictions(confidence=np.ones(2), correct=np.ones(2)).describe()
+        '2 predictions, confidence and correct'
+        """
+        parts = [f"{len(self):,} predictions"]
+        if self.table is not None:
+            parts += [f"{self.table.shape[1]} classes", "logits" if self.logits is not None else "probabilities"]
+            parts += ["confidence"] if self.confidence is not None else []
+        elif self.correct is not None:
+            parts.append("confidence and correct")
+        else:
+            parts.append("label, prediction and confidence")
+        ignored = self.metadata.get("ignored")
+        return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
+
+
+def _max_probability(logits: Array) -> Array:
+    import torch
+
+    from confrank.confidence import max_probability
+
+    return max_probability(torch.tensor(logits).double()).numpy()
+
+
+def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> dict[str, str]:
+    """What a predictions file of a run says about itself."""
+    return {
+        "class_names": json.dumps(list(class_names)),
+        "split": split,
+        **{key: str(getattr(config, key)) for key in ("dataset", "model", "method", "seed")},
+    }

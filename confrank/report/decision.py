@@ -1,0 +1,44 @@
+"""A decision rule in words."""
+
+from confrank.report.verdict import percent
+from confrank.selective import OperatingPoint
+
+
+def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> list[str]:
+    """What a threshold does to the predictions it was chosen on, and what is guaranteed."""
+    lines = [
+        f"accept confidence >= {point.threshold!r}",
+        f"coverage  {point.coverage:.2%} ({point.accepted:,} of {point.num_samples:,} predictions)",
+        f"risk      {_rate(point)}",
+    ]
+    if risk is not None and point.bound is not None:
+        lines.append(
+            f"guarantee an error rate of at most {risk:g} among accepted predictions, with probability"
+            f" {1 - delta:g} (bound {point.bound:.6g})"
+        )
+    return lines
+
+
+def check_lines(point: OperatingPoint, risk: float | None) -> list[str]:
+    """What the threshold does to the rows that were kept out of choosing it."""
+    lines = [f"on {point.num_samples:,} rows kept aside: coverage {point.coverage:.2%}, risk {_rate(point)}"]
+    if risk is not None and point.risk is not None and point.risk > risk:
+        lines.append(
+            f"there the observed rate is above {risk:g}: chance in these rows, or rows unlike those it was chosen on"
+        )
+    return lines
+
+
+def _rate(point: OperatingPoint) -> str:
+    if point.risk is None:
+        return "undefined, nothing is accepted"
+    return f"{percent(point.risk, 3)} ({point.wrong:,} wrong of {point.accepted:,} accepted)"
+
+
+def temperature_line(temperature: float, num_fitted: int, num_checked: int) -> str:
+    """What was fitted to what, and what the numbers below are about."""
+    word = "too sure of itself" if temperature > 1 else "not sure enough"
+    return (
+        f"temperature {temperature:.6g} (the model was {word}), fitted to {num_fitted:,} rows;"
+        f" the metrics are those of the other {num_checked:,} rows"
+    )

@@ -1,0 +1,205 @@
+"""The page: one HTML file that needs nothing else, for deciding which answers to accept."""
+
+import base64
+import io
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from PIL import Image
+
+from confrank import __version__
+from confrank.metrics import ClassSummary, PairedDifference
+from confrank.report import svg
+from confrank.report.contents import Examined, Mistake
+from confrank.report.scales import SHOWN, shown
+from confrank.report.verdict import COVERAGE, comparisons, percent, plain_number, verdict
+
+FOLDER = Path(__file__).parent / "template"
+MAX_NAME = 60
+MAX_CLASS_ROWS = 2000
+NUM_COLOURS = 8
+
+
+def page(examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0) -> str:
+    """The finished page for one or more sets of predictions."""
+    limit = svg.risk_limit(item.curve for item in examined)
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            version=__version__,
+            seed=seed,
+            style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+            script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
+            models=[_model(item, place, limit, len(examined)) for place, item in enumerate(examined)],
+            comparisons=comparisons(examined),
+            metrics=[_metric_row(key, examined) for key in SHOWN],
+            footnotes=_footnotes(examined),
+            risk_ticks=svg.ticks(limit),
+            shares=svg.ticks(1.0),
+            data={"limit": limit, "models": [_points(item) for item in examined]},
+            num_samples=sorted({item.curve.num_samples for item in examined}),
+            has_intervals=any(item.intervals for item in examined),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "short": shortened, "count": plain_number}
+    return environment
+
+
+def shortened(text: str, limit: int = MAX_NAME) -> str:
+    """
+    >>> shortened("a" * 100, 10)
+    'aaaaaaaaa…'
+    """
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def _points(item: Examined) -> dict[str, Any]:
+    """What the slider can choose from: exact thresholds and counts."""
+    curve = item.curve
+    return {
+        "name": shortened(item.name),
+        "n": curve.num_samples,
+        "wrong": curve.num_wrong,
+        "threshold": curve.threshold.tolist(),
+        "accepted": curve.accepted.tolist(),
+        "errors": curve.wrong.tolist(),
+        "start": curve.at_coverage(COVERAGE),
+    }
+
+
+def _model(item: Examined, place: int, limit: float, num_models: int) -> dict[str, Any]:
+    start = item.curve.at_coverage(COVERAGE)
+    up, down, top = svg.mirrored_bars(item.histogram)
+    low, high = float(item.histogram.edges[0]), float(item.histogram.edges[-1])
+    rows = sorted(item.classes, key=lambda one: (-(one.error_share or 0), one.label))
+    kept = rows[: MAX_CLASS_ROWS // num_models]
+    return {
+        "name": item.name,
+        "colour": place % NUM_COLOURS,
+        "source": item.source,
+        "verdict": verdict(item),
+        "curve": svg.curve_path(item.curve, limit),
+        "start": _readout(item, start),
+        "bins": item.bins is not None and (svg.reliability_path(item.bins), svg.reliability_dots(item.bins)),
+        "bars": {"up": up, "down": down, "top": percent(top)},
+        "bar_ticks": svg.ticks(high, low, percent=(low, high) == (0.0, 1.0)),
+        "num_right": item.curve.num_samples - item.curve.num_wrong,
+        "num_wrong": item.curve.num_wrong,
+        "classes": [_class_row(item, one) for one in sorted(kept, key=lambda one: one.label)],
+        "classes_left_out": len(rows) - len(kept),
+        "mistakes": [_mistake(item, one) for one in item.mistakes],
+        "num_resamples": item.num_resamples,
+        "pairing": item.pairing,
+    }
+
+
+def _readout(item: Examined, position: int) -> dict[str, Any]:
+    curve = item.curve
+    accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
+    rejected_wrong = curve.num_wrong - wrong
+    return {
+        "position": position,
+        "last": len(curve.threshold) - 1,
+        "threshold": f"{curve.threshold[position]:.6g}",
+        "coverage": f"{curve.coverage[position]:.2%}",
+        "risk": f"{curve.risk[position]:.2%}",
+        "accepted_right": f"{accepted - wrong:,}",
+        "accepted_wrong": f"{wrong:,}",
+        "rejected_right": f"{curve.num_samples - accepted - rejected_wrong:,}",
+        "rejected_wrong": f"{rejected_wrong:,}",
+        "accepted": f"{accepted:,}",
+    }
+
+
+def _class_row(item: Examined, one: ClassSummary) -> dict[str, Any]:
+    return {
+        "name": item.class_name(one.label),
+        "count": one.num_samples,
+        "accuracy": one.accuracy,
+        "confidence": one.confidence,
+        "is_share": item.bins is not None,
+        "aurc": one.aurc,
+        "aurc_text": shown("aurc", one.aurc),
+        "error_share": one.error_share,
+    }
+
+
+def _mistake(item: Examined, one: Mistake) -> dict[str, Any]:
+    return {
+        "row": one.row,
+        "confidence": percent(one.confidence, 2) if item.bins is not None else f"{one.confidence:.6g}",
+        "label": None if one.label is None else item.class_name(one.label),
+        "prediction": None if one.prediction is None else item.class_name(one.prediction),
+        "image": None if one.image is None else data_uri(one.image),
+    }
+
+
+def data_uri(image: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
+    """A picture [h, w, 1 or 3] as a PNG inside a URL, at most 96 pixels wide and high."""
+    picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+    picture.thumbnail((96, 96))
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
+
+
+def _metric_row(key: str, examined: Sequence[Examined]) -> dict[str, Any]:
+    how = SHOWN[key]
+    cells = []
+    for item in examined:
+        limits = item.intervals.get(key)
+        cells.append(
+            {
+                "value": shown(key, item.evaluation.metrics[key]),
+                "limits": None if limits is None else f"{shown(key, limits.low)} to {shown(key, limits.high)}",
+                "why": item.evaluation.undefined.get(key),
+            }
+        )
+    gaps = [_gap(key, item.differences.get(key)) for item in examined[1:]]
+    return {
+        "heading": how.heading,
+        "lower": how.lower_is_better,
+        "meaning": how.meaning,
+        "cells": cells,
+        "gaps": gaps,
+    }
+
+
+def _gap(key: str, gap: PairedDifference | None) -> dict[str, str] | None:
+    if gap is None:
+        return None
+    factor, better = SHOWN[key].factor, (gap.value < 0) == SHOWN[key].lower_is_better and gap.value != 0
+    verdict = "better" if better else "worse"
+    return {
+        "value": f"{gap.value * factor:+.2f}",
+        "limits": f"{gap.low * factor:+.2f} to {gap.high * factor:+.2f}",
+        "p": "p < 0.01" if gap.p < 0.01 else f"p = {gap.p:.2f}",
+        "kind": verdict if gap.p <= 0.05 else "even",
+    }
+
+
+def _footnotes(examined: Sequence[Examined]) -> list[str]:
+    notes = []
+    for item in examined:
+        prefix = f"{shortened(item.name)}: " if len(examined) > 1 else ""
+        notes += [f"{prefix}{note}" for note in item.evaluation.notes]
+        notes += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in item.evaluation.undefined.items()]
+    return notes

@@ -1,0 +1,107 @@
+"""Charts as paths in a box of 1000 x 1000, stretched by the page; labels are HTML, so they keep their size."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from confrank.metrics import ReliabilityBins, RiskCoverageCurve
+from confrank.report.contents import Histogram
+
+SIZE = 1000
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A label and where it stands, in per cent of the axis."""
+
+    place: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Dot:
+    x: float
+    y: float
+    radius: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def line(x: ArrayLike, y: ArrayLike, x_limit: float = 1.0, y_limit: float = 1.0) -> str:
+    """An SVG path through the points, y upwards.
+
+    >>> line([0, 0.5, 1], [0, 1, 0.25])
+    'M0 1000L500 0L1000 750'
+    """
+    across = np.round(np.asarray(x) / x_limit * SIZE, 1)
+    down = np.round(SIZE - np.asarray(y) / y_limit * SIZE, 1)
+    return "M" + "L".join(f"{a:g} {b:g}" for a, b in zip(across, down, strict=True)) if len(across) else ""
+
+
+def ticks(limit: float, low: float = 0.0, count: int = 5, percent: bool = True) -> list[Tick]:
+    """Round values from `low` to `limit`.
+
+    >>> [tick.text for tick in ticks(0.12)]
+    ['0%', '2%', '4%', '6%', '8%', '10%', '12%']
+    """
+    rough = (limit - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = power * min((factor for factor in (1, 2, 5, 10)), key=lambda factor: abs(math.log(factor * power / rough)))
+    places = np.arange(math.ceil(low / step - 1e-9), math.floor(limit / step + 1e-9) + 1) * step
+    return [Tick(100 * (at - low) / (limit - low), _tick_text(at, step, percent)) for at in places.tolist()]
+
+
+def _tick_text(value: float, step: float, percent: bool) -> str:
+    shown, size = (100 * value, 100 * step) if percent else (value, step)
+    digits = max(0, -math.floor(math.log10(size) + 1e-9))
+    return f"{shown:.{digits}f}{'%' if percent else ''}"
+
+
+def risk_limit(curves: Iterable[RiskCoverageCurve]) -> float:
+    """The top of the risk axis: the largest risk beyond the first 2% of coverage, and some air."""
+    tops = [float(curve.risk[curve.coverage >= 0.02].max()) for curve in curves]
+    return min(1.0, max(max(tops) * 1.1, 1e-4))
+
+
+def curve_path(curve: RiskCoverageCurve, y_limit: float) -> str:
+    return line(curve.coverage, np.minimum(curve.risk, 2 * y_limit), y_limit=y_limit)
+
+
+def reliability_dots(bins: ReliabilityBins) -> list[Dot]:
+    """One dot per filled bin, its area the bin's share of predictions."""
+    total = bins.count.sum()
+    return [
+        Dot(
+            round(SIZE * float(bins.confidence[place]), 1),
+            round(SIZE * (1 - float(bins.accuracy[place])), 1),
+            round(7 + 34 * math.sqrt(int(bins.count[place]) / total), 1),
+            f"{int(bins.count[place]):,} predictions: confidence {bins.confidence[place]:.1%},"
+            f" accuracy {bins.accuracy[place]:.1%}",
+        )
+        for place in np.flatnonzero(bins.count)
+    ]
+
+
+def reliability_path(bins: ReliabilityBins) -> str:
+    filled = bins.count > 0
+    return line(bins.confidence[filled], bins.accuracy[filled])
+
+
+def mirrored_bars(histogram: Histogram) -> tuple[list[Bar], list[Bar], float]:
+    """Bars of the right upwards and of the wrong downwards, each as a share of its kind, and the top share."""
+    right, wrong = (counts / max(1, counts.sum()) for counts in (histogram.right, histogram.wrong))
+    top = float(max(right.max(), wrong.max(), 1e-9))
+    width, half = SIZE / len(right), SIZE / 2
+    up = [Bar(width * k + 1, half - half * v / top, width - 2, half * v / top) for k, v in enumerate(right) if v]
+    down = [Bar(width * k + 1, half, width - 2, half * v / top) for k, v in enumerate(wrong) if v]
+    return up, down, top

@@ -1,0 +1,88 @@
+"""The numbers in words: what a reader wants to know before any chart."""
+
+from collections.abc import Sequence
+
+from confrank.report.contents import Examined
+from confrank.report.scales import SHOWN, shown
+
+COVERAGE = 0.8
+CLEAR = 0.05
+UNIT = "x 10\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT THREE}"
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """A share in per cent, never rounded to 0 or 100 unless it is.
+
+    >>> percent(0.80251), percent(0.00004), percent(0.99999), percent(0.0)
+    ('80.3%', 'under 0.1%', 'over 99.9%', '0.0%')
+    """
+    text, least = f"{share:.{digits}%}", 10.0**-digits
+    if 0 < share < 1 and float(text[:-1]) == 0:
+        return f"under {least:g}%"
+    if 0 < share < 1 and float(text[:-1]) == 100:
+        return f"over {100 - least:g}%"
+    return text
+
+
+def plain_number(value: int, noun: str) -> str:
+    """
+    >>> plain_number(1, "error"), plain_number(2000, "error")
+    ('1 error', '2,000 errors')
+    """
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def verdict(examined: Examined) -> list[str]:
+    """Sentences about one set of predictions."""
+    curve, metrics = examined.curve, examined.evaluation.metrics
+    position = curve.at_coverage(COVERAGE)
+    accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
+    assert metrics["acc"] is not None and metrics["aurc"] is not None
+    risk = wrong / accepted
+    sentences = [
+        f"Right in {percent(metrics['acc'])} of {plain_number(curve.num_samples, 'prediction')}.",
+        f"Accepting the surest {curve.coverage[position]:.0%} leaves {percent(risk)} errors.",
+        f"Accepting all leaves {percent(1 - metrics['acc'])}.",
+        f"AURC {shown('aurc', metrics['aurc'])} {UNIT}{_limits(examined, 'aurc')}.",
+    ]
+    if examined.mean_probability is not None:
+        sentences.append(_calibration(examined.mean_probability, metrics["acc"]))
+    return sentences
+
+
+def _limits(examined: Examined, key: str) -> str:
+    limits = examined.intervals.get(key)
+    return "" if limits is None else f", 95% interval {shown(key, limits.low)} to {shown(key, limits.high)}"
+
+
+def _calibration(claimed: float, right: float) -> str:
+    gap = claimed - right
+    if abs(gap) < 0.01:
+        return f"On average it claims {percent(claimed)}, which is what it delivers."
+    word = "overconfident" if gap > 0 else "underconfident"
+    claim = f"On average it claims {percent(claimed)} and delivers {percent(right)}"
+    return f"{claim}: {word} by {abs(100 * gap):.1f} points."
+
+
+def comparisons(examined: Sequence[Examined]) -> list[str]:
+    """A sentence for each further set that has a paired difference in AURC to the first."""
+    sentences = []
+    for item in examined[1:]:
+        gap = item.differences.get("aurc")
+        if gap is None:
+            reason = item.pairing or "no resamples were drawn"
+            sentences.append(f"{item.name} and {examined[0].name} are not compared pair by pair ({reason}).")
+            continue
+        detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, p = {gap.p:.2g}"
+        if gap.p <= CLEAR and gap.value:
+            word = "better" if gap.value < 0 else "worse"
+            pair = f"{item.name} ranks its answers {word} than {examined[0].name}"
+            sentences.append(f"{pair}: its AURC differs by {_signed(gap.value)} {UNIT} ({detail}).")
+        else:
+            pair = f"Between {item.name} and {examined[0].name}"
+            sentences.append(f"{pair} no difference in AURC can be told: {_signed(gap.value)} {UNIT} ({detail}).")
+    return sentences
+
+
+def _signed(value: float) -> str:
+    return f"{value * SHOWN['aurc'].factor:+.2f}"

@@ -1,0 +1,45 @@
+"""A classifier that answers where it is sure enough, and says so where it is not."""
+
+import torch
+from torch import Tensor, nn
+
+from confrank import confidence as confidences
+
+ABSTAIN = -1
+
+
+class SelectiveClassifier(nn.Module):
+    """Wraps a model that returns logits [n, K]: the label where confidence >= threshold, else `ABSTAIN` (-1).
+
+    Confidence is computed in float64 from logits / temperature, as `confrank evaluate` does, so that a threshold
+    from there means the same here.
+
+    >>> model = SelectiveClassifier(nn.Identity(), threshold=0.8)
+    >>> model(torch.tensor([[4.0, 0.0], [0.0, 0.5]])).tolist()
+    [0, -1]
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        threshold: float,
+        confidence: str = "max_probability",
+        temperature: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if threshold != threshold:
+            raise ValueError("expected a threshold to compare confidence with, but got NaN")
+        if not temperature > 0:
+            raise ValueError(f"expected a positive temperature, but got {temperature}")
+        self.model, self.threshold, self.temperature = model, float(threshold), float(temperature)
+        self._confidence = confidences.get(confidence)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Labels [n], `ABSTAIN` where the model is not sure enough."""
+        logits: Tensor = self.model(inputs)
+        sure = self.confidence(logits) >= self.threshold
+        return torch.where(sure, logits.argmax(dim=-1), ABSTAIN)
+
+    def confidence(self, logits: Tensor) -> Tensor:
+        """The confidence [n] that is compared with the threshold."""
+        return self._confidence(logits.detach().double() / self.temperature)

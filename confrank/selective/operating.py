@@ -1,0 +1,80 @@
+"""A threshold and what it does to a set of predictions."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import as_flags, as_scores, same_length
+from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """Accept confidence >= threshold: how many of `num_samples` that is, and how many of those are wrong.
+
+    `bound` is an upper limit of the true error rate among the accepted, where one is guaranteed.
+    """
+
+    threshold: float
+    accepted: int
+    wrong: int
+    num_samples: int
+    bound: float | None = None
+
+    @property
+    def coverage(self) -> float:
+        return self.accepted / self.num_samples
+
+    @property
+    def risk(self) -> float | None:
+        """The error rate among the accepted; None if nothing is."""
+        return self.wrong / self.accepted if self.accepted else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "coverage": self.coverage, "risk": self.risk}
+
+
+def point_on(curve: RiskCoverageCurve, position: int, bound: float | None = None) -> OperatingPoint:
+    accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
+    return OperatingPoint(float(curve.threshold[position]), accepted, wrong, curve.num_samples, bound)
+
+
+def threshold_for_coverage(confidence: object, correct: object, coverage: float) -> OperatingPoint:
+    """The largest threshold that accepts at least this share.
+
+    >>> threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True], 0.75).threshold
+    0.7
+    """
+    if not 0 < coverage <= 1:
+        raise ValueError(f"expected a coverage in (0, 1], but got {coverage}")
+    curve = curve_of(rank(confidence, correct))
+    if not curve.num_samples:
+        raise ValueError("expected predictions to choose a threshold from, but got none")
+    return point_on(curve, curve.at_coverage(coverage))
+
+
+def measured_at(threshold: float, confidence: object, correct: object) -> OperatingPoint:
+    """What a threshold does to these predictions."""
+    scores, flags = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    accepted = scores >= threshold
+    return OperatingPoint(
+        float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(scores)
+    )
+
+
+def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(rows to choose on, rows kept to check on), the latter a random share; both in ascending order.
+
+    >>> [len(rows) for rows in random_split(10, 0.3)]
+    [7, 3]
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"expected a share in (0, 1) to keep, but got {share}")
+    kept = round(share * num_samples)
+    if not 0 < kept < num_samples:
+        raise ValueError(f"expected a share that leaves rows on both sides, but got {share} of {num_samples} rows")
+    order = np.random.default_rng(seed).permutation(num_samples)
+    return np.sort(order[kept:]), np.sort(order[:kept])

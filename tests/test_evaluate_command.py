@@ -1,0 +1,181 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from confrank.cli import main
+from confrank.metrics import KEYS, evaluate
+from confrank.predictions import Predictions, load_predictions, pairing
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    return stop.value.code
+
+
+def table(seed=0, size=2000, num_classes=4, sharpness=2.0):
+    """Logits that are `sharpness` times too sure, and labels drawn from the honest ones."""
+    rng = np.random.default_rng(seed)
+    logits = 2.5 * rng.standard_normal((size, num_classes))
+    honest = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    label = (rng.random((size, 1)) > np.cumsum(honest, axis=1)[:, :-1]).sum(axis=1)
+    return sharpness * logits, label
+
+
+@pytest.fixture
+def files(tmp_path):
+    logits, label = table()
+    noise = np.random.default_rng(1).standard_normal(logits.shape)
+    np.savez(tmp_path / "a.npz", logits=logits, label=label)
+    np.savez(tmp_path / "b.npz", logits=logits + 2 * noise, label=label)
+    return tmp_path / "a.npz", tmp_path / "b.npz"
+
+
+def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys):
+    assert command("evaluate", *files, "--json", tmp_path / "out.json", "--resamples", 200, "--seed", 3) == 0
+    first, second = json.loads((tmp_path / "out.json").read_text())
+    for result, file in zip((first, second), files, strict=True):
+        assert result["metrics"] == evaluate(**load_predictions(file).evaluation_inputs()).metrics
+        assert set(result["intervals"]) == set(KEYS)
+        assert all(low <= result["metrics"][key] <= high for key, (low, high) in result["intervals"].items())
+        assert result["num_resamples"] == 200
+        assert sum(one["num_samples"] for one in result["classes"]) == 2000
+    gap = second["difference_to_first"]["aurc"]
+    assert gap["value"] == pytest.approx(second["metrics"]["aurc"] - first["metrics"]["aurc"])
+    assert 0 < gap["low"] < gap["high"]
+    assert gap["p"] < 0.02
+    assert second["pairing"] == "the labels agree row by row"
+    printed = capsys.readouterr().out
+    assert "read 2,000 predictions, 4 classes, logits" in printed
+    assert "from 200, 200 resamples" in printed
+    assert "ranks its answers worse than" in printed
+
+
+def test_a_file_does_not_differ_from_itself(files, tmp_path):
+    assert command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 50) == 0
+    results = json.loads((tmp_path / "out.json").read_text())
+    assert len(results) == 2
+    assert {(gap["value"], gap["p"]) for gap in results[1]["difference_to_first"].values()} == {(0, 1)}
+
+
+def test_the_same_seed_gives_the_same_intervals(files, tmp_path):
+    for name, seed in (("x", 0), ("y", 0), ("z", 1)):
+        command("evaluate", files[0], "--json", tmp_path / name, "--resamples", 50, "--seed", seed)
+    same, again, other = (json.loads((tmp_path / name).read_text())["intervals"] for name in "xyz")
+    assert same == again != other
+
+
+def test_figures_and_page(files, tmp_path, capsys):
+    out = tmp_path / "paper"
+    assert command("evaluate", *files, "--figures", out, "--report", tmp_path / "r.html", "--resamples", 0) == 0
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        f"{name}.{kind}" for name in ("confidence", "reliability", "risk_coverage") for kind in ("png", "svg")
+    )
+    assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
+    content = (tmp_path / "r.html").read_text()
+    assert "No intervals were computed." in content
+    assert "a.npz" in content
+    assert str(tmp_path) not in content
+    assert "no intervals (n = 2,000)" in capsys.readouterr().out
+
+
+def test_pairing():
+    first = Predictions(index=np.array([3, 1, 2]), label=np.array([0, 1, 0]))
+    assert pairing(first, Predictions(index=np.array([1, 2, 3]), label=np.array([1, 0, 0])))[0].tolist() == [2, 0, 1]
+    for other, reason in (
+        (Predictions(index=np.array([1, 2, 4]), label=np.array([1, 0, 0])), "their index differs"),
+        (Predictions(index=np.array([1, 2, 3]), label=np.array([1, 0, 1])), "their labels differ"),
+        (Predictions(label=np.array([0, 1])), "3 and 2 predictions"),
+    ):
+        assert pairing(first, other) == (None, reason)
+    scores = Predictions(confidence=np.ones(3), correct=np.ones(3))
+    assert pairing(scores, scores)[1] == "assumed from the equal number of rows"
+
+
+def test_other_samples_are_not_paired(files, tmp_path, capsys):
+    logits, label = table(seed=9, size=500)
+    np.savez(tmp_path / "c.npz", logits=logits, label=label)
+    assert command("evaluate", files[0], tmp_path / "c.npz", "--json", tmp_path / "o.json", "--resamples", 20) == 0
+    second = json.loads((tmp_path / "o.json").read_text())[1]
+    assert "difference_to_first" not in second
+    assert second["pairing"] == "other samples: 2,000 and 500 predictions"
+    assert second["intervals"]["acc"] is not None
+    assert "not compared pair by pair" in capsys.readouterr().out
+
+
+def test_threshold_with_a_guarantee(files, tmp_path, capsys):
+    arguments = ["--risk", 0.2, "--delta", 0.05, "--split", 0.4, "--json", tmp_path / "t.json"]
+    assert command("threshold", files[0], *arguments) == 0
+    result = json.loads((tmp_path / "t.json").read_text())
+    assert result["num_samples"] == 1200
+    assert result["check"]["num_samples"] == 800
+    assert result["risk"] <= result["bound"] <= 0.2
+    confidence, correct = load_predictions(files[0]).ranked()
+    accepted = confidence >= result["threshold"]
+    assert accepted.sum() == result["accepted"] + result["check"]["accepted"]
+    assert (accepted & ~correct).sum() == result["wrong"] + result["check"]["wrong"]
+    printed = capsys.readouterr().out
+    assert f"accept confidence >= {result['threshold']!r}" in printed
+    assert "at most 0.2 among accepted predictions, with probability 0.95" in printed
+    assert "on 800 rows kept aside" in printed
+
+
+def test_threshold_for_a_coverage(files, capsys):
+    assert command("threshold", files[0], "--coverage", 0.9) == 0
+    assert "coverage  90.00% (1,800 of 2,000 predictions)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["threshold", "FILE", "--risk", "0.0001"], "no threshold reaches a guaranteed risk of 0.0001, the lowest"),
+        (["threshold", "FILE"], "either --risk or --coverage, but got neither"),
+        (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
+        (["threshold", "FILE", "--risk", "0"], "expected risk in (0, 1), but got 0.0"),
+        (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
+        (
+            ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
+            "a share in (0, 1) to keep, but got 1.0",
+        ),
+        (["evaluate", "FILE", "--report", "page.pdf"], "expected a page ending in .html, but got page.pdf"),
+        (["evaluate", "FILE", "--resamples", "-1"], "--resamples to be at least 0, but got -1"),
+        (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors"),
+        (["calibrate", "SCORES"], "of all classes to calibrate, but"),
+    ],
+)
+def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message):
+    np.save(tmp_path / "scores.npy", np.array([[0.5, 1.0], [0.25, 0.0]]))
+    places = {"FILE": files[0], "SCORES": tmp_path / "scores.npy"}
+    assert command(*(places.get(argument, argument) for argument in arguments)) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
+
+
+def test_calibrate_improves_what_it_can(files, tmp_path, capsys):
+    out = tmp_path / "calibrated.safetensors"
+    assert command("calibrate", files[0], "--out", out, "--json", tmp_path / "c.json") == 0
+    result = json.loads((tmp_path / "c.json").read_text())
+    assert result["temperature"] == pytest.approx(2, rel=0.15)
+    before, after = result["before"]["metrics"], result["after"]["metrics"]
+    assert after["acc"] == before["acc"]
+    assert after["ece"] < before["ece"] / 2
+    assert after["nll"] < before["nll"]
+    assert f"temperature {result['temperature']:.6g} (the model was too sure of itself)" in capsys.readouterr().out
+    loaded = load_predictions(out)
+    assert np.allclose(loaded.logits * result["temperature"], load_predictions(files[0]).logits)
+    assert float(loaded.metadata["temperature"]) == result["temperature"]
+
+
+def test_evaluating_a_file_does_not_import_torch(files, tmp_path):
+
+    code = (
+        "import sys; from confrank.cli import main\ntry: main(sys.argv[1:])\nfinally: print('torch' in sys.modules)"
+    )
+    np.save(tmp_path / "s.npy", np.array([[0.5, 1.0], [0.25, 0.0]]))
+    arguments = ["evaluate", str(tmp_path / "s.npy"), "--report", str(tmp_path / "r.html")]
+    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+
+from confrank.metrics import (
+    KEYS,
+    Samples,
+    bootstrap,
+    class_summaries,
+    evaluation_of,
+    intervals_of,
+    paired_differences,
+)
+from confrank.metrics import intervals as module
+from confrank.metrics.classes import confident_mistakes
+from confrank.metrics.intervals import default_resamples
+from confrank.metrics.samples import sample_values
+
+
+def example(seed=0, size=120, num_classes=3, decimals=None):
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.ones(num_classes), size)
+    label = np.array([rng.choice(num_classes, p=row) for row in table])
+    samples = sample_values(probabilities=table, label=label)
+    if decimals is None:
+        return samples
+    return Samples(
+        samples.confidence.round(decimals), samples.correct, samples.probability, samples.nll, samples.brier,
+        samples.label, samples.prediction, num_classes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_each_resampled_value_is_the_metric_of_the_repeated_rows(decimals, monkeypatch):
+    """The counts of a resample, written out as rows and evaluated in the ordinary way."""
+    samples = example(decimals=decimals)
+    monkeypatch.setattr(module, "BLOCK", 7 * len(samples))
+    found = bootstrap([samples], 30, seed=3)[0]
+    assert set(found) == set(KEYS)
+    drawn = np.concatenate(list(module._resamples(len(samples), 30, np.random.default_rng(3))))
+    for position, counts in enumerate(drawn):
+        assert counts.sum() == len(samples)
+        rows = np.repeat(np.arange(len(samples)), counts)
+        metrics = evaluation_of(samples.select(rows)).metrics
+        assert {key: values[position] for key, values in found.items()} == pytest.approx(metrics, abs=1e-12)
+
+
+def test_a_score_without_probabilities_has_no_calibration():
+    found = bootstrap([Samples(np.array([3.0, 7.0, 1.0]), np.array([True, False, True]))], 5)[0]
+    assert set(found) == set(KEYS) - {"ece", "nll", "brier"}
+
+
+def test_undefined_resamples_give_no_interval():
+    samples = Samples(np.array([0.9, 0.8, 0.7]), np.array([True, True, False]))
+    found = bootstrap([samples], 200)[0]
+    assert np.isnan(found["auroc"]).any()
+    limits = intervals_of(found, evaluation_of(samples).metrics)
+    assert limits["auroc"] is None
+    assert limits["ece"] is None
+    assert 0 <= limits["acc"].low < limits["acc"].high <= 1
+
+
+def test_without_errors_there_is_no_interval_of_width_zero():
+    samples = Samples(np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=bool), np.array([0.9, 0.8, 0.7]))
+    limits = intervals_of(bootstrap([samples], 50)[0], evaluation_of(samples).metrics)
+    assert (limits["acc"], limits["aurc"]) == (None, None)
+    assert limits["ece"].low < limits["ece"].high
+
+
+def test_bootstrap_intervals_cover_the_true_aurc():
+    """Confidence uniform on [1/2, 1] and calibrated: r(q) = q / 4, so the true AURC is 1/8. Seed fixed beforehand."""
+    rng, size, repetitions = np.random.default_rng(5), 300, 2000
+    covered = 0
+    for repetition in range(repetitions):
+        confidence = rng.uniform(0.5, 1, size)
+        samples = Samples(confidence, rng.random(size) < confidence)
+        limits = intervals_of(bootstrap([samples], 199, seed=repetition)[0], evaluation_of(samples).metrics)["aurc"]
+        covered += limits.low <= 1 / 8 <= limits.high
+    assert 0.93 <= covered / repetitions <= 0.97
+
+
+def test_no_difference_between_a_file_and_itself():
+    samples = example()
+    metrics = evaluation_of(samples).metrics
+    first, second = bootstrap([samples, samples], 200)
+    for found in paired_differences(first, second, metrics, metrics).values():
+        assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
+
+
+def test_paired_differences_find_what_separate_intervals_cannot():
+    rng = np.random.default_rng(1)
+    ability = rng.random(2000)
+    confidence, correct = ability + 0.02 * rng.random(2000), rng.random(2000) < 0.5 + ability / 2
+    worse = Samples(confidence - 0.3 * (rng.random(2000) < 0.2), correct)
+    sets = Samples(confidence, correct), worse
+    metrics = [evaluation_of(samples).metrics for samples in sets]
+    resampled = bootstrap(sets, 499)
+    first, second = (intervals_of(*pair)["aurc"] for pair in zip(resampled, metrics, strict=True))
+    assert first.high > second.low
+    gap = paired_differences(*resampled, *metrics)["aurc"]
+    assert gap.value == pytest.approx(metrics[1]["aurc"] - metrics[0]["aurc"])
+    assert 0 < gap.low < gap.value < gap.high
+    assert gap.p <= 0.01
+    assert paired_differences(*resampled, *metrics)["acc"].p == 1
+
+
+def test_p_values_are_uniform_when_nothing_differs():
+    """Two scores of equal quality: p below 0.1 in about a tenth of 400 data sets."""
+    rng, low = np.random.default_rng(7), 0
+    for repetition in range(400):
+        ability = rng.random(200)
+        correct = rng.random(200) < 0.4 + ability / 2
+        sets = [Samples(ability + rng.standard_normal(200) / 5, correct) for _ in range(2)]
+        metrics = [evaluation_of(samples).metrics for samples in sets]
+        low += paired_differences(*bootstrap(sets, 99, seed=repetition), *metrics)["aurc"].p <= 0.1
+    assert 0.05 <= low / 400 <= 0.16
+
+
+def test_the_number_of_resamples_falls_with_n():
+    assert [default_resamples(n) for n in (10, 50_000, 200_000, 10**6, 10**6 + 1)] == [1000, 1000, 250, 200, 0]
+    with pytest.raises(ValueError, match="at least 1 resample, but got 0"):
+        bootstrap([example()], 0)
+    with pytest.raises(ValueError, match=r"same samples, but got lengths \[100, 120\]"):
+        bootstrap([example(), example(size=100)], 5)
+
+
+def test_classes_equal_a_loop_over_them():
+    samples = example(size=90)
+    summaries = class_summaries(samples)
+    assert sum(one.num_samples for one in summaries) == 90
+    assert sum(one.error_share for one in summaries) == pytest.approx(1)
+    for one in summaries:
+        rows = np.flatnonzero(samples.label == one.label)
+        metrics = evaluation_of(samples.select(rows)).metrics
+        assert (one.accuracy, one.aurc) == pytest.approx((metrics["acc"], metrics["aurc"]))
+        assert one.confidence == pytest.approx(samples.confidence[rows].mean())
+        assert one.error_share == pytest.approx((~samples.correct[rows]).sum() / (~samples.correct).sum())
+    assert class_summaries(Samples(np.ones(1), np.array([True]))) == []
+    assert class_summaries(Samples(np.ones(1), np.array([True]), label=np.array([4])))[0].error_share is None
+
+
+@pytest.mark.parametrize("limit", [1, 5, 1000])
+def test_confident_mistakes_are_the_surest_wrong_rows(limit):
+    samples = example(size=300, decimals=1)
+    wrong = [row for row in range(300) if not samples.correct[row]]
+    expected = sorted(wrong, key=lambda row: (-samples.confidence[row], row))[:limit]
+    assert confident_mistakes(samples, limit) == expected

@@ -1,0 +1,330 @@
+"""The page in a real browser: Debian's chromium, driven by Playwright. Skipped where no browser is found."""
+
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from confrank.cli import main
+from confrank.metrics import Samples
+from confrank.report.contents import Mistake, examine, with_images, with_intervals
+from confrank.report.page import data_uri, page, shortened
+from confrank.report.verdict import comparisons, percent, verdict
+
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--headless",
+]  # fmt: skip
+NASTY = [
+    "</script><img src=x onerror=alert(1)>",
+    "x" * 10_000,
+    "$a_{x$",
+    "שלום עולם",
+    "{{ 7 * 7 }} &amp; \u2028",
+    "plain",
+]
+
+
+def samples_of(seed=0, size=400):
+    num_classes = len(NASTY)
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(size)
+    correct = rng.random(size) < 0.3 + 0.7 * confidence
+    label = rng.integers(0, num_classes, size)
+    prediction = np.where(correct, label, (label + 1) % num_classes)
+    return Samples(confidence, correct, confidence, label=label, prediction=prediction, num_classes=num_classes)
+
+
+def nasty_page():
+    samples = [samples_of(0), samples_of(1, size=300)]
+    examined = [examine(name, item, name, NASTY) for name, item in zip([NASTY[0], NASTY[2]], samples, strict=True)]
+    rows = [(np.arange(400), ""), (None, "400 and 300 predictions")]
+    return page(with_intervals(examined, samples, rows, [50, 50])), samples
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the Python package playwright")
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        assert "REQUIRE_BROWSER" not in os.environ, "expected chromium, but found none; apt-get install chromium"
+        pytest.skip("needs chromium (apt-get install chromium), found none")
+    with playwright.sync_playwright() as driver:
+        started = driver.chromium.launch(executable_path=path, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+class Watched:
+    """A page opened from disk, and everything it asked for or complained about."""
+
+    def __init__(self, browser, path, width=1200):
+        self.requests, self.complaints, self.dialogs = [], [], []
+        self.context = browser.new_context(viewport={"width": width, "height": 800})
+        self.page = self.context.new_page()
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.dialogs.append(dialog.message), dialog.dismiss()))
+        self.page.goto(path.as_uri())
+
+    def text(self, name):
+        return self.page.locator(f"#{name}").inner_text()
+
+    def network(self):
+        return [url for url in self.requests if not url.startswith(("file://", "data:"))]
+
+
+@pytest.fixture(scope="module")
+def opened(browser, tmp_path_factory):
+    content, samples = nasty_page()
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(content, encoding="utf-8")
+    watched = Watched(browser, path)
+    watched.samples = samples
+    yield watched
+    watched.context.close()
+
+
+def expected_readout(samples, threshold):
+    """The numbers beside the chart, counted anew for a threshold."""
+    accepted, right = samples.confidence >= threshold, samples.correct
+    counts = {
+        "accepted": accepted.sum(),
+        "errors": (accepted & ~right).sum(),
+        "accepted-right": (accepted & right).sum(),
+        "accepted-wrong": (accepted & ~right).sum(),
+        "rejected-right": (~accepted & right).sum(),
+        "rejected-wrong": (~accepted & ~right).sum(),
+    }
+    shares = {"coverage": accepted.mean(), "risk": (~right[accepted]).mean()}
+    return {key: f"{value:,}" for key, value in counts.items()} | {
+        key: f"{100 * value:.2f}%" for key, value in shares.items()
+    }
+
+
+def check_readout(opened, samples):
+    threshold = opened.page.locator("#threshold").get_attribute("title").removeprefix("exactly ")
+    expected = expected_readout(samples, float(threshold))
+    assert {key: opened.text(key) for key in expected} == expected
+    assert float(opened.text("threshold")) == pytest.approx(float(threshold), rel=1e-5)
+    return float(threshold)
+
+
+def test_the_page_asks_for_nothing_and_complains_about_nothing(opened):
+    opened.page.wait_for_timeout(300)
+    assert opened.network() == []
+    assert len([url for url in opened.requests if url.startswith("file://")]) == 1
+    assert opened.complaints == []
+    assert opened.dialogs == []
+    assert opened.page.locator("img[src='x']").count() == 0
+
+
+def test_the_slider_shows_what_python_computes(opened):
+    slider = opened.page.locator("#slider")
+    samples = opened.samples[0]
+    assert check_readout(opened, samples) == np.sort(samples.confidence)[::-1][319]
+    for position in (0, 1, 57, 200, 399):
+        slider.evaluate("(node, value) => { node.value = value; node.dispatchEvent(new Event('input')) }", position)
+        assert check_readout(opened, samples) == np.sort(samples.confidence)[::-1][position]
+
+
+def test_the_keyboard_moves_the_slider(opened):
+    slider = opened.page.locator("#slider")
+    slider.evaluate("node => { node.value = 100; node.dispatchEvent(new Event('input')) }")
+    slider.focus()
+    before = check_readout(opened, opened.samples[0])
+    opened.page.keyboard.press("ArrowRight")
+    after = check_readout(opened, opened.samples[0])
+    ordered = np.sort(opened.samples[0].confidence)[::-1]
+    assert (before, after) == (ordered[100], ordered[101])
+    opened.page.keyboard.press("Home")
+    assert opened.text("accepted") == "1"
+    opened.page.keyboard.press("End")
+    assert opened.text("coverage") == "100.00%"
+    assert "100.00% accepted" in slider.get_attribute("aria-valuetext")
+
+
+def test_dragging_in_the_chart(opened):
+    opened.page.locator("#curve").scroll_into_view_if_needed()
+    box = opened.page.locator("#curve svg").bounding_box()
+    opened.page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 20)
+    opened.page.mouse.down()
+    assert opened.text("coverage") == "25.00%"
+    opened.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 50, steps=4)
+    opened.page.mouse.up()
+    assert opened.text("accepted") == "240"
+    check_readout(opened, opened.samples[0])
+
+
+def test_choosing_the_other_model(opened):
+    radios = opened.page.locator("input[name=model]")
+    opened.page.locator("#slider").evaluate("node => { node.value = 199; node.dispatchEvent(new Event('input')) }")
+    radios.nth(1).check()
+    check_readout(opened, opened.samples[1])
+    assert opened.text("accepted") == "150"
+    radios.nth(0).check()
+    check_readout(opened, opened.samples[0])
+
+
+def test_sorting_by_mouse_and_keyboard(opened):
+    table = opened.page.locator("table.classes").first
+    column = "rows => rows.map(row => Number(row.children[%d].dataset.value))"
+
+    def values(place):
+        return table.locator("tbody tr").evaluate_all(column % place)
+
+    assert values(0) == list(range(len(NASTY)))
+    for place in (1, 2, 5):
+        button = table.locator("thead button").nth(place)
+        button.click()
+        assert values(place) == sorted(values(place))
+        button.focus()
+        opened.page.keyboard.press("Enter")
+        assert values(place) == sorted(values(place), reverse=True)
+        assert table.locator("thead th").nth(place).get_attribute("aria-sort") == "descending"
+        assert table.locator("thead th[aria-sort]").count() == 1
+    assert sorted(values(0)) == list(range(len(NASTY)))
+
+
+def test_nasty_class_names_render_as_text(opened):
+    cells = opened.page.locator("table.classes").first.locator("tbody th")
+    shown = dict(
+        zip(
+            cells.evaluate_all("cells => cells.map(cell => Number(cell.dataset.value))"),
+            cells.all_inner_texts(),
+            strict=True,
+        )
+    )
+    for place, name in enumerate(NASTY):
+        assert shown[place].split() == shortened(name).split()
+    assert opened.page.locator("table.classes bdi").count() == 2 * len(NASTY)
+    assert opened.page.locator(f"bdi[title='{NASTY[1]}']").count() >= 2
+    assert opened.page.locator("h3 bdi").first.inner_text() == NASTY[0]
+    mistakes = opened.page.locator(".mistakes").first.inner_text()
+    assert any(name in mistakes for name in (NASTY[0], NASTY[3]))
+    assert opened.dialogs == []
+
+
+@pytest.mark.parametrize("width", [1200, 390, 320])
+def test_nothing_sticks_out(browser, tmp_path, width):
+    path = tmp_path / "report.html"
+    path.write_text(nasty_page()[0], encoding="utf-8")
+    watched = Watched(browser, path, width)
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert watched.complaints == []
+    watched.context.close()
+
+
+def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", str(tmp_path / "run")])
+    file = str(tmp_path / "run" / "predictions" / "test.safetensors")
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", file, "--report", str(tmp_path / "r.html"), "--resamples", "20"])
+    assert stop.value.code == 0
+    assert f"report: {tmp_path / 'r.html'}" in capsys.readouterr().out
+    watched = Watched(browser, tmp_path / "r.html")
+    images = watched.page.locator(".mistakes img")
+    assert images.count() == 12
+    assert images.first.evaluate("image => image.complete && image.naturalWidth") == 8
+    assert (watched.network(), watched.complaints) == ([], [])
+    watched.context.close()
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.seen, self.scripts, self._inside = [], [], False
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        self._inside = tag == "script"
+        if self._inside:
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def handle_data(self, data):
+        if self._inside:
+            self.scripts[-1] += data
+
+
+def test_without_a_browser_the_markup_holds_together():
+    content, _ = nasty_page()
+    tags = Tags()
+    tags.feed(content)
+    assert [tag for tag, _ in tags.seen].count("script") == 2
+    assert not any(name.startswith("on") for _, attributes in tags.seen for name in attributes)
+    assert not [
+        1
+        for _, attributes in tags.seen
+        for key in ("src", "href")
+        if not attributes.get(key, "data:").startswith("data:")
+    ]
+    assert not re.search(r"@import|url\(|fetch\(|XMLHttpRequest|https?://", content)
+    points = json.loads(tags.scripts[0])["models"]
+    assert points[0]["name"] == NASTY[0]
+    assert [len(model["threshold"]) for model in points] == [400, 300]
+
+
+def test_a_million_predictions_fit_in_the_page():
+    rng = np.random.default_rng(0)
+    confidence, label = rng.random(10**6), rng.integers(0, 1000, 10**6)
+    correct = rng.random(10**6) < confidence
+    samples = Samples(confidence, correct, confidence, label=label, prediction=np.where(correct, label, 0))
+    examined = examine("big", samples, "", [f"a class with a name of ordinary length {k}" for k in range(1000)])
+    examined = with_images(examined, {one.row: np.zeros((32, 32, 3), dtype=np.uint8) for one in examined.mistakes})
+    content = page([examined, examined])
+    assert len(content.encode()) < 1_500_000
+    tags = Tags()
+    tags.feed(content)
+    points = json.loads(tags.scripts[0])["models"][0]
+    assert 990 <= len(points["threshold"]) <= 1001
+    for place in (0, 500, -1):
+        accepted = confidence >= points["threshold"][place]
+        assert (points["accepted"][place], points["errors"][place]) == (accepted.sum(), (accepted & ~correct).sum())
+
+
+@pytest.mark.parametrize("samples", [
+    Samples(np.array([3.0]), np.array([True])),
+    Samples(np.array([-1e9, 1e9, 5.0]), np.array([False, False, False])),
+    Samples(np.full(50, 0.5), np.arange(50) % 2 == 0, np.full(50, 0.5)),
+])  # fmt: skip
+def test_odd_predictions_have_a_page_too(samples):
+    content = page([examine("odd", samples)])
+    assert "Accepting the surest 100%" in content or len(samples) == 3
+    assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
+
+
+def test_the_verdict_says_what_was_counted():
+    confidence = np.linspace(1, 0, 1000)
+    correct = np.ones(1000, dtype=bool)
+    correct[[500, 900, 950]] = False
+    samples = Samples(confidence, correct)
+    examined = examine("model", samples)
+    right, key, everything, area = verdict(examined)
+    assert right == "Right in 99.7% of 1,000 predictions."
+    assert key == "Accepting the surest 80% leaves 0.1% errors."
+    assert everything == "Accepting all leaves 0.3%."
+    assert f"{1000 * examined.evaluation.metrics['aurc']:.2f}" in area
+    assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "under 0.1%", "over 99.9%", "100.0%"]
+    pair = with_intervals([examined, examined], [samples] * 2, [(np.arange(1000), "")] * 2, [99, 99])
+    assert comparisons(pair)[0].startswith("Between model and model no difference in AURC can be told: +0.00")
+    correct[600::10] = False
+    samples, worse = Samples(confidence, correct), Samples(confidence[::-1].copy(), correct)
+    pair = with_intervals(
+        [examine("model", samples), examine("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
+    )
+    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC differs by +")
+
+
+def test_pictures_become_small_pngs():
+    assert data_uri(np.zeros((8, 8, 1), dtype=np.uint8)).startswith("data:image/png;base64,")
+    assert len(data_uri(np.zeros((500, 400, 3), dtype=np.uint8))) < 2000
+    assert Mistake(0, 0.5, None, None).image is None

@@ -1,0 +1,328 @@
+import builtins
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+
+from confrank import evaluate
+from confrank.predictions import READERS, csv_file, load_predictions
+from confrank.predictions import arrays as array_readers
+
+PROBABILITIES = np.array([[0.75, 0.25, 0.0], [0.25, 0.25, 0.5], [0.125, 0.75, 0.125]])
+LABEL = np.array([0, 1, 1])
+METRICS = evaluate(probabilities=PROBABILITIES, label=LABEL).metrics
+CONFIDENCE, CORRECT = PROBABILITIES.max(axis=1), PROBABILITIES.argmax(axis=1) == LABEL
+
+
+def written(folder, name, text):
+    (folder / name).write_text(text, encoding="utf-8")
+    return load_predictions(folder / name)
+
+
+def rows(header, *columns):
+    lines = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    return "\n".join([header, *lines, ""])
+
+
+@pytest.fixture(params=["by pyarrow", "row by row"])
+def parser(request, monkeypatch):
+    """Both ways through a CSV file."""
+    if request.param == "row by row":
+        real = builtins.__import__
+
+        def without_pyarrow(name, *args, **kwargs):
+            if name.startswith("pyarrow"):
+                raise ImportError(name)
+            return real(name, *args, **kwargs)
+
+        monkeypatch.setattr(builtins, "__import__", without_pyarrow)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    ("header", "label", "names"),
+    [
+        ("label,probability_0,probability_1,probability_2", [0, 1, 1], None),
+        ("label,probability_cat,probability_dog,probability_rat", ["cat", "dog", "dog"], ["cat", "dog", "rat"]),
+        ("Target,Prob_cat,Prob_dog,Prob_rat", [0, 1, 1], ["cat", "dog", "rat"]),
+        ("y_true,p_1,p_2,p_3", [1, 2, 2], ["1", "2", "3"]),
+        ("label,cat,dog,rat", ["cat", "dog", "dog"], ["cat", "dog", "rat"]),
+        ("label,p_0,p_1,p_2", ["0.0", "1.0", "1.0"], None),
+    ],
+)
+def test_tables_of_classes(tmp_path, parser, header, label, names):
+    loaded = written(tmp_path, "p.csv", rows(header, label, *PROBABILITIES.T))
+    assert loaded.metadata["parser"] == parser
+    assert loaded.class_names == names
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities"
+
+
+def test_columns_in_any_order_with_others_around(tmp_path, parser):
+    shuffled = rows("id,probability_2,label,probability_0,probability_1", "xyz", *PROBABILITIES.T[[2]], LABEL,
+                    *PROBABILITIES.T[:2])  # fmt: skip
+    loaded = written(tmp_path, "p.csv", "\ufeff" + shuffled.replace("\n", "\r\n\r\n"))
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities (ignored: id)"
+
+
+def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, parser):
+    logits = np.array([[3.0, -1.0, 0.5], [0.0, 2.0, 1.0]])
+    assert written(tmp_path, "l.csv", rows("label,a,b,c", [0, 1], *logits.T)).logits.tolist() == logits.tolist()
+    mixture = "label,a,b\n0,0.5,0.5\n0,0.25,0.75\n1,0.5,1.5\n"
+    with pytest.raises(ValueError, match=r"mixture: see row 2; name the columns"):
+        written(tmp_path, "m.csv", mixture)
+
+
+def test_label_prediction_and_confidence(tmp_path, parser):
+    loaded = written(
+        tmp_path, "b.csv", rows("label,pred,conf", ["cat", "dog", "dog"], ["cat", "rat", "dog"], CONFIDENCE)
+    )
+    assert loaded.class_names == ["cat", "dog", "rat"]
+    assert (loaded.label.tolist(), loaded.prediction.tolist()) == ([0, 1, 1], [0, 2, 1])
+    assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
+    assert loaded.describe() == "3 predictions, label, prediction and confidence"
+
+
+@pytest.mark.parametrize("words", [["1", "0", "1"], ["True", "False", "True"], ["true", "0", "1"]])
+def test_correct_and_confidence(tmp_path, parser, words):
+    loaded = written(tmp_path, "c.csv", rows("correct,confidence", words, CONFIDENCE))
+    assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
+
+
+def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(4), 5000)
+    names = np.array(["a", "b", "c", "d"])[rng.integers(0, 4, 5000)]
+    text = rows("label,p_a,p_b,p_c,p_d", names, *table.T)
+    whole = written(tmp_path, "w.csv", text)
+    assert np.array_equal(whole.probabilities, table)
+    monkeypatch.setattr(csv_file, "STREAM_BYTES", 0)
+    monkeypatch.setattr(csv_file, "CHUNK_ROWS", 7)
+    parts = written(tmp_path, "s.csv", text)
+    assert all(np.array_equal(parts.arrays()[name], values) for name, values in whole.arrays().items())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("correct,confidence\n1,0.5\n\n1,\n", r"number in column 'confidence', but got '' in row 1 \(line 4\)"),
+        ("correct,confidence\n1,0.5\n1,\u0663\n", "but got '\u0663' in row 1"),
+        ("correct,confidence\n1,0.5\n1,1_0\n", r"but got '1_0' in row 1"),
+        ("correct,confidence\nmaybe,0.5\n", "true or false .*, but got 'maybe' in row 0"),
+        ("label,p_a,p_b\na,0.5,0.5\nc,0.5,0.5\n", "class name or a class index in label, but got 'c' in row 1"),
+        ("label,prediction,confidence\na,1,0.5\n", "names in both label and prediction"),
+        ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
+        ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' for the second time"),
+        ("confidence,conf,correct\n1,1,0\n", "distinct columns, but got 'conf' for the second time"),
+        ("label;confidence\n1;2\n", "separated by commas, but got the header 'label;confidence'"),
+        ("label,confidence\n1,2\n", "but got the columns label, confidence"),
+        ("\n\n\n", "a header line, but there are only empty lines"),
+        ('correct,confidence\n1,"0.5\n', "cannot be parsed"),
+    ],
+)
+def test_mistakes_in_csv(tmp_path, parser, text, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        written(tmp_path, "wrong.csv", text)
+    assert "wrong.csv" in str(caught.value)
+
+
+def test_all_formats_hold_the_same(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names = ["cat", "dog", "rat"]
+    words = np.array(names)[LABEL]
+    np.savez(tmp_path / "a.npz", probs=PROBABILITIES, y_true=words, class_names=names)
+    save_file({"probabilities": PROBABILITIES, "label": LABEL}, tmp_path / "a.safetensors",
+              metadata={"class_names": json.dumps(names)})  # fmt: skip
+    columns = {f"probability_{name}": column for name, column in zip(names, PROBABILITIES.T, strict=True)}
+    parquet.write_table(pa.table({"label": words, **columns}), tmp_path / "a.parquet")
+    lists = {"label": words, "class": names, "probabilities": PROBABILITIES.tolist()}
+    parquet.write_table(pa.table(lists), tmp_path / "l.parquet")
+    with pytest.raises(ValueError, match="a class name or a class index in label, but got 'cat' in row 0"):
+        load_predictions(tmp_path / "l.parquet")
+    parquet.write_table(pa.table({**lists, "label": LABEL}), tmp_path / "l.parquet")
+    written(tmp_path, "a.csv", rows("label,cat,dog,rat", words, *PROBABILITIES.T))
+    for name in ("a.npz", "a.safetensors", "a.parquet", "a.csv", "l.parquet"):
+        loaded = load_predictions(tmp_path / name)
+        assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+        assert loaded.class_names == (None if name == "l.parquet" else names)
+
+
+def test_parquet_mistakes(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for table, message in (
+        ({"correct": [1, None], "confidence": [0.5, 0.5]}, "a value in column 'correct', but row 1 has none"),
+        (
+            {"label": [0, 1], "probabilities": [[0.5, 0.5], [1.0]]},
+            r"lists of one length .*, but got lengths \[1, 2\]",
+        ),
+        ({"correct": [1], "confidence": [[0.5]]}, "numbers in column 'confidence', but got list"),
+        ({"correct": [1], "confidence": ["high"]}, "numbers in confidence, but got 'high' in row 0"),
+    ):
+        parquet.write_table(pa.table(table), tmp_path / "p.parquet")
+        with pytest.raises(ValueError, match=message):
+            load_predictions(tmp_path / "p.parquet")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "p.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"pip install 'confrank\[parquet\]'"):
+        load_predictions(tmp_path / "p.parquet")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_npy_of_two_columns(tmp_path, monkeypatch, kind, order):
+    monkeypatch.setattr(array_readers, "CHUNK_BYTES", 8)
+    both = np.array(np.stack([CONFIDENCE, CORRECT], axis=1), dtype=kind, order=order)
+    np.save(tmp_path / "two.npy", both)
+    loaded = load_predictions(tmp_path / "two.npy")
+    assert loaded.confidence.dtype == kind
+    assert loaded.correct.dtype == bool
+    assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
+
+
+def test_npy_with_fields(tmp_path):
+    fields = np.zeros(3, dtype=[("confidence", "f4"), ("id", "i4"), ("correct", "?")])
+    fields["confidence"], fields["correct"] = CONFIDENCE, CORRECT
+    np.save(tmp_path / "f.npy", fields)
+    loaded = load_predictions(tmp_path / "f.npy")
+    assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
+    assert loaded.describe() == "3 predictions, confidence and correct (ignored: id)"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.zeros((4, 3)), r"shape \[n, 2\], but got shape \(4, 3\)"),
+        (np.array([[0.5, 0.5]]), "only 0 and 1 in correct, but got 0.5 in row 0"),
+        (np.zeros((0, 2)), "rows of predictions, but there are none"),
+        (np.array([["a", "b"]]), "but got shape"),
+    ],
+)
+def test_npy_mistakes(tmp_path, values, message):
+    np.save(tmp_path / "wrong.npy", values)
+    with pytest.raises(ValueError, match=message):
+        load_predictions(tmp_path / "wrong.npy")
+
+
+def test_npy_that_claims_more_than_it_holds(tmp_path):
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (10**15, 2)})
+    (tmp_path / "claim.npy").write_bytes(stream.getvalue())
+    with pytest.raises(ValueError, match="bytes for shape .1000000000000000, 2. of float64, but got"):
+        load_predictions(tmp_path / "claim.npy")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"label": LABEL, "probabilities": PROBABILITIES[:2]}, "3 in label, 2 in probabilities"),
+        ({"label": LABEL, "probabilities": PROBABILITIES, "logits": PROBABILITIES}, "but got both"),
+        ({"labels": LABEL, "target": LABEL, "logits": PROBABILITIES}, "one array for label, but got"),
+        ({"label": LABEL, "weights": LABEL}, "but got label, weights"),
+        ({"label": LABEL, "logits": LABEL}, "2 dimensions of numbers, but got shape"),
+    ],
+)
+def test_arrays_that_do_not_fit(tmp_path, arrays, message):
+    np.savez(tmp_path / "wrong.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        load_predictions(tmp_path / "wrong.npz")
+
+
+CELL = st.one_of(
+    st.floats(0, 1).map(repr),
+    st.integers(-2, 12).map(str),
+    st.sampled_from(
+        ["", " ", "nan", "inf", "-0.0", "1e999", "0x10", "1_0", "٣", "½", "True", "cat", '"a', "a\x00b", "é" * 50]
+    ),
+    st.text(max_size=5),
+)
+NAME = st.sampled_from(
+    ["label", "Label", "prediction", "confidence", "correct", "index", "p_0", "p_1", "logit_0", "logit_a", "a", "b",
+     "", "id", "probability_</script>", "\ufefflabel"]
+)  # fmt: skip
+
+
+@st.composite
+def csv_bytes(draw):
+    header = draw(st.lists(NAME, max_size=6))
+    body = draw(st.lists(st.lists(CELL, max_size=6) if draw(st.booleans())
+                         else st.lists(CELL, min_size=len(header), max_size=len(header)), max_size=6))  # fmt: skip
+    end = draw(st.sampled_from(["\n", "\r\n", "\r", "\n\n"]))
+    text = end.join(",".join(row) for row in [header, *body])
+    return draw(st.sampled_from([b"", b"\xef\xbb\xbf", b"\xff\xfe"])) + text.encode("utf-8", "surrogatepass")
+
+
+def reads_or_explains(path, content):
+    """Only documented errors: a ValueError that names the file and what was expected."""
+    path.write_bytes(content)
+    message = None
+    try:
+        loaded = load_predictions(path)
+        assert len(loaded) > 0
+        evaluate(**loaded.evaluation_inputs())
+    except ValueError as error:
+        message = str(error)
+    assert message is None or "expected" in message
+    return message
+
+
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(content=csv_bytes())
+def test_any_csv_is_read_or_explained_alike_by_both_parsers(tmp_path, parser, content):
+    reads_or_explains(tmp_path / "fuzz.csv", content)
+
+
+@FUZZ
+@given(content=csv_bytes())
+def test_both_parsers_find_the_same(tmp_path, content):
+    (tmp_path / "fuzz.csv").write_bytes(content)
+    outcomes = []
+    for skip in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if skip:
+                patch.setattr(csv_file, "_read_with_pyarrow", lambda *arguments: None)
+            try:
+                loaded = load_predictions(tmp_path / "fuzz.csv")
+                outcomes.append({name: values.tolist() for name, values in loaded.arrays().items()})
+            except ValueError as error:
+                outcomes.append(str(error))
+    assert repr(outcomes[0]) == repr(outcomes[1])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("suffix", READERS)
+@given(content=st.binary(min_size=1, max_size=300))
+def test_random_bytes(tmp_path, suffix, content):
+    assert reads_or_explains(tmp_path / f"fuzz{suffix}", content)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".parquet"])
+@given(place=st.integers(0, 10**6), byte=st.integers(0, 255), cut=st.integers(0, 200))
+def test_damaged_files(tmp_path, suffix, place, byte, cut):
+    """One byte changed and the end cut off: an explanation, or other numbers, but never a stack trace."""
+    path = tmp_path / f"good{suffix}"
+    if not path.exists():
+        if suffix == ".npy":
+            np.save(path, np.stack([CONFIDENCE, CORRECT], axis=1))
+        elif suffix == ".npz":
+            np.savez(path, confidence=CONFIDENCE, correct=CORRECT)
+        elif suffix == ".safetensors":
+            save_file({"confidence": CONFIDENCE, "correct": CORRECT}, path)
+        else:
+            pa = pytest.importorskip("pyarrow")
+            table = pa.table({"confidence": CONFIDENCE, "correct": CORRECT})
+            pytest.importorskip("pyarrow.parquet").write_table(table, path)
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] = byte
+    reads_or_explains(tmp_path / f"damaged{suffix}", bytes(content[: len(content) - cut]) or b"x")

@@ -1,0 +1,218 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.stats import beta, binom
+from torch import nn
+
+from confrank.confidence import margin, max_probability
+from confrank.metrics import evaluate
+from confrank.selective import (
+    ABSTAIN,
+    SelectiveClassifier,
+    UnreachableError,
+    fit_temperature,
+    guaranteed_threshold,
+    measured_at,
+    random_split,
+    risk_bound,
+    scaled_logits,
+    threshold_for_coverage,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(accepted=st.integers(1, 5000), share=st.floats(0, 1), delta=st.sampled_from([1e-9, 0.001, 0.05, 0.5]))
+def test_the_bound_inverts_the_binomial_tail(accepted, share, delta):
+    wrong = int(share * accepted)
+    bound = risk_bound(wrong, accepted, delta)
+    if wrong == accepted:
+        assert bound == 1
+    else:
+        assert binom.cdf(wrong, accepted, bound) == pytest.approx(delta, rel=1e-6)
+        assert bound == pytest.approx(beta.isf(delta, wrong + 1, accepted - wrong), rel=1e-9)
+
+
+def slow_guarantee(confidence, correct, risk, delta):
+    """Algorithm 1 of the paper, line by line; of the thresholds with a sufficient bound the one of most coverage."""
+    pairs = sorted(zip(confidence, correct, strict=True))
+    m = len(pairs)
+    k = max(1, math.ceil(math.log2(m)))
+    z_min, z_max, visited = 1, m, []
+    for _ in range(k):
+        z = math.ceil((z_min + z_max) / 2)
+        threshold = pairs[z - 1][0]
+        accepted = [right for score, right in pairs if score >= threshold]
+        errors = sum(not right for right in accepted)
+        bound = 1.0 if errors == len(accepted) else float(beta.ppf(1 - delta / k, errors + 1, len(accepted) - errors))
+        visited.append((threshold, len(accepted), bound))
+        if bound <= risk:
+            z_max = z
+        else:
+            z_min = z
+    good = [item for item in visited if item[2] <= risk]
+    return max(good, key=lambda item: item[1]) if good else min(item[2] for item in visited)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 2**31), size=st.integers(1, 300), risk=st.sampled_from([0.02, 0.1, 0.3]),
+    delta=st.sampled_from([0.001, 0.1]), levels=st.sampled_from([5, 100, 10**6]),
+)  # fmt: skip
+def test_the_threshold_is_that_of_a_direct_transcription(seed, size, risk, delta, levels):
+    rng = np.random.default_rng(seed)
+    confidence = rng.integers(0, levels, size) / levels
+    correct = rng.random(size) < 0.3 + 0.7 * confidence
+    slow = slow_guarantee(confidence, correct, risk, delta)
+    try:
+        point = guaranteed_threshold(confidence, correct, risk, delta)
+    except UnreachableError as error:
+        assert error.best.bound == pytest.approx(slow, rel=1e-9)  # noqa: PT017 - both outcomes are compared
+        assert slow > risk
+        lowest = error.best.bound
+        assert lowest == 1 or guaranteed_threshold(confidence, correct, lowest, delta).bound <= lowest
+    else:
+        assert (point.threshold, point.accepted) == slow[:2]
+        assert point.bound == pytest.approx(slow[2], rel=1e-9)
+        assert point.bound >= point.risk
+        assert replace(point, bound=None) == measured_at(point.threshold, confidence, correct)
+
+
+@pytest.mark.parametrize("delta", [0.1, 0.05])
+def test_the_guarantee_holds(delta):
+    """5,000 calibration sets for each asked risk: the true risk exceeds it in at most a delta share.
+
+    The seed was fixed beforehand. Confidence is uniform and a prediction is wrong with
+    probability (1 - confidence)^2 / 2, so that the true risk of accepting confidence >= t is (1 - t)^2 / 6.
+    """
+    rng = np.random.default_rng(2017)
+    for risk in (0.05, 0.08, 0.12, 0.16):
+        confidence = rng.random((5000, 500))
+        correct = rng.random((5000, 500)) >= (1 - confidence) ** 2 / 2
+        exceeded = chosen = 0
+        for scores, flags in zip(confidence, correct, strict=True):
+            try:
+                threshold = guaranteed_threshold(scores, flags, risk, delta).threshold
+            except UnreachableError:
+                continue
+            chosen += 1
+            exceeded += (1 - threshold) ** 2 / 6 > risk
+        assert exceeded <= delta * 5000
+        # It must not hold for want of answers.
+        assert chosen > (4500 if risk > 0.05 else 1000)
+
+
+def test_more_predictions_give_more_coverage():
+    rng = np.random.default_rng(0)
+    coverage = []
+    for size in (1000, 10_000, 100_000):
+        confidence = rng.random(size)
+        correct = rng.random(size) >= (1 - confidence) ** 2 / 2
+        coverage.append(guaranteed_threshold(confidence, correct, 0.06, 0.001).coverage)
+    # The true risk is 0.06 at a coverage of sqrt(0.36) = 0.6.
+    assert coverage[0] < coverage[1] < coverage[2] < 0.6
+    assert coverage[2] > 0.57
+
+
+def test_the_impossible_names_what_is_possible():
+    confidence, correct = np.linspace(0, 1, 100), np.arange(100) % 4 > 0
+    with pytest.raises(
+        UnreachableError, match="no threshold reaches a guaranteed risk of 0.01, the lowest guaranteed is 0.501269"
+    ) as e:
+        guaranteed_threshold(confidence, correct, 0.01, 0.001)
+    lowest = e.value.best
+    assert guaranteed_threshold(confidence, correct, lowest.bound, 0.001).bound <= lowest.bound
+    with pytest.raises(UnreachableError):
+        guaranteed_threshold(confidence, correct, lowest.bound - 1e-9, 0.001)
+    with pytest.raises(ValueError, match="expected risk in"):
+        guaranteed_threshold(confidence, correct, 1.5)
+    with pytest.raises(ValueError, match="expected delta in"):
+        guaranteed_threshold(confidence, correct, 0.1, 0)
+    with pytest.raises(ValueError, match="but got none"):
+        guaranteed_threshold([], [], 0.1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 200), coverage=st.sampled_from([0.01, 0.3, 0.5, 0.9, 1.0]))
+def test_threshold_for_a_coverage_is_the_largest_that_suffices(seed, size, coverage):
+    rng = np.random.default_rng(seed)
+    confidence, correct = rng.integers(0, 30, size) / 30, rng.random(size) < 0.7
+    point = threshold_for_coverage(confidence, correct, coverage)
+    enough = [level for level in set(confidence.tolist()) if (confidence >= level).sum() >= coverage * size - 1e-9]
+    assert point.threshold == max(enough)
+    assert point == measured_at(point.threshold, confidence, correct)
+    with pytest.raises(ValueError, match=r"coverage in \(0, 1\], but got 0"):
+        threshold_for_coverage(confidence, correct, 0)
+
+
+def test_random_split():
+    rows, kept = random_split(100, 0.3, seed=1)
+    assert sorted([*rows, *kept]) == list(range(100))
+    assert len(kept) == 30
+    assert not np.array_equal(kept, random_split(100, 0.3, seed=2)[1])
+    for share, message in ((0, "share in"), (1, "share in"), (0.001, "both sides")):
+        with pytest.raises(ValueError, match=message):
+            random_split(100, share)
+
+
+def calibrated(seed, temperature, size=3000):
+    rng = np.random.default_rng(seed)
+    logits = 3 * rng.standard_normal((size, 5))
+    label = np.array([rng.choice(5, p=row) for row in torch.softmax(torch.tensor(logits), 1).numpy()])
+    return logits * temperature, label
+
+
+@pytest.mark.parametrize("true", [0.4, 1.0, 3.0])
+def test_temperature_minimises_the_likelihood(true):
+    logits, label = calibrated(0, true)
+    temperature = fit_temperature(logits, label)
+    reference = minimize_scalar(
+        lambda log_t: evaluate(logits=logits / np.exp(log_t), label=label).metrics["nll"],
+        bounds=(-3, 3), method="bounded", options={"xatol": 1e-9},
+    )  # fmt: skip
+    assert temperature == pytest.approx(np.exp(reference.x), rel=1e-5)
+    assert temperature == pytest.approx(true, rel=0.1)
+    before, after = (
+        evaluate(logits=item, label=label).metrics for item in (logits, scaled_logits(logits, temperature))
+    )
+    assert before["acc"] == after["acc"]
+    if true == 3:
+        assert after["ece"] < before["ece"] / 3
+
+
+def test_temperatures_without_limit_are_errors():
+    with pytest.raises(ValueError, match="all answers are right in the 2 rows"):
+        fit_temperature([[2.0, 0.0], [0.0, 2.0]], [0, 1])
+    with pytest.raises(ValueError, match="no better than chance"):
+        fit_temperature([[2.0, 0.0], [0.0, 2.0]], [1, 0])
+    with pytest.raises(ValueError, match="positive temperature, but got 0"):
+        scaled_logits(np.ones((1, 2)), 0)
+
+
+def test_selective_classifier_agrees_with_the_threshold_from_the_file():
+    logits, label = calibrated(1, 1.0, 500)
+    confidence = max_probability(torch.tensor(logits)).numpy()
+    point = threshold_for_coverage(confidence, logits.argmax(1) == label, 0.6)
+    answers = SelectiveClassifier(nn.Identity(), point.threshold)(torch.tensor(logits)).numpy()
+    assert (answers != ABSTAIN).sum() == point.accepted
+    assert (answers[answers != ABSTAIN] != label[answers != ABSTAIN]).sum() == point.wrong
+    assert np.array_equal(answers[answers != ABSTAIN], logits.argmax(1)[answers != ABSTAIN])
+
+
+def test_selective_classifier_options():
+    logits = torch.tensor([[4.0, 0.0, 0.0], [1.0, 0.0, 0.0]], dtype=torch.bfloat16, requires_grad=True)
+    strict = SelectiveClassifier(nn.Identity(), 0.9, "margin")
+    assert strict(logits).tolist() == [0, ABSTAIN]
+    assert strict.confidence(logits).tolist() == margin(logits.double()).tolist()
+    assert SelectiveClassifier(nn.Identity(), 0.9, temperature=0.2)(logits).tolist() == [0, 0]
+    with pytest.raises(ValueError, match="a confidence among"):
+        SelectiveClassifier(nn.Identity(), 0.9, "energy")
+    with pytest.raises(ValueError, match="but got NaN"):
+        SelectiveClassifier(nn.Identity(), math.nan)
+    with pytest.raises(ValueError, match="positive temperature"):
+        SelectiveClassifier(nn.Identity(), 0.5, temperature=-1)
