@@ -1,0 +1,47 @@
+"""The demo: baseline against CRL on embedded data."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, make_console
+from confrank.cli.evaluate import examine, load_file, write_page
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+
+def _demo_arguments(parser: "ArgumentParser") -> None:
+    from confrank.study.demo import EPOCHS
+
+    parser.add_argument("--seeds", type=int, default=5, help="runs per method")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the 900 training images")
+    parser.add_argument("--out", type=str, default="demo", help="folder for the runs and the figure")
+
+
+def _demo(arguments: "Namespace") -> None:
+    from confrank.report.plots import comparison_figure
+    from confrank.report.progress import epoch_bar
+    from confrank.report.table import comparison_table
+    from confrank.study.demo import demo_configs, first_runs, load_rankings, run_demo
+
+    if arguments.seeds < 1:
+        raise ValueError(f"expected at least 1 seed, but got {arguments.seeds}")
+    out, console = Path(arguments.out), make_console()
+    configs = demo_configs(range(arguments.seeds), arguments.epochs)
+    console.print(f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
+    with epoch_bar(console, sum(config.epochs for config in configs)) as bar:
+        results = run_demo(configs, out, lambda config, record: bar.advance(config.run_name, record))
+    console.print(comparison_table(results, f"digits, small network, {arguments.seeds} seeds, test split"))
+    figure = out / "demo.png"
+    comparison_figure(load_rankings(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
+    console.print(f"figure: {figure}; runs: {out}")
+    runs = {str(run): load_file(str(run)) for run in first_runs(configs, out)}
+    write_page(console, examine(runs, None, 0), runs, out / "report.html", None, 0)
+
+
+DEMO = Command(
+    "train baseline and CRL on embedded data and compare them",
+    "confrank demo --seeds 5",
+    _demo_arguments,
+    _demo,
+)

@@ -1,0 +1,280 @@
+"""From a file of predictions to numbers, a page, a threshold, a temperature."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confrank.cli.command import Command, make_console, picture_path
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+    from rich.console import Console
+
+    from confrank.metrics import Samples
+    from confrank.predictions import Predictions
+    from confrank.report.contents import Examined
+
+
+def _evaluate_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "files", type=str, nargs="+", help="predictions (.csv, .parquet, .npz, .npy, .safetensors) or run folders"
+    )
+    parser.add_argument("--report", type=str | None, default=None, help="write the page to decide by (.html)")
+    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+    parser.add_argument("--figure", type=str | None, default=None, help="draw curves into this .png, .svg or .pdf")
+    parser.add_argument(
+        "--figures", type=str | None, default=None, help="draw each chart as PNG and SVG in this folder"
+    )
+    parser.add_argument(
+        "--resamples", type=int | None, default=None, help="bootstrap resamples (default: by n; 0: no intervals)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the resamples")
+    parser.add_argument(
+        "--root", type=str | None, default=None, help="folder with data sets, for pictures of mistakes"
+    )
+
+
+def _evaluate(arguments: "Namespace") -> None:
+
+    from confrank.files import write_atomically
+
+    if arguments.resamples is not None and arguments.resamples < 0:
+        raise ValueError(f"expected --resamples to be at least 0, but got {arguments.resamples}")
+    figure = None if arguments.figure is None else picture_path(arguments.figure)
+    report = None if arguments.report is None else _page_path(arguments.report)
+    console = make_console()
+    loaded: dict[str, Predictions] = {}
+    for name in arguments.files:
+        # A file may be given twice, e.g. to see that it does not differ from itself.
+        loaded[name if name not in loaded else f"{name} ({len(loaded) + 1})"] = load_file(name)
+    for name, predictions in loaded.items():
+        console.print(f"{name}: read {predictions.describe()}", markup=False)
+    if figure:
+        from confrank.report.plots import comparison_figure
+
+        comparison_figure({name: [item.ranked()] for name, item in loaded.items()}, figure)
+        console.print(f"figure: {figure}", markup=False)
+    examined = examine(loaded, arguments.resamples, arguments.seed)
+    _print_examined(console, examined)
+    if arguments.json:
+        results = [item.as_dict() for item in examined]
+        write_atomically(Path(arguments.json), json.dumps(results[0] if len(results) == 1 else results, indent=1))
+    if arguments.figures:
+        from confrank.report.plots import paper_figures
+
+        paths = paper_figures(examined, Path(arguments.figures))
+        console.print(f"figures: {', '.join(map(str, paths))}", markup=False)
+    if report:
+        write_page(console, examined, loaded, report, arguments.root, arguments.seed)
+
+
+def load_file(name: str) -> "Predictions":
+    from confrank.config import RunFolder
+    from confrank.predictions import load_predictions
+
+    path = Path(name)
+    return load_predictions(RunFolder(path).predictions("test") if RunFolder(path).config.exists() else path)
+
+
+def samples_of(name: str, predictions: "Predictions") -> "Samples":
+    from confrank.metrics import sample_values
+
+    try:
+        return sample_values(**predictions.sample_inputs())
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def examine(loaded: "dict[str, Predictions]", resamples: int | None, seed: int) -> "list[Examined]":
+    from confrank.metrics.intervals import default_resamples
+    from confrank.predictions import pairing
+    from confrank.report.contents import examine, with_intervals
+
+    samples = {name: samples_of(name, predictions) for name, predictions in loaded.items()}
+    examined = []
+    for name, predictions in loaded.items():
+        parser = predictions.metadata.get("parser")
+        source = predictions.describe() + (f", parsed {parser}" if parser else "")
+        examined.append(examine(name, samples[name], source, predictions.class_names))
+    first = next(iter(loaded.values()))
+    pairings = [pairing(first, predictions) for predictions in loaded.values()]
+    counts = [default_resamples(len(item)) if resamples is None else resamples for item in samples.values()]
+    return with_intervals(examined, list(samples.values()), pairings, counts, seed)
+
+
+def _print_examined(console: "Console", examined: "list[Examined]") -> None:
+    from confrank.report.table import difference_table, evaluation_table, footnotes, interval_note
+    from confrank.report.verdict import comparisons
+
+    evaluations = {item.name: item.evaluation for item in examined}
+    console.print(evaluation_table(evaluations, {item.name: item.intervals for item in examined}))
+    differences = {item.name: item.differences for item in examined if item.differences}
+    if differences:
+        console.print(difference_table(differences, examined[0].name))
+    for line in [*comparisons(examined), *footnotes(evaluations), interval_note(examined)]:
+        console.print(line, style="dim", markup=False)
+
+
+def write_page(
+    console: "Console",
+    examined: "list[Examined]",
+    loaded: "dict[str, Predictions]",
+    path: Path,
+    root: str | None,
+    seed: int,
+) -> None:
+    from confrank.files import write_atomically
+    from confrank.report.contents import with_images, with_short_names
+    from confrank.report.page import page
+
+    pictured = []
+    for item, (name, predictions) in zip(examined, loaded.items(), strict=True):
+        try:
+            rows = [mistake.row for mistake in item.mistakes]
+            pictured.append(with_images(item, _images(name, predictions, rows, root)))
+        except (ValueError, OSError, LookupError) as error:
+            console.print(f"{name}: no pictures of mistakes: {error}", style="dim", markup=False)
+            pictured.append(item)
+    write_atomically(path, page(with_short_names(pictured), seed=seed))
+    console.print(f"report: {path}", markup=False)
+
+
+def _images(name: str, predictions: "Predictions", rows: list[int], root: str | None) -> dict[int, Any]:
+    """Pictures of the given rows where the predictions come from a run, by its data set; else none."""
+    from confrank.config import RunFolder
+
+    place = Path(name)
+    run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
+    if run is None or predictions.index is None or not rows:
+        return {}
+    import yaml
+
+    from confrank.data import load
+
+    data = load(yaml.safe_load(RunFolder(run).config.read_text())["dataset"], root)
+    split = data.test if predictions.metadata.get("split") == "test" else data.train
+    return {row: split.images[predictions.index[row]] for row in rows}
+
+
+def _page_path(name: str) -> Path:
+    if Path(name).suffix not in (".html", ".htm"):
+        raise ValueError(f"expected a page ending in .html, but got {name}")
+    return Path(name)
+
+
+def _threshold_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("file", type=str, help="predictions that the model was not trained on, or a run folder")
+    parser.add_argument("--risk", type=float | None, default=None, help="error rate to guarantee among the accepted")
+    parser.add_argument("--delta", type=float, default=0.001, help="the guarantee holds with probability 1 - delta")
+    parser.add_argument("--coverage", type=float | None, default=None, help="share to accept, instead of a risk")
+    parser.add_argument(
+        "--split", type=float | None, default=None, help="share of the rows kept aside to check it on"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split")
+    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+
+
+def _threshold(arguments: "Namespace") -> None:
+
+    from confrank.files import write_atomically
+    from confrank.report.decision import check_lines, threshold_lines
+    from confrank.selective import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
+
+    if (arguments.risk is None) == (arguments.coverage is None):
+        raise ValueError("expected either --risk or --coverage, but got " + ("both" if arguments.risk else "neither"))
+    predictions = load_file(arguments.file)
+    samples = samples_of(arguments.file, predictions)
+    print(f"read {predictions.describe()}")
+    kept = None
+    if arguments.split is not None:
+        rows, kept_rows = random_split(len(samples), arguments.split, arguments.seed)
+        samples, kept = samples.select(rows), samples.select(kept_rows)
+    if arguments.risk is not None:
+        point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, arguments.delta)
+    else:
+        point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
+    check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
+    lines = threshold_lines(point, arguments.risk, arguments.delta)
+    lines += [] if check is None else check_lines(check, arguments.risk)
+    print("\n".join(lines))
+    if arguments.json:
+        asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
+        result = {"file": arguments.file, **asked, **point.as_dict(), "check": check and check.as_dict()}
+        write_atomically(Path(arguments.json), json.dumps(result, indent=1))
+
+
+def _calibrate_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "file", type=str, help="predictions with logits or probabilities of all classes, or a run folder"
+    )
+    parser.add_argument("--split", type=float, default=0.5, help="share of the rows kept aside for the metrics")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split")
+    parser.add_argument("--out", type=str | None, default=None, help="write all rows, calibrated (.safetensors)")
+    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+
+
+def _calibrate(arguments: "Namespace") -> None:
+
+    from confrank.files import write_atomically
+    from confrank.metrics import evaluate
+    from confrank.predictions import Predictions, save_predictions
+    from confrank.report.decision import temperature_line
+    from confrank.report.table import evaluation_table, footnotes
+    from confrank.selective import fit_temperature, random_split, scaled_logits
+    from confrank.selective.temperature import as_logits
+
+    out = None if arguments.out is None else Path(arguments.out)
+    if out is not None and out.suffix != ".safetensors":
+        raise ValueError(f"expected --out to end in .safetensors, but got {out}")
+    predictions, console = load_file(arguments.file), make_console()
+    if predictions.table is None or predictions.label is None:
+        raise ValueError(
+            f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
+            f" {predictions.describe()}"
+        )
+    samples_of(arguments.file, predictions)
+    console.print(f"read {predictions.describe()}", markup=False)
+    logits, label = as_logits(logits=predictions.logits, probabilities=predictions.probabilities), predictions.label
+    rows, kept = random_split(len(label), arguments.split, arguments.seed)
+    temperature = fit_temperature(logits[rows], label[rows])
+    scaled = scaled_logits(logits, temperature)
+    evaluations = {
+        "before": evaluate(logits=logits[kept], label=label[kept]),
+        "after": evaluate(logits=scaled[kept], label=label[kept]),
+    }
+    console.print(temperature_line(temperature, len(rows), len(kept)), markup=False)
+    console.print(evaluation_table(evaluations))
+    for line in [*footnotes(evaluations), "both rank by the largest probability"]:
+        console.print(line, style="dim", markup=False)
+    if arguments.json:
+        metrics = {name: evaluation.as_dict() for name, evaluation in evaluations.items()}
+        result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
+        write_atomically(Path(arguments.json), json.dumps(result, indent=1))
+    if out is not None:
+        metadata = {**predictions.metadata, "temperature": repr(temperature)}
+        save_predictions(out, Predictions(logits=scaled, label=label, index=predictions.index, metadata=metadata))
+        console.print(f"calibrated predictions: {out}", markup=False)
+
+
+EVALUATE = Command(
+    "measure how well confidence ranks and calibrates predictions",
+    "confrank evaluate predictions.npz --report report.html --json metrics.json",
+    _evaluate_arguments,
+    _evaluate,
+)
+
+
+THRESHOLD = Command(
+    "choose the confidence from which answers are accepted, with a guaranteed error rate",
+    "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
+    _threshold_arguments,
+    _threshold,
+)
+
+
+CALIBRATE = Command(
+    "fit a temperature to predictions and measure what it changes",
+    "confrank calibrate predictions.npz --out calibrated.safetensors",
+    _calibrate_arguments,
+    _calibrate,
+)

@@ -1,0 +1,112 @@
+"""Find the command, run it, and turn mistakes into one line and an exit code."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from confrank import __version__
+from confrank.cli.command import Command
+from confrank.cli.data import DATA
+from confrank.cli.demo import DEMO
+from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
+from confrank.cli.report import REPORT
+from confrank.cli.study import STUDY, TABLE
+from confrank.cli.train import PREDICT, TRAIN
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+USAGE_ERROR = 2
+
+COMMANDS: dict[str, Command] = {
+    "demo": DEMO,
+    "evaluate": EVALUATE,
+    "threshold": THRESHOLD,
+    "calibrate": CALIBRATE,
+    "train": TRAIN,
+    "predict": PREDICT,
+    "report": REPORT,
+    "data": DATA,
+    "study": STUDY,
+    "table": TABLE,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; exits with 0, 2 for a user's mistake, or 128 + signal when stopped."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_overview())
+        return
+    if arguments[0] == "--version":
+        print(f"confrank {__version__}")
+        return
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        _fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; see confrank --help")
+    sys.exit(_guarded(COMMANDS[name], name, rest))
+
+
+def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
+    """Run a command, turning mistakes into one line and signals into exit codes."""
+    try:
+        parser = _parser(name, command)
+        command.add_arguments(parser)
+        command.run(parser.parse_args(arguments))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except (ValueError, OSError) as error:
+        _fail(str(error))
+    except RuntimeError as error:
+        return _stopped_run(error)
+    return 0
+
+
+def _stopped_run(error: RuntimeError) -> int:
+    from confrank.training import DivergedError, InterruptedRunError
+
+    if isinstance(error, InterruptedRunError):
+        print(f"confrank: {error}", file=sys.stderr)
+        return 128 + error.signal_number
+    if isinstance(error, DivergedError):
+        print(f"confrank: error: {error}", file=sys.stderr)
+        return 1
+    raise error
+
+
+def _fail(message: str) -> None:
+    print(f"confrank: error: {message}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: confrank [--version] [--help] COMMAND ...",
+            "",
+            "Classifiers that know what they do not know: train them, and measure whether they do.",
+            "",
+            *lines,
+            "",
+            "confrank COMMAND --help explains a command. Start with: confrank demo",
+        ]
+    )
+
+
+def _parser(name: str, command: Command) -> "ArgumentParser":
+    from jsonargparse import ArgumentParser
+
+    return ArgumentParser(
+        prog=f"confrank {name}",
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=f"example: {command.example}",
+        allow_abbrev=False,
+    )

@@ -1,0 +1,122 @@
+"""Run the paper's experiments, and print its tables beside ours."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from confrank.cli.command import Command, add_data_flags, device_of, make_console
+from confrank.cli.train import parse_seeds
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.study.grid import Plan
+    from confrank.study.recipes import Recipe
+
+
+def _study_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("name", type=str, help="a table of the paper; `confrank table list` names them")
+    for flag, what in (("datasets", "data sets"), ("models", "networks"), ("methods", "methods")):
+        parser.add_argument(f"--{flag}", type=str | None, default=None, help=f"only these {what}, e.g. one,two")
+    parser.add_argument("--seeds", type=str | None, default=None, help="only these seeds, e.g. 0,1,2 (default: five)")
+    parser.add_argument("--epochs", type=int, default=300, help="passes over the training set")
+    parser.add_argument("--together", type=int, default=4, help="runs side by side on a GPU")
+    parser.add_argument("--dry-run", type=bool, default=False, help="show the plan and stop")
+    add_data_flags(parser)
+    parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
+    parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
+
+
+def _study(arguments: "Namespace") -> None:
+    from confrank.report.progress import epoch_bar
+    from confrank.study.grid import plan, run_plan
+
+    wanted, results, console = plan(_narrowed(arguments)), Path(arguments.results), make_console()
+    missing = wanted.missing(results)
+    for line in _plan_lines(wanted, results):
+        console.print(line, markup=False)
+    if arguments.dry_run:
+        return
+    with epoch_bar(console, sum(config.epochs for config in missing)) as bar:
+        problems = run_plan(
+            wanted,
+            Path(arguments.out),
+            results,
+            together=arguments.together,
+            root=None if arguments.root is None else Path(arguments.root),
+            device=device_of(arguments.device),
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=lambda text: console.print(text, markup=False),
+        )
+    console.print(f"results: {results}; table: confrank table {arguments.name} --results {results}", markup=False)
+    if problems:
+        raise ValueError(f"{len(problems)} runs are missing: " + "; ".join(problems))
+
+
+def _narrowed(arguments: "Namespace") -> "Recipe":
+    from confrank.study.recipes import recipe
+
+    def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+        return default if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
+
+    whole = recipe(arguments.name)
+    return dataclasses.replace(
+        whole,
+        datasets=listed(arguments.datasets, whole.datasets),
+        models=listed(arguments.models, whole.models),
+        methods=listed(arguments.methods, whole.methods),
+        seeds=whole.seeds if arguments.seeds is None else tuple(parse_seeds(arguments.seeds, 0)),
+        epochs=arguments.epochs,
+    )
+
+
+def _plan_lines(wanted: "Plan", results: Path) -> list[str]:
+    from confrank.study.grid import estimated_hours
+
+    missing = wanted.missing(results)
+    hours = estimated_hours(missing)
+    estimate = "no estimate for these" if hours is None else f"about {hours:.1f} hours on one H200"
+    lines = [f"{'to train' if config in missing else 'there':>9}  {config.run_name}" for config in wanted.runs]
+    lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
+    return [*lines, f"{len(wanted.runs)} runs, {len(missing)} to train ({estimate}), {len(wanted.averages)} averages"]
+
+
+def _table_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("name", type=str, help="a table of the paper, or list")
+    parser.add_argument("--results", type=str, default="results", help="folder of kept results")
+    parser.add_argument(
+        "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="how to print it"
+    )
+    parser.add_argument(
+        "--paper-only", type=bool, nargs="?", const=True, default=False, help="the paper's numbers alone"
+    )
+    parser.add_argument("--ours-only", type=bool, nargs="?", const=True, default=False, help="leave out rows not run")
+
+
+def _table(arguments: "Namespace") -> None:
+    from confrank.report.paper_table import render
+    from confrank.study.paper import paper_tables
+    from confrank.study.tables import load_results, table_cells
+
+    if arguments.name == "list":
+        print("\n".join(paper_tables()))
+        return
+    cells = table_cells(arguments.name, [] if arguments.paper_only else load_results(Path(arguments.results)))
+    print(render(cells, arguments.format, paper_only=arguments.paper_only, ours_only=arguments.ours_only), end="")
+    if arguments.format == "terminal" and not arguments.paper_only:
+        print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")
+
+
+STUDY = Command(
+    "run a table of the paper: plan the runs, train what is missing, derive averages",
+    "confrank study table-clf-perf --datasets cifar100 --models vgg16 --methods baseline,crl-softmax --seeds 0,1,2",
+    _study_arguments,
+    _study,
+)
+
+TABLE = Command(
+    "print a table of the paper beside our results",
+    "confrank table table-clf-perf --format markdown",
+    _table_arguments,
+    _table,
+)

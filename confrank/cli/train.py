@@ -1,0 +1,157 @@
+"""Train networks, and write a run's predictions."""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from confrank.cli.command import Command, add_data_flags, device_of, make_console
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+    from rich.console import Console
+
+    from confrank.training import Finished
+
+
+def _train_arguments(parser: "ArgumentParser") -> None:
+    from confrank.config import RunConfig
+
+    parser.add_argument("--config", action="config", help="read settings from a YAML file, e.g. a run's config.yaml")
+    for item in dataclasses.fields(RunConfig):
+        parser.add_argument(
+            f"--{item.name.replace('_', '-')}",
+            type=item.type,
+            default=item.default,
+            help=item.metadata["help"],
+        )
+    add_data_flags(parser)
+    parser.add_argument(
+        "--seeds",
+        type=str | None,
+        default=None,
+        help="several runs, e.g. 0,1,2,3: at once on a GPU, in turn elsewhere",
+    )
+    parser.add_argument(
+        "--out",
+        type=str | None,
+        default=None,
+        help="run folder, or with --seeds the folder of run folders (default: runs/ and a telling name)",
+    )
+    parser.add_argument(
+        "--checkpoint-minutes", type=float, default=2.0, help="save at least this often, and at the end"
+    )
+    parser.add_argument("--checkpoint-epochs", type=int, default=0, help="also save every so many epochs (0: never)")
+    parser.add_argument(
+        "--path",
+        type=Literal["auto", "plain"],
+        default="auto",
+        help="plain: eager float32 on a GPU too; auto: captured graphs in bfloat16 there",
+    )
+    parser.add_argument(
+        "--deterministic", type=bool, default=False, help="only deterministic algorithms on a GPU (slower)"
+    )
+
+
+def _train(arguments: "Namespace") -> None:
+    import torch
+
+    from confrank.config import RunConfig
+    from confrank.report.progress import epoch_bar
+    from confrank.training import Failed, train_together
+
+    names = [item.name for item in dataclasses.fields(RunConfig)]
+    config = RunConfig(**{name: getattr(arguments, name) for name in names})
+    configs = [dataclasses.replace(config, seed=seed) for seed in parse_seeds(arguments.seeds, config.seed)]
+    parent = Path(arguments.out or "runs")
+    outs = [parent / item.run_name for item in configs]
+    if arguments.out and arguments.seeds is None:
+        outs = [parent]
+    torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
+    console = make_console()
+    for item, out in zip(configs, outs, strict=True):
+        console.print(f"training {item.run_name} in {out}", markup=False)
+    with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
+        results = train_together(
+            configs,
+            outs,
+            root=None if arguments.root is None else Path(arguments.root),
+            device=device_of(arguments.device),
+            path=arguments.path,
+            checkpoint_minutes=arguments.checkpoint_minutes,
+            checkpoint_epochs=arguments.checkpoint_epochs,
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=lambda text: console.print(text, markup=False),
+        )
+    failures = [result for result in results if isinstance(result, Failed)]
+    _show_runs(console, [result for result in results if not isinstance(result, Failed)])
+    if failures:
+        raise failures[0].error
+
+
+def parse_seeds(text: str | None, default: int) -> list[int]:
+    """The numbers of a --seeds flag."""
+    if text is None:
+        return [default]
+    try:
+        seeds = [int(part) for part in text.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"expected --seeds to be distinct whole numbers like 0,1,2,3, but got {text!r}")
+    return seeds
+
+
+def _show_runs(console: "Console", results: "list[Finished]") -> None:
+    from confrank.report.table import evaluation_table, footnotes
+
+    evaluations = {}
+    for result in results:
+        for split, evaluation in result.evaluations.items():
+            evaluations[split if len(results) == 1 else f"{result.folder.path.name} {split}"] = evaluation
+        console.print(
+            f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}", markup=False
+        )
+    if evaluations:
+        console.print(evaluation_table(evaluations))
+    for line in footnotes(evaluations):
+        console.print(line, style="dim", markup=False)
+
+
+def _predict_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("run", type=str, help="run folder")
+    parser.add_argument("--split", type=Literal["test", "train", "holdout"], default="test", help="which images")
+    add_data_flags(parser)
+    parser.add_argument(
+        "--out", type=str | None, default=None, help="file to write (default: predictions/ in the run folder)"
+    )
+
+
+def _predict(arguments: "Namespace") -> None:
+    from confrank.config import RunFolder
+    from confrank.predict import predict
+    from confrank.predictions import save_predictions
+
+    run = Path(arguments.run)
+    root = None if arguments.root is None else Path(arguments.root)
+    predictions = predict(run, arguments.split, root=root, device=device_of(arguments.device))
+    out = Path(arguments.out) if arguments.out else RunFolder(run).predictions(arguments.split)
+    if out.suffix != ".safetensors":
+        raise ValueError(f"expected --out to end in .safetensors, but got {out}")
+    save_predictions(out, predictions)
+    print(f"wrote {predictions.describe()} to {out}")
+
+
+TRAIN = Command(
+    "train a network, or go on where training stopped",
+    "confrank train --dataset digits --model small --method crl-softmax --epochs 60 --seed 1",
+    _train_arguments,
+    _train,
+)
+
+
+PREDICT = Command(
+    "write a run's predictions for a split",
+    "confrank predict runs/digits-small-crl-softmax-seed1 --split test",
+    _predict_arguments,
+    _predict,
+)
