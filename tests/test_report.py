@@ -10,6 +10,7 @@ from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
 from confrank.report.table import comparison_table, evaluation_table
+from confrank.study.results import export_run
 
 
 def text_of(table):
@@ -64,16 +65,21 @@ def test_report_commands(tmp_path, capsys):
     out = str(tmp_path / "run")
     with pytest.raises(SystemExit):
         main(["train", "--epochs", "2", "--test-every", "1", "--device", "cpu", "--out", out])
-    for what in ("events", "epochs"):
+    for what in ("events", "epochs", "curves"):
         with pytest.raises(SystemExit) as stop:
-            main(["report", what, out])
+            main(["report", what, out, "--out", str(tmp_path / f"{what}.png")])
         assert stop.value.code == 0
-        assert (tmp_path / "run" / f"{what}.png").exists()
+        assert (tmp_path / f"{what}.png").exists()
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
     assert log[-1]["test"] == metrics
+    kept = export_run(tmp_path / "run", tmp_path / "results")
+    for what in ("events", "epochs", "curves"):
+        with pytest.raises(SystemExit) as stop:
+            main(["report", what, str(kept), "--out", str(tmp_path / f"kept-{what}.png")])
+        assert (tmp_path / f"kept-{what}.png").read_bytes() == (tmp_path / f"{what}.png").read_bytes()
     capsys.readouterr()
     with pytest.raises(SystemExit) as stop:
         main(["report", "events", str(tmp_path)])
     assert stop.value.code == 2
-    assert "expected a finished run with a history.npz" in capsys.readouterr().err
+    assert "expected a run folder with a config.yaml" in capsys.readouterr().err

@@ -1,6 +1,5 @@
-"""Draw what happened in training."""
+"""Draw what happened in training, from run folders or from kept results."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,62 +9,66 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from confrank.report.events import Events
+    from confrank.study.results import Result
 
 
 def _report_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "what",
-        type=Literal["events", "epochs"],
-        help="events: histogram of correct events, easiest and hardest images of a run;"
-        " epochs: test AURC and NLL over the epochs of runs trained with --test-every",
+        type=Literal["events", "epochs", "curves"],
+        help="events: histogram of correct events, easiest and hardest images of one run;"
+        " epochs: test AURC and NLL over the epochs of runs trained with --test-every;"
+        " curves: risk-coverage curves and reliability, runs of one method together",
     )
-    parser.add_argument("runs", type=str, nargs="+", help="run folders")
+    parser.add_argument("runs", type=str, nargs="+", help="run folders, or JSON files of a results folder")
     add_data_flags(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: into the first run)")
+    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: WHAT.png here)")
 
 
 def _report(arguments: "Namespace") -> None:
     from confrank.report.epochs import epochs_figure
     from confrank.report.events import events_figure
+    from confrank.report.plots import comparison_figure
+    from confrank.study.results import read_run
 
-    runs = [Path(run) for run in arguments.runs]
-    picture = picture_path(arguments.out or str(runs[0] / f"{arguments.what}.png"))
+    picture = picture_path(arguments.out or f"{arguments.what}.png")
+    runs = [read_run(Path(run)) for run in arguments.runs]
     if arguments.what == "epochs":
-        epochs_figure({run.name: _epoch_log(run) for run in runs}, picture)
+        epochs_figure({result.name: result.log for result, _ in runs}, picture)
+    elif arguments.what == "curves":
+        rankings: dict[str, list[tuple[Any, Any]]] = {}
+        for result, arrays in runs:
+            rankings.setdefault(result.config["method"], []).append((arrays["confidence"], arrays["correct"]))
+        comparison_figure(rankings, picture, _common(runs))
     else:
         if len(runs) > 1:
             raise ValueError(f"expected one run for the events figure, but got {len(runs)}")
-        events_figure(_events(runs[0], arguments.root), picture, runs[0].name)
+        events_figure(_events(*runs[0], arguments.root), picture, runs[0][0].name)
     print(f"figure: {picture}")
 
 
-def _epoch_log(run: Path) -> list[dict[str, Any]]:
-
-    from confrank.config import RunFolder
-
-    if not RunFolder(run).log.exists():
-        raise ValueError(f"expected a run folder with a log.jsonl, but {run} has none")
-    return [json.loads(line) for line in RunFolder(run).log.read_text().splitlines()]
+def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
+    """What all runs have in common, as a title."""
+    settings = [{result.config[key] for result, _ in runs} for key in ("dataset", "model")]
+    return ", ".join(str(values.pop()) for values in settings if len(values) == 1)
 
 
-def _events(run: Path, root: str | None) -> "Events":
-    import numpy as np
-
-    from confrank.config import RunFolder, load_config
+def _events(result: "Result", arrays: dict[str, Any], root: str | None) -> "Events":
     from confrank.data import load
     from confrank.report.events import Events
 
-    if not RunFolder(run).history.exists():
-        raise ValueError(f"expected a finished run with a history.npz, but {run} has none")
-    config = load_config(run)
-    data = load(config.dataset, None if root is None else Path(root), image_size=config.image_size)
-    with np.load(RunFolder(run).history) as counts:
-        split = data.train.select(counts["index"])
-        return Events(counts["examined"], counts["correct"], split.images, split.labels, data.class_names)
+    if "history_correct" not in arrays:
+        raise ValueError(f"expected a run with a history of events, but {result.name} averages others")
+    config = result.config
+    data = load(config["dataset"], None if root is None else Path(root), image_size=config.get("image_size"))
+    # The first results keep no index: they are runs on the whole training split.
+    index = arrays.get("history_index")
+    split = data.train if index is None else data.train.select(index)
+    return Events(arrays["history_examined"], arrays["history_correct"], split.images, split.labels, data.class_names)
 
 
 REPORT = Command(
-    "draw what happened in training: events per sample, metrics over epochs",
+    "draw what happened in training: events per sample, metrics over epochs, curves",
     "confrank report events runs/digits-small-crl-softmax-seed1",
     _report_arguments,
     _report,

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 
-from confrank.config import RunFolder
+from confrank.config import RunFolder, load_config
 from confrank.files import write_atomically
 from confrank.metrics import evaluate
 from confrank.predictions import Predictions, load_predictions
+
+KEYS = ("config", "environment", "log", "metrics", "undefined")
 
 
 @dataclass(frozen=True)
@@ -29,56 +30,67 @@ class Result:
 
 def export_run(run: Path, results: Path) -> Path:
     """Write results/NAME.json and results/NAME.npz of a finished run folder."""
-    folder = RunFolder(run)
-    config = yaml.safe_load(folder.config.read_text())
-    log = [json.loads(line) for line in folder.log.read_text().splitlines()]
-    if not folder.metrics.exists() or len(log) != config["epochs"]:
-        raise ValueError(f"expected a finished run in {run}, but it has {len(log)} of {config['epochs']} epochs")
+    result, arrays = read_run(run)
+    return _write(results / f"{run.name}.json", result, arrays)
+
+
+def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
+    """A finished run from its folder, or from a results JSON and the npz beside it.
+
+    Arrays: `confidence` and `correct` on the test split, `history_examined`, `history_correct`, `history_index`.
+    """
+    if path.suffix == ".json":
+        with np.load(path.with_suffix(".npz")) as arrays:
+            return load_result(path), dict(arrays)
+    folder, config = RunFolder(path), load_config(path)
+    log = [json.loads(line) for line in folder.log.read_text().splitlines()] if folder.log.exists() else []
+    if not folder.history.exists() or len(log) != config.epochs:
+        raise ValueError(f"expected a finished run in {path}, but it has {len(log)} of {config.epochs} epochs")
     with np.load(folder.history) as history:
-        counts = {name: history[name] for name in ("examined", "correct")}
+        counts = {f"history_{name}": history[name] for name in ("examined", "correct", "index")}
     predictions = load_predictions(folder.predictions("test"))
     environment = json.loads(folder.environment.read_text())
-    return _write(results / f"{run.name}.json", config, environment, log, predictions, counts)
+    return _judged(path.name, config.as_dict(), environment, log, predictions, counts)
 
 
 def export_average(
     name: str, predictions: Predictions, config: dict[str, Any], environment: dict[str, Any], results: Path
 ) -> Path:
     """Write the same files for a method that averages runs; its config names the members."""
-    return _write(results / f"{name}.json", config, environment, [], predictions, {})
+    result, arrays = _judged(name, config, environment, [], predictions, {})
+    return _write(results / f"{name}.json", result, arrays)
 
 
 def load_result(path: Path) -> Result:
     """Read a results JSON."""
     content = json.loads(path.read_text())
-    keys = ("config", "environment", "log", "metrics", "undefined")
-    missing = [key for key in keys if key not in content]
+    missing = [key for key in KEYS if key not in content]
     if missing:
-        raise ValueError(f"expected {', '.join(keys)} in {path}, but it lacks {', '.join(missing)}")
-    return Result(path.stem, *(content[key] for key in keys))
+        raise ValueError(f"expected {', '.join(KEYS)} in {path}, but it lacks {', '.join(missing)}")
+    return Result(path.stem, *(content[key] for key in KEYS))
 
 
-def _write(
-    path: Path,
+def _judged(
+    name: str,
     config: dict[str, Any],
     environment: dict[str, Any],
     log: list[dict[str, Any]],
     predictions: Predictions,
     counts: dict[str, NDArray[Any]],
-) -> Path:
+) -> tuple[Result, dict[str, NDArray[Any]]]:
     evaluation = evaluate(**predictions.evaluation_inputs())
-    content = {
-        "config": config,
-        "environment": environment,
-        "metrics": evaluation.metrics,
-        "undefined": evaluation.undefined,
-        "log": log,
-    }
     confidence, correct = predictions.ranked()
     # Whole precision: sure predictions differ from 1 by less than float32 can tell, and ties move the AURC.
-    arrays = {"confidence": confidence, "correct": correct}
-    arrays |= {f"history_{name}": values.astype(np.uint16) for name, values in counts.items()}
+    arrays = {"confidence": confidence, "correct": correct, **counts}
+    return Result(name, config, environment, log, evaluation.metrics, evaluation.undefined), arrays
+
+
+def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
+    content = {key: getattr(result, key) for key in KEYS}
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
-    write_atomically(path, json.dumps(content, indent=None, separators=(",", ":")) + "\n")
+    small = {
+        name: values.astype(np.int32) if values.dtype.kind in "iu" else values for name, values in arrays.items()
+    }
+    np.savez_compressed(path.with_suffix(".npz"), **small)  # type: ignore[arg-type]
+    write_atomically(path, json.dumps(content, separators=(",", ":")) + "\n")
     return path
