@@ -28,6 +28,9 @@ def epochs_figure(
             epochs, values = zip(*points, strict=True)
             axes.plot(epochs, [value * SHOWN[key].factor for value in values], color=colour, label=escaped(name))
         axes.set(xlabel="epoch", ylabel=SHOWN[key].heading, yscale="log" if key == "aurc" else "linear")
+        axes.yaxis.set_major_formatter("{x:g}")
+        if key == "aurc":
+            axes.yaxis.set_minor_formatter("{x:g}")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].legend(frameon=False)
