@@ -1,0 +1,52 @@
+"""The documents are run and checked against the tree."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_adoption_tutorial_runs(capsys):
+    code = "\n".join(PYTHON_BLOCK.findall(Path("docs/adoption.md").read_text()))
+    exec(compile(code, "docs/adoption.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("ok: 500 samples")
+
+
+def test_the_readmes_three_lines_are_those_of_the_tutorial():
+    (readme,) = PYTHON_BLOCK.findall(Path("README.md").read_text())
+    tutorial = Path("docs/adoption.md").read_text()
+    for line in readme.splitlines():
+        assert line.split("  #")[0].strip() in re.sub(r" +#.*", "", tutorial), line
+
+
+def test_the_readme_lists_every_file_of_the_package():
+    readme = Path("README.md").read_text()
+    for path in Path("confrank").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts and path.name != "__init__.py":
+            assert f" {'/'.join(path.parts[2:]) or path.name} " in readme, path
+
+
+@pytest.mark.parametrize("document", ["README.md", *map(str, Path("docs").glob("*.md"))])
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#]+)\)", Path(document).read_text()):
+        if "://" not in target:
+            assert (Path(document).parent / target).exists(), target
+
+
+def test_commands_in_documents_exist():
+    from confrank.cli import COMMANDS
+
+    for document in ["README.md", *map(str, Path("docs").glob("*.md"))]:
+        for command in re.findall(r"^confrank (\w+)", Path(document).read_text(), re.MULTILINE):
+            assert command in COMMANDS, (document, command)
+
+
+def test_nothing_names_a_machine():
+    tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False).stdout.split()
+    for name in tracked:
+        if name.endswith((".py", ".md", ".toml", ".txt", ".json", "Makefile", "run")):
+            text = Path(name).read_text()
+            assert not re.search(r"(?<![\w.])/(work|root|home|Users)/\w", text), name
