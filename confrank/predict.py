@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from confrank import methods, models
 from confrank.checkpoint import load_latest
@@ -12,20 +13,23 @@ from confrank.predictions import Predictions, run_metadata
 
 
 def predict(
-    run: Path, split: str = "test", *, root: Path | None = None, device: torch.device | None = None
+    run: Path,
+    split: str = "test",
+    *,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    network: nn.Module | None = None,
 ) -> Predictions:
-    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set."""
+    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set.
+
+    `network` takes the weights where the run was trained with a network of one's own.
+    """
     config = load_config(run)
     checkpoint, _ = load_latest(RunFolder(run).checkpoint)
     meta = checkpoint.meta
     method = methods.get(config.method)
-    model = models.create(
-        config.model,
-        meta["num_classes"],
-        method.dropout,
-        method.variance_head,
-        in_channels=meta["image_shape"][-1],
-    )
+    form = method.dropout, method.variance_head
+    model = network or models.create(config.model, meta["num_classes"], *form, in_channels=meta["image_shape"][-1])
     models.load_weights(model, checkpoint.weights)
     full = load(config.dataset, root, image_size=config.image_size)
     data, held_out = hold_out(full, config.holdout, config.seed)

@@ -17,6 +17,7 @@ from confrank.metrics import evaluate
 from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Run, train
+from confrank.training.loop import _stepper
 
 CPU = torch.device("cpu")
 
@@ -168,3 +169,31 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     for key, value in whole.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[key]), key
     assert torch.equal(whole.history.correct, second.history.correct)
+
+
+def test_any_module_can_be_trained(tmp_path):
+    def network():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+
+    finished = train(tiny(model="linear"), tmp_path / "run", device=CPU, networks=[network()])
+    assert finished.evaluations["test"].metrics["acc"] > 0.2
+    again = predict(tmp_path / "run", network=network())
+    assert np.array_equal(again.logits, load_predictions(finished.folder.predictions("test")).logits)
+    with pytest.raises(ValueError, match="expected a model among .* but got 'linear'"):
+        predict(tmp_path / "run")
+
+
+def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
+    run, notes = Run(tiny(), load("digits"), CPU), []
+
+    def refuse(run, *, compiled):
+        raise RuntimeError("data-dependent branch\nand a long trace")
+
+    monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
+    assert _stepper(run, True, notes.append) is run
+    assert notes == [
+        "digits-small-crl-softmax-seed5 cannot be compiled and captured: data-dependent branch",
+        "digits-small-crl-softmax-seed5 cannot be captured: data-dependent branch",
+        "digits-small-crl-softmax-seed5 is trained eagerly in float32",
+    ]

@@ -38,9 +38,11 @@ class CapturedRun:
         sizes = {min(run.config.batch_size, run.num_samples)}
         if rest := run.num_samples % run.config.batch_size:
             sizes.add(rest)
-        with _random_state_of(run):
-            self.graphs = {size: self._capture(size, compiled and size == max(sizes)) for size in sizes}
-        run.load_state(*position)
+        try:
+            with _random_state_of(run):
+                self.graphs = {size: self._capture(size, compiled and size == max(sizes)) for size in sizes}
+        finally:
+            run.load_state(*position)
 
     def step(self) -> None:
         """Enqueue the next step; nothing waits for it."""

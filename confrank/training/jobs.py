@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 import yaml
+from torch import nn
 
 from confrank import __version__
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved
@@ -39,6 +40,11 @@ class Job:
     environment: Record
     last_saved: float = field(default_factory=time.monotonic)
     last_epoch: float = field(default_factory=time.monotonic)
+
+    def write_environment(self, path: str) -> None:
+        """Write down where and how the run is computed."""
+        self.environment["path"] = path
+        write_atomically(self.folder.environment, json.dumps(self.environment, indent=1) + "\n")
 
     def end_epoch(self) -> Record:
         """Write down an epoch that has just ended, with the test split's metrics where they were asked for."""
@@ -102,6 +108,7 @@ def open_job(
     device: torch.device,
     path: str,
     data: DataSet | None,
+    network: nn.Module | None,
     note: Note,
 ) -> Job:
     """A new run, or one that goes on where its newest whole checkpoint stands."""
@@ -109,7 +116,7 @@ def open_job(
     check_folder(folder, config)
     full = load(config.dataset, root, image_size=config.image_size) if data is None else data
     used, held_out = hold_out(full, config.holdout, config.seed)
-    run = Run(config, used, device)
+    run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
     try:
@@ -117,7 +124,6 @@ def open_job(
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = environment(device, path)
         log = _resume(folder, run, now, note)
-        write_atomically(folder.environment, json.dumps(now, indent=1) + "\n")
     except BaseException:
         lock.release()
         raise

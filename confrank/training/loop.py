@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Literal
 
 import torch
+from torch import nn
 
 from confrank.config import RunConfig, RunFolder
 from confrank.data import DataSet
@@ -19,6 +20,7 @@ from confrank.training.jobs import Job, Record, open_job
 from confrank.training.run import DivergedError, Run
 
 EpochListener = Callable[[RunConfig, Record], None]
+CAPTURED, EAGER = "captured graph, bfloat16", "eager float32"
 Computation = Literal["auto", "plain"]
 
 
@@ -62,6 +64,7 @@ def train_together(
     root: Path | None = None,
     device: torch.device | None = None,
     data: DataSet | None = None,
+    networks: Sequence[nn.Module] | None = None,
     path: Computation = "auto",
     checkpoint_minutes: float = 2.0,
     checkpoint_epochs: int = 0,
@@ -70,7 +73,8 @@ def train_together(
 ) -> list[Finished | Failed]:
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
-    `data` replaces the named data set. `path` "plain" is eager float32; "auto" is the captured path on a GPU.
+    `data` replaces the named data set, `networks` (one each) the named networks. `path` "plain" is eager float32;
+    "auto" is the captured path on a GPU.
     A run that diverges is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run
     and raise `InterruptedRunError`.
     """
@@ -79,18 +83,26 @@ def train_together(
     fast = path == "auto" and where.type == "cuda"
     if path == "auto" and not fast:
         note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
-    label = "captured graph, compiled, bfloat16" if fast else "eager float32"
+    label = CAPTURED if fast else EAGER
     groups = [list(range(len(configs)))] if fast else [[place] for place in range(len(configs))]
     results: dict[int, Finished | Failed] = {}
     with _stop_signals() as stopped, ExitStack() as locks:
         for group in groups:
             jobs = {}
             for place in group:
+                network = None if networks is None else networks[place]
                 jobs[place] = open_job(
-                    configs[place], outs[place], root=root, device=where, path=label, data=data, note=note
+                    configs[place],
+                    outs[place],
+                    root=root,
+                    device=where,
+                    path=label,
+                    data=data,
+                    network=network,
+                    note=note,
                 )
                 locks.callback(jobs[place].lock.release)
-            watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, stopped)
+            watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
             failures = _train_jobs(jobs, watch, fast)
             for place, job in jobs.items():
                 results[place] = failures.get(place) or Finished(job.folder, job.judge())
@@ -109,6 +121,7 @@ class _Watch:
     checkpoint_minutes: float
     checkpoint_epochs: int
     on_epoch: EpochListener | None
+    note: Callable[[str], None]
     stopped: list[int]
 
     def save_is_due(self, job: Job) -> bool:
@@ -127,9 +140,9 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
             if watch.on_epoch:
                 watch.on_epoch(job.run.config, record)
     active = {place: job for place, job in jobs.items() if not job.run.finished}
-    steppers: dict[int, Run | CapturedRun] = {
-        place: CapturedRun(job.run) if fast else job.run for place, job in active.items()
-    }
+    steppers = {place: _stepper(job.run, fast, watch.note) for place, job in active.items()}
+    for place, stepper in steppers.items():
+        active[place].write_environment(CAPTURED if isinstance(stepper, CapturedRun) else EAGER)
     failures: dict[int, Failed] = {}
     while active:
         for place, job in list(active.items()):
@@ -147,6 +160,21 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
                     job.save()
             raise InterruptedRunError(watch.stopped[0], [job.folder.path for job in active.values()])
     return failures
+
+
+def _stepper(run: Run, fast: bool, note: Callable[[str], None]) -> Run | CapturedRun:
+    """The fastest way of stepping that works for this network: compiled and captured, captured, or plain."""
+    if not fast:
+        return run
+    for compiled in (True, False):
+        try:
+            return CapturedRun(run, compiled=compiled)
+        except Exception as error:  # anybody's network may do what a compiler or a graph cannot
+            what = "compiled and captured" if compiled else "captured"
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            note(f"{run.config.run_name} cannot be {what}: {reason}")
+    note(f"{run.config.run_name} is trained eagerly in float32")
+    return run
 
 
 def _after_step(job: Job, watch: _Watch) -> None:
