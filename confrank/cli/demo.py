@@ -19,6 +19,8 @@ def _demo_arguments(parser: "ArgumentParser") -> None:
 
 
 def _demo(arguments: "Namespace") -> None:
+    import torch
+
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import comparison_table
@@ -26,6 +28,8 @@ def _demo(arguments: "Namespace") -> None:
 
     if arguments.seeds < 1:
         raise ValueError(f"expected at least 1 seed, but got {arguments.seeds}")
+    # A network this small gains little from a second thread, and on a busy machine loses all to waiting for it.
+    torch.set_num_threads(1)
     out, console = Path(arguments.out), make_console()
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     console.print(f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")

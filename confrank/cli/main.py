@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from confrank import __version__
@@ -45,7 +46,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        _fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; see confrank --help")
+        close = get_close_matches(name, COMMANDS, n=1)
+        hint = f"did you mean {close[0]}?" if close else "see confrank --help"
+        _fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; {hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 
 

@@ -6,7 +6,7 @@ from confrank.models.network import Network, conv, drop, norm
 
 
 def small(
-    num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False, width: int = 32
+    num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False, width: int = 16
 ) -> Network:
     """Two 3x3 convolutions with batch norm, means over 2x2 regions, one hidden layer; dropout 0.2 if asked."""
     rate = 0.2 if dropout else 0.0

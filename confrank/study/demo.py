@@ -13,7 +13,7 @@ from confrank.predictions import Array, load_predictions
 from confrank.training import train
 
 METHODS = ("baseline", "crl-softmax")
-EPOCHS = 60
+EPOCHS = 200
 
 
 def demo_configs(seeds: Sequence[int], epochs: int = EPOCHS) -> list[RunConfig]:
