@@ -22,7 +22,7 @@ BATCH = 128
 
 
 def microseconds(functions: dict[str, Callable[[], object]], rounds: int = 60, calls: int = 50) -> dict[str, float]:
-    """Median time of each function; they take turns, so that a slow moment of the machine hits all of them."""
+    """Time of each function, the median of rounds; they take turns, so that a slow moment hits all of them."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():

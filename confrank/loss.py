@@ -105,7 +105,7 @@ class CorrectnessRankingLoss(nn.Module):
         keep = self._kept(label)
         if self.weight:
             rate = self.history._rate(index)
-            loss = loss + self.weight * ranking_loss(self.confidence(logits), rate, keep)
+            loss = torch.add(loss, ranking_loss(self.confidence(logits), rate, keep), alpha=self.weight)
         if record:
             self.history._update(index, logits.detach().argmax(dim=1) == label, label, keep)
         return loss
@@ -117,11 +117,16 @@ class CorrectnessRankingLoss(nn.Module):
         """Which samples are not ignored; None where it is known that all of them are kept."""
         if self.ignore_index is None:
             return None
-        keep = label != self.ignore_index
         # On the CPU a look is cheap and saves work; elsewhere it would stall the device or break a graph.
-        if label.device.type == "cpu" and not torch.compiler.is_compiling() and bool(keep.all()):
+        if label.device.type == "cpu" and not torch.compiler.is_compiling() and self._none_ignored(label):
             return None
-        return keep
+        return label != self.ignore_index
+
+    def _none_ignored(self, label: Tensor) -> bool:
+        assert self.ignore_index is not None
+        if self.ignore_index < 0:
+            return len(label) > 0 and int(label.min()) >= 0
+        return bool((label != self.ignore_index).all())
 
     def _check(self, logits: Tensor, label: Tensor, index: Tensor) -> None:
         if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
