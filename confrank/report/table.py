@@ -58,7 +58,7 @@ def interval_note(examined: Sequence[Examined]) -> str:
     counts = [item.num_resamples for item in examined]
     if not any(counts):
         return f"no intervals (n = {examined[0].curve.num_samples:,}); --resamples 200 computes them"
-    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
+    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in dict.fromkeys(counts))} resamples"
 
 
 def footnotes(evaluations: Mapping[str, Evaluation]) -> list[str]:
