@@ -50,7 +50,7 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys):
     assert second["pairing"] == "the labels agree row by row"
     printed = capsys.readouterr().out
     assert "read 2,000 predictions, 4 classes, logits" in printed
-    assert "from 200, 200 resamples" in printed
+    assert "from 200 resamples" in printed
     assert "ranks its answers worse than" in printed
 
 

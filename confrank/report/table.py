@@ -55,10 +55,10 @@ def _gap(factor: float, gap: PairedDifference | None) -> str:
 
 def interval_note(examined: Sequence[Examined]) -> str:
     """How many resamples the intervals rest on, or why there are none."""
-    counts = [item.num_resamples for item in examined]
+    counts = list(dict.fromkeys(item.num_resamples for item in examined))
     if not any(counts):
         return f"no intervals (n = {examined[0].curve.num_samples:,}); --resamples 200 computes them"
-    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in dict.fromkeys(counts))} resamples"
+    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
 
 
 def footnotes(evaluations: Mapping[str, Evaluation]) -> list[str]:
