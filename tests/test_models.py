@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
 from confrank.models import MODELS, create
 from confrank.training import Run
+from confrank.training.draws import initial_seed
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
 COUNTS = {
@@ -106,8 +106,11 @@ def coloured_set(num_samples=64, size=32):
 
 
 def first_losses(name, count=20):
-    config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=0.001, epochs=2, seed=3)
-    run = Run(replace(config), coloured_set(), torch.device("cpu"))
+    """In float64: small batches amplify the rounding of float32 until losses differ between machines."""
+    config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=1e-4, epochs=2, seed=3)
+    torch.manual_seed(initial_seed(config.seed))
+    run = Run(config, coloured_set(), torch.device("cpu"), network=create(name, 10).double())
+    run.store = run.store._replace(mean=run.store.mean.double(), std=run.store.std.double())
     losses = []
     while len(losses) < count:
         run.step()
@@ -121,7 +124,7 @@ def first_losses(name, count=20):
 def test_golden_losses(name):
     """Rewrite the file with `python -m tests.test_models` after a change that is meant to change numbers."""
     losses = first_losses(name)
-    assert losses == pytest.approx(json.loads(GOLDEN.read_text())[name], rel=2e-3)
+    assert losses == pytest.approx(json.loads(GOLDEN.read_text())[name], rel=1e-5)
     assert first_losses(name, 6) == losses[:6]
 
 
