@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from confrank import __version__
+from confrank.cli.active import ACTIVE
 from confrank.cli.command import Command
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
@@ -29,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "predict": PREDICT,
     "report": REPORT,
     "data": DATA,
+    "active": ACTIVE,
     "study": STUDY,
     "table": TABLE,
 }

@@ -61,7 +61,7 @@ def train_together(
     *,
     root: Path | None = None,
     device: torch.device | None = None,
-    data: DataSet | None = None,
+    data: DataSet | Sequence[DataSet] | None = None,
     path: Computation = "auto",
     checkpoint_minutes: float = 2.0,
     checkpoint_epochs: int = 0,
@@ -70,12 +70,13 @@ def train_together(
 ) -> list[Finished | Failed]:
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
-    `data` replaces the named data set. `path` "plain" is eager float32; "auto" is the captured path on a GPU.
-    A run that diverges is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run
-    and raise `InterruptedRunError`.
+    `data` replaces the named data set, one for all runs or one for each. `path` "plain" is eager float32; "auto" is
+    the captured path on a GPU. A run that diverges is reported as `Failed` and does not stop the others. SIGINT and
+    SIGTERM save every run and raise `InterruptedRunError`.
     """
     note = on_note or (lambda text: None)
     where = device or default_device()
+    sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
     fast = path == "auto" and where.type == "cuda"
     if path == "auto" and not fast:
         note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
@@ -87,7 +88,7 @@ def train_together(
             jobs = {}
             for place in group:
                 jobs[place] = open_job(
-                    configs[place], outs[place], root=root, device=where, path=label, data=data, note=note
+                    configs[place], outs[place], root=root, device=where, path=label, data=sets[place], note=note
                 )
                 locks.callback(jobs[place].lock.release)
             watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, stopped)
