@@ -106,9 +106,10 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
         return
     console.print(active_table(curves.labelled(), values))
     # The paper's numbers stand beside ours only where the protocol is the paper's.
-    protocol = {"dataset": "cifar10", "model": "resnet18", "per_stage": 2000, "subset": 10_000, "epochs": 200}
-    if all(config[key] == wanted for key, wanted in protocol.items()):
-        print(render(active_cells(values), "terminal", ours_only=True), end="")
+    protocol = {"model": "resnet18", "per_stage": 2000, "subset": 10_000, "epochs": 200}
+    cells = active_cells(config["dataset"], values)
+    if cells and all(config[key] == wanted for key, wanted in protocol.items()):
+        print(render(cells, "terminal", ours_only=True), end="")
     if picture is not None:
         console.print(f"figure: {picture}", markup=False)
 

@@ -64,10 +64,12 @@ ACTIVE_TABLE = "stable-al-perf"
 ACTIVE_STRATEGIES = {"crl-softmax": "least-confidence"}
 
 
-def active_cells(curves: Mapping[str, Sequence[Sequence[float]]]) -> list[Cell]:
+def active_cells(dataset: str, curves: Mapping[str, Sequence[Sequence[float]]]) -> list[Cell]:
     """The paper's accuracies stage by stage beside ours; `curves` maps a strategy to accuracies [trials][stages]."""
     cells = []
     for value in table_values(ACTIVE_TABLE):
+        if value.dataset != dataset:
+            continue
         trials = curves.get(ACTIVE_STRATEGIES.get(value.method, value.method), ())
         place = int(value.metric.removeprefix("acc_stage")) - 1
         numbers = [trial[place] for trial in trials if place < len(trial)]
