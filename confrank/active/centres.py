@@ -48,8 +48,14 @@ def covering_radius(features: Features, centres: Features, *, device: torch.devi
     >>> covering_radius(np.array([[0.0], [1.0], [5.0]]), np.array([[0.0]]))
     5.0
     """
+    return float(nearest(features, centres, device=device).max())
+
+
+@torch.inference_mode()
+def nearest(features: Features, centres: Features, *, device: torch.device | None = None) -> NDArray[np.floating]:
+    """The distance (l2) of each row of `features` [n, d] to the nearest of `centres` [m, d]."""
     points = _placed(features, device)
-    return float(_gaps(points, _placed(centres, device, points)).max())
+    return _gaps(points, _placed(centres, device, points)).cpu().numpy()
 
 
 def _gaps(points: Tensor, centres: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_data_flags, device_of, make_console, picture_path
+from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,7 +25,7 @@ def _run_arguments(parser: "ArgumentParser") -> None:
         ("subset", "each stage asks from so many random samples of the pool"),
         ("epochs", "passes over the labelled set, each stage from scratch"),
         ("batch_size", "samples a step"),
-        ("lr", "initial learning rate; a tenth of it after 60% and again after 80% of the epochs"),
+        ("lr", "initial learning rate; a tenth after 60 and 80 percent of the epochs"),
     ):
         default = getattr(defaults, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=what)
@@ -127,6 +128,8 @@ ACTIONS: dict[str, Command] = {
         _show_arguments,
         _show,
     ),
+    "query": QUERY,
+    "train": TRAIN_ON_ANSWERS,
 }
 
 
