@@ -122,7 +122,7 @@ def test_asking_leaves_less_than_a_subset_in_the_pool(finished, tiny):
 
 def work(experiment, out):
     torch.set_num_threads(1)
-    run_experiment(experiment, ("entropy", "core-set", "mc-entropy", "least-confidence"), (0,), out, device=CPU)
+    run_experiment(experiment, ("core-set", "mc-entropy", "least-confidence"), (0,), out, device=CPU)
 
 
 def choices(out):
@@ -142,8 +142,8 @@ def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
     whole, moments, written = choices(tmp_path / "whole"), random.Random(3), [0]
     for goal in (2, 5, 9):
         process = start("killed")
-        while process.is_alive() and len(choices(tmp_path / "killed")) < goal:
-            time.sleep(0.005)
+        while process.is_alive() and len(list((tmp_path / "killed").glob("trial0/*/stage*.json"))) < goal:
+            time.sleep(0.02)
         time.sleep(moments.uniform(0, 0.1))
         assert process.is_alive(), "the experiment ended before it could be killed three times"
         process.kill()
@@ -153,7 +153,7 @@ def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
     process = start("killed")
     process.join()
     assert process.exitcode == 0
-    assert len(whole) == 4 * 3 + 4 * 2  # labelled sets, and metrics of all stages but the shared first
+    assert len(whole) == 3 * 3 + 3 * 2  # labelled sets, and metrics of all stages but the shared first
     assert choices(tmp_path / "killed") == whole
 
 
