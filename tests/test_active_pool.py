@@ -240,6 +240,12 @@ def write_mistake(name, pool, tmp_path):
     elif name == "broken":
         (tmp_path / "p.npz").write_bytes(b"PK")
         flags[1] = tmp_path / "p.npz"
+    elif name == "damaged":
+        np.savez_compressed(tmp_path / "p.npz", images=load("digits").test.images)
+        content = bytearray((tmp_path / "p.npz").read_bytes())
+        content[len(content) // 2] ^= 255
+        (tmp_path / "p.npz").write_bytes(content)
+        flags[1] = tmp_path / "p.npz"
     elif name == "floats":
         np.savez(tmp_path / "p.npz", images=np.zeros((3, 8, 8)))
         flags[1] = tmp_path / "p.npz"
@@ -264,6 +270,7 @@ def write_mistake(name, pool, tmp_path):
         ("twice", "but got a more than once"),
         ("nowhere", "nowhere, which does not exist"),
         ("broken", "p.npz cannot be read"),
+        ("damaged", "expected a whole .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
         ("over labelled", "expected --out to be another file than --labelled"),

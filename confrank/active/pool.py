@@ -2,6 +2,7 @@
 
 import csv
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,12 +52,20 @@ class ArchivePool:
 
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
         """The images of these rows (ascending) in turn."""
+        try:
+            yield from self._stream(rows)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ValueError(f"expected a whole .npz file, but {self.path} cannot be read: {error}") from None
+
+    def _stream(self, rows: Rows) -> Iterator[Picture]:
         with zipfile.ZipFile(self.path) as archive, archive.open("images.npy") as stream:
             shape, kind = _image_header(stream, self.path)
             size = int(np.prod(shape[1:])) * kind.itemsize
             step, start = max(1, BLOCK_BYTES // size), 0
             for block in range(0, shape[0], step):
                 content = stream.read(min(step, shape[0] - block) * size)
+                if len(content) % size:
+                    raise EOFError("it ends in the middle of an image")
                 images = np.frombuffer(content, np.uint8).reshape(-1, *shape[1:], *([1] if len(shape) == 3 else []))
                 stop = int(np.searchsorted(rows, block + len(images)))
                 yield from images[rows[start:stop] - block]
@@ -195,7 +204,7 @@ def _image_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dt
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, kind = read(stream)
-    if kind != np.uint8 or len(shape) not in (3, 4) or fortran:
+    if kind != np.uint8 or len(shape) not in (3, 4) or fortran or 0 in shape[1:]:
         raise ValueError(
             f"expected images in {path} to be uint8 of shape [n, height, width] or [n, height, width, channels],"
             f" row by row, but got {kind} of shape {list(shape)}"

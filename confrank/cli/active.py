@@ -58,6 +58,13 @@ def _run(arguments: "Namespace") -> None:
     trials, console = range(arguments.trials), make_console()
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     console.print(f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)", markup=False)
+    told: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in told:  # each stage would say the same again
+            console.print(text, markup=False)
+        told.add(text)
+
     with epoch_bar(console, runs * experiment.epochs) as bar:
         run_experiment(
             experiment,
@@ -68,6 +75,7 @@ def _run(arguments: "Namespace") -> None:
             root=None if arguments.root is None else Path(arguments.root),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=note,
         )
     config = {**experiment.settings(), "stages": experiment.stages}
     curves, asked = collect(out, config, methods, trials, experiment.stages)
