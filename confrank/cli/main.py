@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from confrank import __version__
+from confrank.cli.active import ACTIVE
 from confrank.cli.command import Command
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
@@ -30,6 +31,7 @@ COMMANDS: dict[str, Command] = {
     "predict": PREDICT,
     "report": REPORT,
     "data": DATA,
+    "active": ACTIVE,
     "study": STUDY,
     "table": TABLE,
 }

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from confrank.data import Split
 from confrank.methods.method import Method
+from confrank.models import Network
 from confrank.predictions import Predictions
 
 
@@ -57,6 +58,28 @@ def predict_split(
         index=split.index,
         metadata=metadata or {},
     )
+
+
+@torch.inference_mode()
+def penultimate(
+    model: nn.Module, split: Split, mean: Sequence[float], std: Sequence[float], *, batch_size: int = 1000
+) -> Tensor:
+    """What the network's head sees of every image of the split, in order: float32 [n, d] on the network's device."""
+    if not isinstance(model, Network):
+        raise ValueError(
+            f"expected one of confrank's own networks, which show their features, but got {type(model).__name__}"
+        )
+    device = next(model.parameters()).device
+    centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
+    was_training = model.training
+    model.eval()
+    parts = []
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        for start in range(0, len(split), batch_size):
+            image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
+            parts.append(model.features(normalise(image, centre, scale)).penultimate.float())
+    model.train(was_training)
+    return torch.cat(parts)
 
 
 @contextmanager

@@ -62,3 +62,12 @@ def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], 
             progress.update(tasks[name], completed=received, total=total)
 
         yield advance
+
+
+@contextmanager
+def sample_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with how many samples are done and how many there are; the bar is gone afterwards."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("left"), console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,6 +1,6 @@
 """Our results beside the paper's: one cell per data set, network, method and metric."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,3 +57,23 @@ def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
         Summary(value.mean, value.std, 5 if value.std is not None else 1),
         summarise(numbers) if numbers else None,
     )
+
+
+ACTIVE_TABLE = "stable-al-perf"
+# The paper calls the strategy by what is trained: least confidence with CRL.
+ACTIVE_STRATEGIES = {"crl-softmax": "least-confidence"}
+
+
+def active_cells(dataset: str, curves: Mapping[str, Sequence[Sequence[float]]]) -> list[Cell]:
+    """The paper's accuracies stage by stage beside ours; `curves` maps a strategy to accuracies [trials][stages]."""
+    cells = []
+    for value in table_values(ACTIVE_TABLE):
+        if value.dataset != dataset:
+            continue
+        trials = curves.get(ACTIVE_STRATEGIES.get(value.method, value.method), ())
+        place = int(value.metric.removeprefix("acc_stage")) - 1
+        numbers = [trial[place] for trial in trials if place < len(trial)]
+        paper = Summary(value.mean, value.std, 5)
+        ours = summarise(numbers) if numbers else None
+        cells.append(Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours))
+    return cells

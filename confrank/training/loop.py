@@ -63,7 +63,7 @@ def train_together(
     *,
     root: Path | None = None,
     device: torch.device | None = None,
-    data: DataSet | None = None,
+    data: DataSet | Sequence[DataSet] | None = None,
     networks: Sequence[nn.Module] | None = None,
     path: Computation = "auto",
     checkpoint_minutes: float = 2.0,
@@ -73,13 +73,13 @@ def train_together(
 ) -> list[Finished | Failed]:
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
-    `data` replaces the named data set, `networks` (one each) the named networks. `path` "plain" is eager float32;
-    "auto" is the captured path on a GPU.
-    A run that diverges is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run
-    and raise `InterruptedRunError`.
+    `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that diverges is reported as `Failed`
+    and does not stop the others. SIGINT and SIGTERM save every run and raise `InterruptedRunError`.
     """
     note = on_note or (lambda text: None)
     where = device or default_device()
+    sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
     fast = path == "auto" and where.type == "cuda"
     if path == "auto" and not fast:
         note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
@@ -97,7 +97,7 @@ def train_together(
                     root=root,
                     device=where,
                     path=label,
-                    data=data,
+                    data=sets[place],
                     network=network,
                     note=note,
                 )

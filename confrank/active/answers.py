@@ -1,0 +1,99 @@
+"""The labelled samples of a pool as a data set to train on."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.active.labelled import Labelled
+from confrank.active.pool import ImagePool, TablePool, named, open_pool
+from confrank.data import DataSet, Split, hold_out, split_of
+from confrank.data.own import channel_statistics
+from confrank.data.pictures import Picture, stack
+from confrank.files import write_atomically
+
+
+def labelled_set(
+    pool_path: Path, labelled: Labelled, test: Labelled | None, *, share: float, image_size: int | None = None
+) -> DataSet:
+    """Images and labels of a pool. The test split is another file's, or else a stratified `share` of the labelled.
+
+    Classes are the labels in alphabetical order (numbers by value). Mean and std are those of the training images.
+    """
+    pool = open_pool(pool_path, image_size)
+    if isinstance(pool, TablePool):
+        raise ValueError(f"expected a pool of images to train on, but {pool_path} holds {', '.join(pool.arrays)}")
+    classes = class_names([*labelled.labels.values(), *(test.labels.values() if test else ())])
+    if len(classes) < 2:
+        raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
+    train = _split(pool, labelled, classes)
+    if test is None:
+        whole = _data_set(pool_path, train, train, classes)
+        rest, held = hold_out(whole, share)
+        if held is None:
+            raise ValueError(f"expected a test file or a share above 0 to keep for testing, but got {share}")
+        return _data_set(pool_path, rest.train, held, classes)
+    if both := [name for name in test.labels if name in labelled.labels]:
+        raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
+    kept = _split(pool, test, classes)
+    if kept.images.shape[1:] != train.images.shape[1:]:
+        shapes = f"{list(train.images.shape[1:])} and {list(kept.images.shape[1:])}"
+        raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
+    return _data_set(pool_path, train, kept, classes)
+
+
+def class_names(labels: list[str]) -> tuple[str, ...]:
+    """
+    >>> class_names(["10", "9", "10"]), class_names(["dog", "cat", "10"])
+    (('9', '10'), ('10', 'cat', 'dog'))
+    """
+    distinct = {*labels}
+    numbers = all(label.isdecimal() for label in distinct)
+    return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
+
+
+def keep_answers(run: Path, labelled: Labelled) -> None:
+    """Freeze the labels beside a run's folder; a run goes on with the very labels that it began with."""
+    path = run.with_name(f"{run.name}-labelled.csv")
+    text = _answers(labelled.labels)
+    if path.exists() and path.read_text() != text:
+        raise ValueError(
+            f"expected the labels that the run in {run} began with ({path}), but {labelled.path} has others;"
+            " give another --out"
+        )
+    write_atomically(path, text)
+
+
+def _answers(labels: Mapping[str, str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([("path", "label"), *labels.items()])
+    return text.getvalue()
+
+
+def _split(pool: ImagePool, labelled: Labelled, classes: tuple[str, ...]) -> Split:
+    place = {name: row for row, name in enumerate(pool.names)}
+    if unknown := [name for name in labelled.labels if name not in place]:
+        raise ValueError(f"expected paths of the pool in {labelled.path}, but got {named(unknown)}")
+    if not labelled.labels:
+        raise ValueError(f"expected labels in {labelled.path}, but there are none")
+    rows = np.array(sorted(place[name] for name in labelled.labels), dtype=np.int64)
+    names = [pool.names[row] for row in rows.tolist()]
+    pictures: list[Picture] = []
+    for picture in pool.pictures(rows):
+        if isinstance(picture, ValueError):
+            raise picture
+        pictures.append(picture)
+    numbers: NDArray[np.int64] = np.array([classes.index(labelled.labels[name]) for name in names], dtype=np.int64)
+    return replace(split_of(stack(pictures, names), numbers), index=rows)
+
+
+def _data_set(pool: Path, train: Split, test: Split, classes: tuple[str, ...]) -> DataSet:
+    mean, std = channel_statistics(train.images)
+    coloured = train.images.shape[-1] == 3
+    name = pool.resolve().name.removesuffix(".npz")
+    return DataSet(name, train, test, classes, mean, std, padding=4 if coloured else 0, flip=coloured)

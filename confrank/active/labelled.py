@@ -1,0 +1,66 @@
+"""The answers so far: a CSV with the columns `path` and `label`, which grows from round to round."""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confrank.active.pool import named
+
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """`labels`: path -> label, in the file's order; `waiting`: paths that were asked but have no label yet."""
+
+    path: Path
+    labels: Mapping[str, str]
+    waiting: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> set[str]:
+        return {*self.labels, *self.waiting}
+
+
+def read_labelled(path: Path, note: Note) -> Labelled:
+    """Read and check the file; other columns are ignored, so that the filled-in answer to a query can be appended.
+
+    The same path twice with one label is noted, with two labels an error.
+    """
+    rows = list(_rows(path))
+    labels: dict[str, str] = {}
+    conflicts = []
+    for name, label in rows:
+        if label and labels.setdefault(name, label) != label:
+            conflicts.append(f"{name} ({labels[name]} and {label})")
+    if conflicts:
+        raise ValueError(f"expected one label for each path in {path}, but got two for {named(conflicts)}")
+    repeated = [name for name, number in Counter(name for name, label in rows if label).items() if number > 1]
+    if repeated:
+        note(f"warning: {path} names {named(repeated)} more than once, with the same label; counted once")
+    waiting = tuple(dict.fromkeys(name for name, label in rows if name not in labels))
+    return Labelled(path, labels, waiting)
+
+
+def _rows(path: Path) -> Iterable[tuple[str, str]]:
+    if not path.is_file():
+        raise ValueError(
+            f"expected a CSV with the columns path and label, but {path} does not exist;"
+            " write one with that header line if nothing is labelled yet"
+        )
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            if not {"path", "label"} <= {*(reader.fieldnames or ())}:
+                found = ", ".join(reader.fieldnames or ()) or "nothing"
+                raise ValueError(f"expected the columns path and label in {path}, but got {found}")
+            for row in reader:
+                name, label = (row["path"] or "").strip(), (row["label"] or "").strip()
+                if not name:
+                    raise ValueError(f"expected a path in line {reader.line_num} of {path}, but it is empty")
+                if (name, label) != ("path", "label"):  # the header of an appended file
+                    yield name, label
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"expected a CSV file in UTF-8, but {path} cannot be read: {error}") from None

@@ -1,0 +1,212 @@
+"""Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of what some model said."""
+
+import csv
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from confrank.data.pictures import Picture, decode, picture_files
+from confrank.predictions import Array
+
+Rows = NDArray[np.int64]
+NAMES = ("path", "paths")
+SCORES = ("probabilities", "logits", "confidence")
+FEATURES = ("features", "embeddings")
+BLOCK_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class FolderPool:
+    """Pictures under a folder; a name is the path inside it."""
+
+    folder: Path
+    names: Sequence[str]
+    size: int | None
+
+    def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
+        """The pictures of these rows in turn; an error stands for one that cannot be read."""
+        for row in rows:
+            path = self.folder / self.names[row]
+            try:
+                yield decode(path.read_bytes(), str(path), self.size)
+            except OSError as error:
+                yield ValueError(f"expected a readable picture, but {path}: {error.strerror}")
+            except ValueError as error:
+                yield error
+
+
+@dataclass(frozen=True)
+class ArchivePool:
+    """`images` of an .npz, read as a stream so that memory holds a block of them only."""
+
+    path: Path
+    names: Sequence[str]
+
+    def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
+        """The images of these rows (ascending) in turn."""
+        try:
+            yield from self._stream(rows)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            raise ValueError(f"expected a whole .npz file, but {self.path} cannot be read: {error}") from None
+
+    def _stream(self, rows: Rows) -> Iterator[Picture]:
+        with zipfile.ZipFile(self.path) as archive, archive.open("images.npy") as stream:
+            shape, kind = _image_header(stream, self.path)
+            size = int(np.prod(shape[1:])) * kind.itemsize
+            step, start = max(1, BLOCK_BYTES // size), 0
+            for block in range(0, shape[0], step):
+                content = stream.read(min(step, shape[0] - block) * size)
+                if len(content) % size:
+                    raise EOFError("it ends in the middle of an image")
+                images = np.frombuffer(content, np.uint8).reshape(-1, *shape[1:], *([1] if len(shape) == 3 else []))
+                stop = int(np.searchsorted(rows, block + len(images)))
+                yield from images[rows[start:stop] - block]
+                start = stop
+                if start == len(rows):
+                    return
+
+
+@dataclass(frozen=True)
+class TablePool:
+    """What a model said of each sample: `probabilities` or `logits` [n, K], `confidence` [n], `features` [n, d]."""
+
+    path: Path
+    names: Sequence[str]
+    arrays: dict[str, Array]
+
+
+ImagePool = FolderPool | ArchivePool
+
+
+def open_pool(path: Path, image_size: int | None = None) -> FolderPool | ArchivePool | TablePool:
+    """The pool at a path; names are unique, and there is at least one."""
+    if path.is_dir():
+        names = [file.relative_to(path).as_posix() for file in picture_files(path)]
+        pool: FolderPool | ArchivePool | TablePool = FolderPool(path, names, image_size)
+    elif not path.is_file() or path.suffix not in READERS:
+        state = "" if path.exists() else ", which does not exist"
+        raise ValueError(
+            f"expected a folder of pictures or a file ending in {', '.join(READERS)} as pool, but got {path}{state}"
+        )
+    else:
+        try:
+            pool = READERS[path.suffix](path)
+        except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"expected a whole {path.suffix} file, but {path} cannot be read: {error}") from None
+    if not pool.names:
+        raise ValueError(f"expected samples in the pool, but {path} is empty")
+    if len({*pool.names}) < len(pool.names):
+        twice = [name for name, number in Counter(pool.names).items() if number > 1]
+        raise ValueError(f"expected each path once in {path}, but got {named(twice)} more than once")
+    return pool
+
+
+def named(names: Sequence[str], most: int = 5) -> str:
+    """
+    >>> named(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def _from_npz(path: Path) -> ArchivePool | TablePool:
+    with zipfile.ZipFile(path) as archive:
+        keys = [name.removesuffix(".npy") for name in archive.namelist()]
+        if "images" in keys:
+            with archive.open("images.npy") as stream:
+                (length, *_), _ = _image_header(stream, path)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {key: file[key] for key in keys if key != "images" and key in (*NAMES, *SCORES, *FEATURES)}
+    if "images" not in keys:
+        return _table(path, arrays)
+    return ArchivePool(path, _names(path, arrays, length))
+
+
+def _from_safetensors(path: Path) -> TablePool:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            arrays = {key: file.get_tensor(key) for key in file.keys() if key in (*SCORES, *FEATURES)}  # noqa: SIM118
+    except Exception as error:  # the reader raises its own kinds for what it cannot hold
+        raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
+    return _table(path, arrays)
+
+
+def _from_csv(path: Path) -> TablePool:
+    """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
+    prefixes = {"probability_": "probabilities", "logit_": "logits", "feature_": "features"}
+    with path.open(newline="") as file:
+        reader = csv.reader(file)
+        header = next(reader, [])
+        groups: dict[str, list[int]] = {}
+        for place, name in enumerate(header):
+            role = next((role for prefix, role in prefixes.items() if name.startswith(prefix)), name)
+            if role in (*SCORES, *FEATURES):
+                groups.setdefault(role, []).append(place)
+        if "path" not in header or not groups:
+            raise ValueError(
+                f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
+                f" but got {', '.join(header) or 'nothing'}"
+            )
+        names: list[str] = []
+        columns = [place for places in groups.values() for place in places]
+        values: list[NDArray[np.float64]] = []
+        for line, row in enumerate(reader, 2):
+            try:
+                values.append(np.array([float(row[place]) for place in columns]))
+                names.append(row[header.index("path")])
+            except (ValueError, IndexError):
+                raise ValueError(f"expected numbers in line {line} of {path}, but got {','.join(row)[:80]}") from None
+    table = np.array(values).reshape(len(values), len(columns))
+    arrays: dict[str, Array] = {"path": np.array(names, dtype=object)}
+    for role, places in groups.items():
+        part, table = table[:, : len(places)], table[:, len(places) :]
+        arrays[role] = part[:, 0] if role == "confidence" else part
+    return _table(path, arrays)
+
+
+READERS = {".npz": _from_npz, ".safetensors": _from_safetensors, ".csv": _from_csv}
+
+
+def _table(path: Path, found: dict[str, Array]) -> TablePool:
+    arrays = {"features" if key in FEATURES else key: values for key, values in found.items() if key not in NAMES}
+    if not arrays:
+        raise ValueError(f"expected images, {', '.join((*SCORES, *FEATURES))} in {path}, but it has none of them")
+    lengths = {key: len(values) for key, values in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        shown = ", ".join(f"{length} in {key}" for key, length in lengths.items())
+        raise ValueError(f"expected as many rows in each array of {path}, but got {shown}")
+    for key, values in arrays.items():
+        if values.ndim != (1 if key == "confidence" else 2) or values.dtype.kind != "f":
+            raise ValueError(f"expected {key} of floats in {path}, but got {values.dtype} {list(values.shape)}")
+    return TablePool(path, _names(path, found, next(iter(lengths.values()))), arrays)
+
+
+def _names(path: Path, arrays: dict[str, Array], length: int) -> list[str]:
+    """The file's own `path` array, or else the numbers of the rows."""
+    given = next((arrays[key] for key in NAMES if key in arrays), None)
+    if given is None:
+        return [str(row) for row in range(length)]
+    if given.shape != (length,):
+        raise ValueError(f"expected a path for each of {length} samples in {path}, but got {list(given.shape)}")
+    return [str(name) for name in given.tolist()]
+
+
+def _image_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, kind = read(stream)
+    if kind != np.uint8 or len(shape) not in (3, 4) or fortran or 0 in shape[1:]:
+        raise ValueError(
+            f"expected images in {path} to be uint8 of shape [n, height, width] or [n, height, width, channels],"
+            f" row by row, but got {kind} of shape {list(shape)}"
+        )
+    return shape, kind

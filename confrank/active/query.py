@@ -1,0 +1,207 @@
+"""Which samples of a real pool to label next, written for the people who do it."""
+
+import csv
+import hashlib
+import io
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from confrank.active import strategies
+from confrank.active.centres import nearest
+from confrank.active.labelled import Labelled, Note
+from confrank.active.pool import ArchivePool, FolderPool, ImagePool, Rows, TablePool, named, open_pool
+from confrank.active.scoring import Progress, score_pool
+from confrank.active.strategies import Strategy, confidence_of, select
+from confrank.checkpoint import saved
+from confrank.config import RunFolder, load_config
+from confrank.data.pictures import Picture
+from confrank.files import write_atomically
+from confrank.predict import load_trained
+from confrank.predictions import Array
+
+
+@dataclass(frozen=True)
+class Question:
+    """The samples to label, most wanted first: their names, and the value that each was chosen for, if any."""
+
+    names: list[str]
+    pool: FolderPool | ArchivePool | TablePool
+    rows: Rows
+    value: str
+    values: Array | None
+
+    def pictures(self, most: int) -> list[tuple[str, Picture]]:
+        """The first `most` samples with their images, in the order of asking; none for a pool without images."""
+        if isinstance(self.pool, TablePool):
+            return []
+        rows = np.sort(self.rows[:most])
+        found = dict(zip(rows.tolist(), self.pool.pictures(rows), strict=True))
+        pairs = [(self.pool.names[row], found[row]) for row in self.rows[:most].tolist()]
+        return [(name, picture) for name, picture in pairs if not isinstance(picture, ValueError)]
+
+
+def ask_pool(
+    pool_path: Path,
+    labelled: Labelled | None,
+    strategy_name: str,
+    count: int,
+    *,
+    run: Path | None,
+    scores: Path,
+    subset: int | None = None,
+    seed: int = 0,
+    image_size: int | None = None,
+    device: torch.device | None = None,
+    on_note: Note,
+    on_progress: Progress | None = None,
+) -> Question:
+    """Choose `count` samples of a pool that were not asked before, by a run's network or by a file of its answers.
+
+    `scores` is the folder where the work of a stopped call is kept. `subset` looks at so many random samples only.
+    """
+    strategy = strategies.get(strategy_name)
+    if count < 1:
+        raise ValueError(f"expected to ask for at least 1 sample, but got {count}")
+    size = load_config(run).image_size if image_size is None and run is not None else image_size
+    pool = open_pool(pool_path, size)
+    candidates, known = _sides(pool, labelled, on_note)
+    if subset is not None and subset < len(candidates):
+        candidates = np.sort(np.random.default_rng((seed, 1)).choice(candidates, subset, replace=False))
+    if strategy.needs == "nothing":
+        rows, values, centres = candidates, np.zeros(len(candidates)), None
+    elif isinstance(pool, TablePool):
+        rows, values, centres = _from_table(pool, strategy, candidates, known)
+    else:
+        needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
+        rows, values, centres = _from_network(
+            pool, strategy, needed, known, run, scores, size, device, on_note, on_progress
+        )
+    if count > len(rows):
+        on_note(f"warning: asked for {count} samples, but only {len(rows)} can be chosen: all of them are")
+        count = len(rows)
+    given = {"features": values} if strategy.needs == "features" else {"scores": values}
+    chosen = select(strategy.name, **given, labelled_features=centres, count=count, seed=seed, device=device)
+    return _question(strategy, pool, rows[chosen], values[chosen], centres)
+
+
+def write_question(path: Path, question: Question) -> None:
+    """The CSV to fill in: path, an empty label, and the value that each sample was chosen for."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["path", "label", *([question.value] if question.values is not None else [])])
+    for place, name in enumerate(question.names):
+        writer.writerow([name, "", *([] if question.values is None else [f"{question.values[place]:.9g}"])])
+    write_atomically(path, text.getvalue())
+
+
+def forget_scores(folder: Path) -> None:
+    """Remove the work that a finished query no longer needs."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sides(pool: FolderPool | ArchivePool | TablePool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
+    """Rows that may be asked, and rows with a label."""
+    if labelled is None:
+        return np.arange(len(pool.names)), np.arange(0)
+    asked, place = labelled.asked, {name: row for row, name in enumerate(pool.names)}
+    if unknown := [name for name in (*labelled.labels, *labelled.waiting) if name not in place]:
+        note(f"warning: {labelled.path} names {len(unknown)} paths that are not in the pool: {named(unknown)}")
+    if labelled.waiting:
+        note(f"{len(labelled.waiting)} samples of {labelled.path} have no label yet; they are not asked again")
+    candidates = [row for name, row in place.items() if name not in asked]
+    if not candidates:
+        raise ValueError(f"expected samples without a label in the pool, but all {len(place)} are in {labelled.path}")
+    known = sorted(place[name] for name in labelled.labels if name in place)
+    return np.array(candidates, dtype=np.int64), np.array(known, dtype=np.int64)
+
+
+def _from_table(
+    pool: TablePool, strategy: Strategy, candidates: Rows, known: Rows
+) -> tuple[Rows, Array, Array | None]:
+    arrays = pool.arrays
+    if strategy.needs == "features":
+        if "features" not in arrays:
+            raise ValueError(f"expected features in {pool.path} for {strategy.name}, but got {', '.join(arrays)}")
+        features = arrays["features"]
+        return candidates, features[candidates], features[known] if len(known) else None
+    if "probabilities" in arrays:
+        return candidates, arrays["probabilities"][candidates], None
+    if "logits" in arrays:
+        return candidates, confidence_of(strategy, logits=arrays["logits"][candidates]), None
+    if "confidence" not in arrays:
+        raise ValueError(
+            f"expected probabilities, logits or confidence in {pool.path} for {strategy.name},"
+            f" but got {', '.join(arrays)}"
+        )
+    return candidates, arrays["confidence"][candidates], None
+
+
+def _from_network(
+    pool: ImagePool,
+    strategy: Strategy,
+    needed: Rows,
+    known: Rows,
+    run: Path | None,
+    scores: Path,
+    size: int | None,
+    device: torch.device | None,
+    note: Note,
+    on_progress: Progress | None,
+) -> tuple[Rows, Array, Array | None]:
+    if run is None:
+        raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
+    trained = load_trained(run, device)
+    if strategy.name == "mc-entropy" and not trained.method.stochastic:
+        raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is one of {trained.method.name}")
+    key = _key(pool, strategy, needed, run, size)
+    scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
+    if scored.unreadable:
+        note(f"warning: {len(scored.unreadable)} images cannot be read and are left out:")
+        for why in list(scored.unreadable.values())[:5]:
+            note(f"  {why}")
+    is_known = np.isin(scored.rows, known)
+    if is_known.all():
+        raise ValueError(f"expected readable images to ask about, but none of {len(scored.unreadable)} is")
+    centres = scored.values[is_known] if strategy.needs == "features" and is_known.any() else None
+    return scored.rows[~is_known], scored.values[~is_known], centres
+
+
+def _question(
+    strategy: Strategy,
+    pool: FolderPool | ArchivePool | TablePool,
+    rows: Rows,
+    values: Array,
+    centres: Array | None,
+) -> Question:
+    names = [pool.names[row] for row in rows.tolist()]
+    if strategy.needs == "features":
+        distance = None if centres is None else nearest(values, centres)
+        return Question(names, pool, rows, "distance", distance)
+    if values.ndim == 2:
+        values = confidence_of(strategy, probabilities=values)
+    return Question(names, pool, rows, "confidence", None if strategy.needs == "nothing" else values)
+
+
+def _key(pool: ImagePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:
+    """What finished scores depend on: the network, the samples, and what is asked of them."""
+    newest = saved(RunFolder(run).checkpoint)[-1] / "manifest.json"
+    return {
+        "network": hashlib.sha256(newest.read_bytes()).hexdigest(),
+        "samples": _digest([pool.names[row] for row in rows.tolist()]),
+        "pool": str(pool.path if isinstance(pool, ArchivePool) else pool.folder),
+        "image_size": size,
+        "asks": strategy.confidence or strategy.needs,
+    }
+
+
+def _digest(names: Sequence[str]) -> str:
+    total = hashlib.sha256()
+    for name in names:
+        total.update(name.encode() + b"\0")
+    return total.hexdigest()

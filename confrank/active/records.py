@@ -1,0 +1,142 @@
+"""What an experiment leaves: the labelled set and the metrics of each stage, and one small file of all curves."""
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.files import write_atomically
+
+KEYS = ("config", "environment", "curves")
+Metrics = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class StageFiles:
+    """Where a stage of a strategy lies. The run of the first stage belongs to all strategies of a method."""
+
+    out: Path
+    trial: int
+    strategy: str
+    method: str
+    stage: int
+
+    @property
+    def folder(self) -> Path:
+        return self.out / f"trial{self.trial}" / self.strategy
+
+    @property
+    def labelled(self) -> Path:
+        return self.folder / f"stage{self.stage:02d}-labelled.json"
+
+    @property
+    def run(self) -> Path:
+        shared = self.out / f"trial{self.trial}" / "first" / self.method
+        return shared if self.stage == 1 else self.folder / f"stage{self.stage:02d}"
+
+    @property
+    def metrics(self) -> Path:
+        return self.run.with_name(f"{self.run.name}-metrics.json")
+
+    def read_labelled(self) -> NDArray[np.int64]:
+        """Rows of the training split, in the order in which they were asked."""
+        return np.array(json.loads(self.labelled.read_text()), dtype=np.int64)
+
+    def read_metrics(self) -> Metrics:
+        metrics: Metrics = json.loads(self.metrics.read_text())
+        return metrics
+
+
+def write_labelled(files: StageFiles, labelled: NDArray[np.int64]) -> None:
+    write_atomically(files.labelled, json.dumps(labelled.tolist()) + "\n")
+
+
+def write_metrics(files: StageFiles, metrics: Metrics) -> None:
+    write_atomically(files.metrics, json.dumps(metrics, indent=1) + "\n")
+
+
+def check_settings(out: Path, settings: dict[str, Any]) -> None:
+    """Raise unless the folder is new or holds an experiment of these settings, which are then written down."""
+    path = out / "experiment.json"
+    if path.exists():
+        there = json.loads(path.read_text())
+        if differing := [key for key in settings if there.get(key) != settings[key]]:
+            changes = ", ".join(f"{key} {settings[key]} (there: {there.get(key)})" for key in differing)
+            raise ValueError(
+                f"expected a new folder or an experiment of the same settings, but {out} differs in {changes};"
+                " give another --out"
+            )
+    elif any(item.name != ".lock" for item in out.iterdir()):
+        raise ValueError(f"expected a new folder or an experiment, but {out} holds other files; give another --out")
+    else:
+        write_atomically(path, json.dumps(settings, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A finished experiment. `curves`: strategy -> trials -> stages -> {"labelled": n, "metrics": {...}}."""
+
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    curves: dict[str, list[list[dict[str, Any]]]]
+
+    def values(self, key: str = "acc") -> dict[str, list[list[float]]]:
+        """One metric of each strategy, [trials][stages]."""
+        return {
+            name: [[stage["metrics"][key] for stage in trial] for trial in trials]
+            for name, trials in self.curves.items()
+        }
+
+    def labelled(self) -> list[int]:
+        """The number of labels of each stage."""
+        return [stage["labelled"] for stage in next(iter(self.curves.values()))[0]]
+
+
+def collect(
+    out: Path, config: dict[str, Any], methods: dict[str, str], trials: Sequence[int], stages: int
+) -> tuple[Curves, dict[str, NDArray[np.int64]]]:
+    """The curves of a finished experiment folder, and what was asked: "STRATEGY-trialN" -> rows in order."""
+    curves: dict[str, list[list[dict[str, Any]]]] = {}
+    asked: dict[str, NDArray[np.int64]] = {}
+    environment: dict[str, Any] = {}
+    for name, method in methods.items():
+        for trial in trials:
+            places = [StageFiles(out, trial, name, method, stage) for stage in range(1, stages + 1)]
+            labelled = [place.read_labelled() for place in places]
+            curves.setdefault(name, []).append(
+                [
+                    {"labelled": len(rows), "metrics": place.read_metrics()}
+                    for place, rows in zip(places, labelled, strict=True)
+                ]
+            )
+            asked[f"{name}-trial{trial}"] = labelled[-1].astype(np.int32)
+            environment = environment or json.loads((places[0].run / "environment.json").read_text())
+    whole = {**config, "strategies": list(methods), "trials": list(trials)}
+    return Curves(whole, environment, curves), asked
+
+
+def save_curves(path: Path, curves: Curves, asked: dict[str, NDArray[np.int64]]) -> None:
+    """Write the JSON, and what was asked as an npz beside it."""
+    arrays = io.BytesIO()
+    np.savez_compressed(arrays, **asked)  # type: ignore[arg-type]
+    write_atomically(path.with_suffix(".npz"), arrays.getvalue())
+    write_atomically(path, json.dumps({key: getattr(curves, key) for key in KEYS}, separators=(",", ":")) + "\n")
+
+
+def load_curves(path: Path) -> Curves:
+    """Read a file that `save_curves` wrote."""
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"expected the curves of an experiment, but {path} does not exist") from None
+    except ValueError:
+        content = None
+    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
+    if missing:
+        raise ValueError(f"expected {', '.join(KEYS)} in {path}, but it lacks {', '.join(missing)}")
+    return Curves(*(content[key] for key in KEYS))

@@ -1,0 +1,151 @@
+"""A network over a whole pool, chunk by chunk: each chunk is a file, so that a stopped query goes on from there."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.active.pool import ImagePool, Rows
+from confrank.active.strategies import Strategy, confidence_of
+from confrank.data import Split
+from confrank.data.pictures import Picture
+from confrank.files import write_atomically
+from confrank.methods import penultimate, predict_split
+from confrank.predict import Trained
+from confrank.predictions import Array
+
+CHUNK_ROWS = 4096
+CHUNK_BYTES = 1 << 26
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The rows that could be read [n], their values (confidence [n] or features [n, d]), and why others could not."""
+
+    rows: Rows
+    values: Array
+    unreadable: dict[str, str]
+
+
+def score_pool(
+    pool: ImagePool,
+    rows: Rows,
+    trained: Trained,
+    strategy: Strategy,
+    folder: Path,
+    key: dict[str, Any],
+    *,
+    batch_size: int = 500,
+    on_progress: Progress | None = None,
+) -> Scored:
+    """Score ascending `rows` of a pool. Finished chunks lie in `folder`; those of another `key` are dropped."""
+    size = chunk_size(trained.meta["image_shape"])
+    starts = range(0, len(rows), size)
+    _prepare(folder, {**key, "chunk": size})
+    files = [folder / f"chunk-{place:06d}.npz" for place in range(len(starts))]
+    first = next((place for place, file in enumerate(files) if not file.exists()), len(files))
+    pictures = pool.pictures(rows[first * size :])
+    for place in range(first, len(files)):
+        if on_progress:
+            on_progress(starts[place], len(rows))
+        wanted = rows[starts[place] : starts[place] + size]
+        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.meta["image_shape"])
+        values = _values(images, trained, strategy, place, batch_size)
+        content, bad_rows = io.BytesIO(), np.array([row for row, _ in bad], dtype=np.int64)
+        np.savez(
+            content, rows=good, values=values, bad_rows=bad_rows, why=np.array([why for _, why in bad], dtype=str)
+        )
+        write_atomically(files[place], content.getvalue())
+    if on_progress:
+        on_progress(len(rows), len(rows))
+    return _joined(files, pool.names)
+
+
+def chunk_size(image_shape: Sequence[int]) -> int:
+    """How many images are decoded at once: 4,096, or as many as fit into 64 MB.
+
+    >>> chunk_size([32, 32, 3]), chunk_size([512, 512, 3])
+    (4096, 85)
+    """
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // int(np.prod(image_shape))))
+
+
+def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
+    """The picture as the network takes it: of its size, a grey one with as many channels."""
+    height, width, channels = shape
+    if picture.shape[:2] != (height, width):
+        found = f"{picture.shape[1]}x{picture.shape[0]}"
+        raise ValueError(
+            f"expected images of {width}x{height}, as the network was trained on, but {name} is {found};"
+            " scale pictures with --image-size"
+        )
+    if picture.shape[2] not in (1, channels):
+        raise ValueError(f"expected images of {channels} channel, but {name} has {picture.shape[2]}")
+    return np.broadcast_to(picture, (height, width, channels))
+
+
+def _read_chunk(
+    pictures: Iterator[Picture | ValueError], rows: Rows, names: Sequence[str], shape: Sequence[int]
+) -> tuple[NDArray[np.uint8], Rows, list[tuple[int, str]]]:
+    """The images of these rows that can be read, their rows, and why the others cannot."""
+    images = np.empty((len(rows), *shape), dtype=np.uint8)
+    good: list[int] = []
+    bad: list[tuple[int, str]] = []
+    for row in rows.tolist():
+        picture = next(pictures)
+        if isinstance(picture, ValueError):
+            bad.append((row, str(picture)))
+        else:
+            images[len(good)] = fit(picture, shape, names[row])
+            good.append(row)
+    return images[: len(good)], np.array(good, dtype=np.int64), bad
+
+
+def _values(
+    images: NDArray[np.uint8], trained: Trained, strategy: Strategy, seed: int, batch_size: int
+) -> NDArray[Any]:
+    """Features [n, d] or confidence [n] of the images; a stochastic method draws from the chunk's number."""
+    unknown = np.zeros(len(images), dtype=np.int64)
+    split, (mean, std) = Split(images, unknown, unknown), (trained.meta["mean"], trained.meta["std"])
+    if not len(images):
+        return np.zeros(0)
+    if strategy.needs == "features":
+        features: NDArray[Any] = penultimate(trained.model, split, mean, std, batch_size=batch_size).cpu().numpy()
+        return features
+    said = predict_split(trained.method, trained.model, split, mean, std, batch_size=batch_size, seed=seed)
+    return confidence_of(strategy, logits=said.logits, probabilities=said.probabilities)
+
+
+def _prepare(folder: Path, key: dict[str, Any]) -> None:
+    """Keep the folder's chunks if they belong to this question, and start anew if not."""
+    path, text = folder / "key.json", json.dumps(key, indent=1, sort_keys=True) + "\n"
+    if not path.exists() or path.read_text() != text:
+        if folder.exists() and any(
+            not item.name.startswith(("chunk-", "key.json", ".")) for item in folder.iterdir()
+        ):
+            raise ValueError(f"expected a new folder or one of scores, but {folder} holds other files")
+        shutil.rmtree(folder, ignore_errors=True)
+        write_atomically(path, text)
+
+
+def _joined(files: Sequence[Path], names: Sequence[str]) -> Scored:
+    rows, values, unreadable = [], [], {}
+    for file in files:
+        with np.load(file) as part:
+            if len(part["rows"]):
+                rows.append(part["rows"])
+                values.append(part["values"])
+            for row, why in zip(part["bad_rows"].tolist(), part["why"].tolist(), strict=True):
+                unreadable[names[row]] = why
+    if not rows:
+        raise ValueError(
+            f"expected readable images, but none of {len(unreadable)} is: {next(iter(unreadable.values()))}"
+        )
+    return Scored(np.concatenate(rows), np.concatenate(values), unreadable)

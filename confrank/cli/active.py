@@ -1,0 +1,167 @@
+"""Active learning: the paper's experiment, and asking for labels in a real pool."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, add_data_flags, device_of, make_console, picture_path
+from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+    from rich.console import Console
+
+    from confrank.active.records import Curves
+
+
+def _run_arguments(parser: "ArgumentParser") -> None:
+    from confrank.active.experiment import Experiment
+
+    defaults = Experiment()
+    for name, what in (
+        ("dataset", "data set by name, or the path of one's own"),
+        ("model", "network by name"),
+        ("stages", "how often labels are asked for, the first random set included"),
+        ("per_stage", "labels a stage"),
+        ("subset", "each stage asks from so many random samples of the pool"),
+        ("epochs", "passes over the labelled set, each stage from scratch"),
+        ("batch_size", "samples a step"),
+        ("lr", "initial learning rate; a tenth after 60 and 80 percent of the epochs"),
+    ):
+        default = getattr(defaults, name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=what)
+    parser.add_argument("--strategy", type=str, default="all", help="all, or names like random,entropy,core-set")
+    parser.add_argument("--trials", type=int, default=5, help="repetitions: trial 0, 1, ... with seeds of their own")
+    parser.add_argument("--together", type=int, default=6, help="strategies side by side on a GPU")
+    add_data_flags(parser)
+    parser.add_argument("--out", type=str | None, default=None, help="folder (default: runs/ and a telling name)")
+    parser.add_argument("--results", type=str, default="results/active", help="folder of the small files kept")
+    parser.add_argument("--figure", type=str | None, default=None, help="picture (default: curves.png in the folder)")
+
+
+def _run(arguments: "Namespace") -> None:
+    from confrank.active.experiment import Experiment, run_experiment
+    from confrank.active.records import collect, save_curves
+    from confrank.active.strategies import STRATEGIES, get
+    from confrank.report.progress import epoch_bar
+
+    names = (
+        list(STRATEGIES) if arguments.strategy == "all" else [part.strip() for part in arguments.strategy.split(",")]
+    )
+    methods = {name: get(name).method for name in names}
+    if arguments.trials < 1:
+        raise ValueError(f"expected at least 1 trial, but got {arguments.trials}")
+    settings = ("dataset", "model", "stages", "per_stage", "subset", "epochs", "batch_size", "lr")
+    experiment = Experiment(**{name: getattr(arguments, name) for name in settings})
+    stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
+    out = Path(arguments.out or f"runs/active-{stem}")
+    picture = picture_path(arguments.figure or str(out / "curves.png"))
+    trials, console = range(arguments.trials), make_console()
+    runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
+    console.print(f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)", markup=False)
+    told: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in told:  # each stage would say the same again
+            console.print(text, markup=False)
+        told.add(text)
+
+    with epoch_bar(console, runs * experiment.epochs) as bar:
+        run_experiment(
+            experiment,
+            names,
+            trials,
+            out,
+            together=arguments.together,
+            root=None if arguments.root is None else Path(arguments.root),
+            device=device_of(arguments.device),
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=note,
+        )
+    config = {**experiment.settings(), "stages": experiment.stages}
+    curves, asked = collect(out, config, methods, trials, experiment.stages)
+    kept = Path(arguments.results) / f"{stem}.json"
+    save_curves(kept, curves, asked)
+    _show_curves(console, curves, picture)
+    console.print(f"numbers: {kept}", markup=False)
+
+
+def _show_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("curves", type=str, help="a JSON file that `active run` wrote")
+    parser.add_argument("--figure", type=str | None, default=None, help="picture to draw, e.g. curves.png")
+    parser.add_argument("--markdown", type=bool, nargs="?", const=True, default=False, help="print a Markdown table")
+
+
+def _show(arguments: "Namespace") -> None:
+    from confrank.active.records import load_curves
+    from confrank.report.active import active_markdown
+
+    curves = load_curves(Path(arguments.curves))
+    picture = None if arguments.figure is None else picture_path(arguments.figure)
+    if arguments.markdown:
+        print(active_markdown(curves.labelled(), curves.values()), end="")
+    _show_curves(None if arguments.markdown else make_console(), curves, picture)
+
+
+def _show_curves(console: "Console | None", curves: "Curves", picture: Path | None) -> None:
+    from confrank.report.active import active_figure, active_table
+    from confrank.report.paper_table import render
+    from confrank.study.tables import active_cells
+
+    config, values = curves.config, curves.values()
+    if picture is not None:
+        title = f"{config['dataset']}, {config['model']}, {len(config['trials'])} trials"
+        active_figure(curves.labelled(), values, picture, title)
+    if console is None:
+        return
+    console.print(active_table(curves.labelled(), values))
+    # The paper's numbers stand beside ours only where the protocol is the paper's.
+    protocol = {"model": "resnet18", "per_stage": 2000, "subset": 10_000, "epochs": 200}
+    cells = active_cells(config["dataset"], values)
+    if cells and all(config[key] == wanted for key, wanted in protocol.items()):
+        print(render(cells, "terminal", ours_only=True), end="")
+    if picture is not None:
+        console.print(f"figure: {picture}", markup=False)
+
+
+ACTIONS: dict[str, Command] = {
+    "run": Command(
+        "the paper's experiment: strategies ask for labels stage by stage",
+        "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
+        _run_arguments,
+        _run,
+    ),
+    "show": Command(
+        "print and draw the curves of an experiment again",
+        "confrank active show results/active/digits-small.json --figure curves.png",
+        _show_arguments,
+        _show,
+    ),
+    "query": QUERY,
+    "train": TRAIN_ON_ANSWERS,
+}
+
+
+def _active_arguments(parser: "ArgumentParser") -> None:
+    from jsonargparse import ArgumentParser
+
+    actions = parser.add_subcommands(required=True, dest="action")
+    for name, command in ACTIONS.items():
+        sub = ArgumentParser(
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            epilog=f"example: {command.example}",
+            allow_abbrev=False,
+        )
+        command.add_arguments(sub)
+        actions.add_subcommand(name, sub, help=command.summary)
+
+
+def _active(arguments: "Namespace") -> None:
+    ACTIONS[arguments.action].run(arguments[arguments.action])
+
+
+ACTIVE = Command(
+    "ask for the labels that teach most: the paper's experiment, or a pool of one's own",
+    "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
+    _active_arguments,
+    _active,
+)

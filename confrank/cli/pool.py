@@ -1,0 +1,143 @@
+"""Active learning on a real pool: which samples to label next, and training on the answers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, Device, add_data_flags, device_of, make_console
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+SHEET_IMAGES = 100
+
+
+def _add_pool_flags(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "--pool", type=str, required=True, help="folder of pictures, .npz with images, or (query) scores"
+    )
+    parser.add_argument("--labelled", type=str | None, default=None, help="CSV with the columns path and label")
+    parser.add_argument("--image-size", type=int | None, default=None, help="scale pictures to this size")
+
+
+def _query_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("run", type=str | None, nargs="?", default=None, help="run folder; not needed for scores")
+    _add_pool_flags(parser)
+    parser.add_argument("--count", type=int, default=500, help="how many samples to ask for")
+    parser.add_argument("--strategy", type=str, default="least-confidence", help="how they are chosen")
+    parser.add_argument("--subset", type=int | None, default=None, help="look at so many random samples only")
+    parser.add_argument("--seed", type=int, default=0, help="of ties, random choices and the subset")
+    parser.add_argument("--device", type=Device, default="auto", help="where to compute")
+    parser.add_argument(
+        "--out", type=str, default="to_label.csv", help="CSV to write; a contact sheet lies beside it"
+    )
+
+
+def _query(arguments: "Namespace") -> None:
+    from confrank.active.labelled import read_labelled
+    from confrank.active.query import ask_pool, forget_scores, write_question
+    from confrank.report.contact import contact_sheet
+    from confrank.report.progress import sample_bar
+
+    out, console = Path(arguments.out), make_console()
+    if out.suffix != ".csv":
+        raise ValueError(f"expected --out to end in .csv, but got {out}")
+    if arguments.labelled is not None and Path(arguments.labelled).resolve() == out.resolve():
+        raise ValueError(f"expected --out to be another file than --labelled, but both are {out}")
+
+    def note(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
+    scores = out.with_name(f".{out.name}.scores")
+    with sample_bar(console, "scoring") as advance:
+        question = ask_pool(
+            Path(arguments.pool),
+            labelled,
+            arguments.strategy,
+            arguments.count,
+            run=None if arguments.run is None else Path(arguments.run),
+            scores=scores,
+            subset=arguments.subset,
+            seed=arguments.seed,
+            image_size=arguments.image_size,
+            device=device_of(arguments.device),
+            on_note=note,
+            on_progress=advance,
+        )
+    pictures = question.pictures(SHEET_IMAGES)
+    if pictures:
+        contact_sheet(pictures, out.with_suffix(".png"))
+        note(f"contact sheet of the first {len(pictures)}: {out.with_suffix('.png')}")
+    write_question(out, question)
+    forget_scores(scores)
+    note(f"{len(question.names)} samples to label, most wanted first: {out}")
+
+
+def _train_arguments(parser: "ArgumentParser") -> None:
+    _add_pool_flags(parser)
+    parser.add_argument("--test", type=str | None, default=None, help="CSV of samples to test on (path and label)")
+    parser.add_argument("--test-share", type=float, default=0.2, help="without --test: this share of the labelled")
+    parser.add_argument("--model", type=str, default="resnet18", help="network by name")
+    parser.add_argument("--method", type=str, default="crl-softmax", help="what is trained and how it predicts")
+    parser.add_argument("--epochs", type=int, default=200, help="passes over the labelled samples")
+    parser.add_argument("--batch-size", type=int, default=128, help="samples a step")
+    parser.add_argument(
+        "--lr", type=float, default=0.1, help="initial learning rate; a tenth after 60 and 80 percent of the epochs"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of initialisation, order and augmentation")
+    add_data_flags(parser)
+    parser.add_argument("--out", type=str | None, default=None, help="run folder (default: runs/ and a telling name)")
+
+
+def _train(arguments: "Namespace") -> None:
+    from confrank.active.answers import keep_answers, labelled_set
+    from confrank.active.labelled import read_labelled
+    from confrank.config import RunConfig
+    from confrank.report.progress import epoch_bar
+    from confrank.report.table import evaluation_table
+    from confrank.training import train
+
+    if arguments.labelled is None:
+        raise ValueError("expected --labelled with the answers so far, but got none")
+    console, pool = make_console(), Path(arguments.pool)
+
+    def note(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size")
+    config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
+    labelled = read_labelled(Path(arguments.labelled), note)
+    if labelled.waiting:
+        note(f"{len(labelled.waiting)} samples have no label yet and are left out")
+    test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
+    data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
+    out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")
+    keep_answers(out, labelled)
+    note(
+        f"training on {len(data.train)} samples of {data.num_classes} classes, testing on {len(data.test)}, in {out}"
+    )
+    with epoch_bar(console, config.epochs) as bar:
+        finished = train(
+            config,
+            out,
+            data=data,
+            device=device_of(arguments.device),
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+        )
+    console.print(evaluation_table(finished.evaluations))
+    note(f"next: confrank active query {out} --pool {pool} --labelled {arguments.labelled}")
+
+
+QUERY = Command(
+    "choose the samples of a pool to label next; writes a CSV to fill in and a contact sheet",
+    "confrank active query runs/mine --pool pool/ --labelled labelled.csv --count 500 --out to_label.csv",
+    _query_arguments,
+    _query,
+)
+
+TRAIN_ON_ANSWERS = Command(
+    "train from scratch on all labelled samples of a pool",
+    "confrank active train --pool pool/ --labelled labelled.csv --out runs/round2",
+    _train_arguments,
+    _train,
+)

@@ -1,0 +1,81 @@
+"""Active learning as a picture and as tables: accuracy over the number of labels, with one-std bands."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from confrank.metrics.repeats import Summary, summarise
+from confrank.report.plots import COLOURS, escaped, save_figure
+from confrank.report.scales import SHOWN
+
+Trials = Sequence[Sequence[float]]
+
+
+def active_figure(
+    labelled: Sequence[int], curves: Mapping[str, Trials], path: Path, title: str = "", key: str = "acc"
+) -> None:
+    """`curves` maps a strategy to values [trials][stages]: a line is their mean, a band one standard deviation."""
+    factor = SHOWN[key].factor
+    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    axes = figure.subplots()
+    for place, (name, trials) in enumerate(curves.items()):
+        values, colour = factor * np.array(trials), COLOURS[place % len(COLOURS)]
+        mean = values.mean(axis=0)
+        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=escaped(name))
+        if len(values) > 1:
+            spread = values.std(axis=0, ddof=1)
+            axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
+    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].heading}", xticks=labelled)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(escaped(title))
+    save_figure(figure, path)
+
+
+def stage_summaries(trials: Trials) -> list[Summary]:
+    """Mean and standard deviation of each stage over the trials.
+
+    >>> stage_summaries([[0.5, 0.75], [0.75, 0.75]])[1]
+    Summary(mean=0.75, std=0.0, n=2)
+    """
+    return [summarise(values) for values in zip(*trials, strict=True)]
+
+
+def active_rows(
+    labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc"
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows: one row a strategy, one column a stage, mean±std over the trials."""
+    header = ["strategy", "trials", *(f"{count:,} labels" for count in labelled)]
+    rows = [
+        [name, str(len(trials)), *(_shown(key, summary) for summary in stage_summaries(trials))]
+        for name, trials in curves.items()
+    ]
+    return header, rows
+
+
+def active_table(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> Table:
+    """The same for the terminal."""
+    header, rows = active_rows(labelled, curves, key)
+    table = Table(title=f"test {SHOWN[key].heading}")
+    for place, name in enumerate(header):
+        table.add_column(name, justify="left" if place == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> str:
+    """The same for a document."""
+    header, rows = active_rows(labelled, curves, key)
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _shown(key: str, summary: Summary) -> str:
+    factor = SHOWN[key].factor
+    spread = "" if summary.std is None else f"±{summary.std * factor:.2f}"
+    return f"{summary.mean * factor:.2f}{spread}"

@@ -1,0 +1,235 @@
+"""The experiment on embedded data, tiny: who is asked when, and what a kill changes (nothing)."""
+
+import json
+import multiprocessing
+import random
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from confrank.active import STRATEGIES, covering_radius
+from confrank.active.experiment import Experiment, ask, run_experiment
+from confrank.active.records import StageFiles, collect, load_curves, save_curves
+from confrank.cli import main
+from confrank.config import load_config
+from confrank.data import load
+from confrank.methods import penultimate, predict_split
+from confrank.predict import load_trained
+from confrank.report.paper_table import render
+from confrank.study.tables import active_cells
+
+SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epochs": 2, "batch_size": 30, "lr": 0.05}
+CPU = torch.device("cpu")
+NAMES = tuple(STRATEGIES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """These networks are too small to gain from more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """300 digits to learn from and 60 to test with."""
+    data, path = load("digits"), tmp_path_factory.mktemp("data") / "tiny.npz"
+    train, test = data.train.select(np.arange(300)), data.test.select(np.arange(60))
+    np.savez(
+        path, train_images=train.images, train_labels=train.labels, test_images=test.images, test_labels=test.labels
+    )
+    return Experiment(dataset=str(path), **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def finished(tiny, tmp_path_factory):
+    out = tmp_path_factory.mktemp("active") / "run"
+    run_experiment(tiny, NAMES, (0, 1), out, device=CPU)
+    return out
+
+
+def places(out, trial, name):
+    return [StageFiles(out, trial, name, STRATEGIES[name].method, stage) for stage in (1, 2, 3)]
+
+
+def test_no_sample_is_asked_twice_and_stages_grow_by_the_same_number(finished):
+    for trial in (0, 1):
+        for name in NAMES:
+            sets = [place.read_labelled().tolist() for place in places(finished, trial, name)]
+            assert [len(set(rows)) for rows in sets] == [30, 60, 90]
+            assert [len(rows) for rows in sets] == [30, 60, 90]
+            assert sets[1][:30] == sets[0] and sets[2][:60] == sets[1]
+
+
+def test_strategies_share_the_first_set_and_the_seeds_but_trials_do_not(finished):
+    firsts = {
+        trial: {tuple(places(finished, trial, name)[0].read_labelled().tolist()) for name in NAMES}
+        for trial in (0, 1)
+    }
+    assert len(firsts[0]) == len(firsts[1]) == 1
+    assert firsts[0] != firsts[1]
+    seeds = {}
+    for trial in (0, 1):
+        for name in NAMES:
+            for stage, place in enumerate(places(finished, trial, name), 1):
+                config = load_config(place.run)
+                assert config.method == STRATEGIES[name].method
+                assert config.lr_drops == (0.6, 0.8)
+                seeds.setdefault((trial, stage), set()).add(config.seed)
+                with np.load(place.run / "history.npz") as history:
+                    assert history["index"].tolist() == sorted(place.read_labelled().tolist())
+    assert all(len(found) == 1 for found in seeds.values())
+    assert len(set.union(*seeds.values())) == 6
+
+
+def test_choices_are_those_of_the_network_of_the_stage_before(finished, tiny):
+    """Redone from the first stage's checkpoint, with a plain sort over the same 80 candidates."""
+    data = load(tiny.dataset)
+    entropy, core = (places(finished, 1, name) for name in ("entropy", "core-set"))
+    trained, labelled = load_trained(entropy[0].run), entropy[0].read_labelled()
+    pool = sorted({*range(300)} - {*labelled.tolist()})
+    candidates = np.random.default_rng((102, 1)).choice(pool, 80, replace=False)
+    split = data.train.select(candidates)
+    logits = predict_split(trained.method, trained.model, split, data.mean, data.std).logits.astype(float)
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    surest_last = candidates[np.argsort((p * np.log(p)).sum(axis=1))]
+    assert entropy[1].read_labelled()[30:].tolist() == surest_last[:30].tolist()
+    asked = core[1].read_labelled()[30:]
+    assert {*asked.tolist()} <= {*candidates.tolist()}
+
+    def seen(rows):
+        return penultimate(trained.model, data.train.select(rows), data.mean, data.std)
+
+    radius = [covering_radius(seen(candidates), seen(rows)) for rows in (core[1].read_labelled(), np.array(labelled))]
+    others = [
+        covering_radius(seen(candidates), seen(places(finished, 1, name)[1].read_labelled())) for name in ("random",)
+    ]
+    assert radius[0] < min(radius[1], *others)
+
+
+def test_asking_leaves_less_than_a_subset_in_the_pool(finished, tiny):
+    data = load(tiny.dataset)
+    trained = load_trained(places(finished, 0, "random")[0].run)
+    for name in ("random", "margin", "core-set", "entropy"):
+        asked = ask(STRATEGIES[name], trained, data.train, np.arange(290), count=10, subset=80, seed=1)
+        assert sorted(asked.tolist()) == list(range(290, 300))
+
+
+def work(experiment, out):
+    torch.set_num_threads(1)
+    run_experiment(experiment, ("core-set", "mc-entropy", "least-confidence"), (0,), out, device=CPU)
+
+
+def choices(out):
+    return {path.relative_to(out): json.loads(path.read_text()) for path in sorted(out.glob("trial0/*/stage*.json"))}
+
+
+def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["confrank.active.experiment"])
+
+    def start(folder):
+        process = context.Process(target=work, args=(tiny, tmp_path / folder))
+        process.start()
+        return process
+
+    start("whole").join()
+    whole, moments, written = choices(tmp_path / "whole"), random.Random(3), [0]
+    for goal in (2, 5, 9):
+        process = start("killed")
+        while process.is_alive() and len(list((tmp_path / "killed").glob("trial0/*/stage*.json"))) < goal:
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 0.1))
+        assert process.is_alive(), "the experiment ended before it could be killed three times"
+        process.kill()
+        process.join()
+        written.append(len(choices(tmp_path / "killed")))
+    assert written[-1] < len(whole)
+    process = start("killed")
+    process.join()
+    assert process.exitcode == 0
+    assert len(whole) == 3 * 3 + 3 * 2  # labelled sets, and metrics of all stages but the shared first
+    assert choices(tmp_path / "killed") == whole
+
+
+def test_going_on_keeps_what_is_there_and_refuses_other_settings(finished, tiny, tmp_path):
+    before = {path: path.read_bytes() for path in finished.rglob("*.json")}
+    epochs = []
+    run_experiment(
+        tiny, NAMES, (0, 1), finished, device=CPU, on_epoch=lambda config, record: epochs.append(config.run_name)
+    )
+    assert epochs == []
+    assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
+    with pytest.raises(ValueError, match=r"differs in per_stage 20 \(there: 30\); give another --out"):
+        run_experiment(replace(tiny, per_stage=20), NAMES, (0,), finished, device=CPU)
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds other files; give another --out"):
+        run_experiment(tiny, NAMES, (0,), tmp_path, device=CPU)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stages": 0}, "expected 1 to 99 stages, but got 0"),
+        ({"per_stage": 0}, "expected at least 1 label a stage, but got 0"),
+        ({"subset": 29}, "expected a subset of at least 30, but got 29"),
+        ({"epochs": 0}, "expected epochs to be at least 1"),
+        ({"stages": 11}, "expected at most 300 labels in all, the size of .*, but got 11 stages of 30"),
+    ],
+)
+def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        run_experiment(replace(tiny, **changes), NAMES, (0,), tmp_path / "out", device=CPU)
+    assert not (tmp_path / "out").exists()
+
+
+def test_curves_are_kept_and_shown_again(finished, tmp_path, capsys):
+    methods = {name: STRATEGIES[name].method for name in ("random", "margin")}
+    curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, methods, (0, 1), 3)
+    by_hand = json.loads((finished / "trial1" / "margin" / "stage03" / "metrics.json").read_text())["metrics"]["acc"]
+    assert curves.values()["margin"][1][2] == by_hand
+    assert curves.labelled() == [30, 60, 90]
+    save_curves(tmp_path / "kept.json", curves, asked)
+    assert load_curves(tmp_path / "kept.json") == curves
+    with np.load(tmp_path / "kept.npz") as kept:
+        assert kept["margin-trial1"].tolist() == places(finished, 1, "margin")[2].read_labelled().tolist()
+    with pytest.raises(SystemExit) as stop:
+        main(["active", "show", str(tmp_path / "kept.json"), "--markdown", "--figure", str(tmp_path / "curves.png")])
+    assert stop.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| strategy | trials | 30 labels | 60 labels | 90 labels |"
+    ours = 100 * np.array([trial[2] for trial in curves.values()["margin"]])
+    assert lines[3].endswith(f" {ours.mean():.2f}±{ours.std(ddof=1):.2f} |")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_papers_accuracies_stand_beside_ours():
+    cells = active_cells("cifar10", {"least-confidence": [[0.66, 0.80], [0.66, 0.82]]})
+    assert len(cells) == 50
+    mine = {cell.metric: cell.ours for cell in cells if cell.ours}
+    assert set(mine) == {"acc_stage1", "acc_stage2"}
+    assert mine["acc_stage2"].mean == pytest.approx(0.81)
+    text = render(cells, "markdown", ours_only=True)
+    assert "66.00±0.00 (65.91±1.44) +0.1σ" in text
+    assert text.count("\n") == 3
+
+
+def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --trials 1 --device cpu"
+    with pytest.raises(SystemExit) as stop:
+        main(["active", "run", *flags.split(), "--strategy", "random,margin", "--out", "out"])
+    assert stop.value.code == 0
+    assert "│ margin   │      1 │" in capsys.readouterr().out
+    kept = json.loads((tmp_path / "results" / "active" / "digits-small.json").read_text())
+    assert kept["config"]["strategies"] == ["random", "margin"]
+    assert [stage["labelled"] for stage in kept["curves"]["margin"][0]] == [20, 40]
+    with pytest.raises(SystemExit) as stop:
+        main(["active", "run", *flags.split(), "--strategy", "margins"])
+    assert stop.value.code == 2
+    assert "expected a strategy among random" in capsys.readouterr().err

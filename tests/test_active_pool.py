@@ -1,0 +1,368 @@
+"""The tool of a labelling team, from pictures to the next question; and what happens to bad input."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from confrank.active.answers import labelled_set
+from confrank.active.labelled import read_labelled
+from confrank.active.pool import open_pool
+from confrank.active.query import ask_pool
+from confrank.cli import main
+from confrank.cli.active import ACTIONS
+from confrank.config import RunConfig
+from confrank.data import Split, load
+from confrank.files import write_atomically
+from confrank.methods import penultimate, predict_split
+from confrank.predict import load_trained
+from confrank.training import train
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """This network is too small to gain from more."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(RunConfig(epochs=2, batch_size=90, lr=0.05), out, device=CPU)
+    return out
+
+
+@pytest.fixture(scope="module")
+def images():
+    return load("digits").test.images[:40]
+
+
+@pytest.fixture
+def pool(tmp_path, images):
+    folder = tmp_path / "pool"
+    (folder / "deep").mkdir(parents=True)
+    for place, image in enumerate(images):
+        name = f"deep/{place:02d}.png" if place % 2 else f"{place:02d}.png"
+        Image.fromarray(image[:, :, 0]).save(folder / name)
+    return folder
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["active", *map(str, arguments)])
+    return stop.value.code
+
+
+def table(path):
+    return list(csv.DictReader(io.StringIO(path.read_text())))
+
+
+def by_hand(run, images):
+    """Softmax in numpy of one pass over all images."""
+    data, trained = load("digits"), load_trained(run)
+    zeros = np.zeros(len(images), dtype=np.int64)
+    logits = predict_split(trained.method, trained.model, Split(images, zeros, zeros), data.mean, data.std).logits
+    power = np.exp(logits.astype(float))
+    return (power / power.sum(axis=1, keepdims=True)).max(axis=1)
+
+
+def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys):
+    (tmp_path / "labelled.csv").write_text("path,label\n00.png,3\ndeep/01.png,4\ndeep/03.png,\n")
+    out = tmp_path / "to_label.csv"
+    flags = ("--pool", pool, "--labelled", tmp_path / "labelled.csv", "--count", 7, "--out", out, "--device", "cpu")
+    assert command("query", run, *flags) == 0
+    rows = table(out)
+    names = [f"deep/{place:02d}.png" if place % 2 else f"{place:02d}.png" for place in range(40)]
+    surest = by_hand(run, images)
+    order = [place for place in np.argsort(surest) if place not in (0, 1, 3)][:7]
+    assert [row["path"] for row in rows] == [names[place] for place in order]
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(surest[order], rel=1e-5)
+    assert {row["label"] for row in rows} == {""}
+    printed = capsys.readouterr().out
+    assert "1 samples of" in printed and "have no label yet; they are not asked again" in printed
+    with Image.open(out.with_suffix(".png")) as sheet:
+        assert sheet.size == (7 * 102 + 6, 116 + 6)
+        corner = np.asarray(sheet)[6 : 6 + 96, 6 : 6 + 96]
+    assert np.array_equal(corner[6::12, 6::12, 0], images[order[0], :, :, 0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "labelled.csv",
+        "pool",
+        "to_label.csv",
+        "to_label.png",
+    ]
+
+
+def test_an_archive_of_images_gives_the_same_question(run, images, tmp_path, monkeypatch):
+    monkeypatch.setattr("confrank.active.pool.BLOCK_BYTES", 64 * 7)  # the stream crosses block borders
+    np.savez_compressed(tmp_path / "pool.npz", images=images[..., 0], path=[f"x{place}" for place in range(40)])
+    assert command("query", run, "--pool", tmp_path / "pool.npz", "--count", 5, "--out", tmp_path / "a.csv") == 0
+    order = np.argsort(by_hand(run, images))[:5]
+    assert [row["path"] for row in table(tmp_path / "a.csv")] == [f"x{place}" for place in order]
+    rows = np.array([2, 3, 13, 39])
+    assert np.array_equal(np.stack(list(open_pool(tmp_path / "pool.npz").pictures(rows))), images[rows])
+
+
+def test_core_set_starts_from_the_labelled_and_tells_distances(run, pool, images, tmp_path):
+    labelled = tmp_path / "labelled.csv"
+    labelled.write_text("path,label\n00.png,1\n02.png,1\n")
+    out = tmp_path / "q.csv"
+    assert command("query", run, "--pool", pool, "--labelled", labelled, "--strategy", "core-set", "--count", 3,
+                   "--out", out, "--device", "cpu") == 0  # fmt: skip
+    data, trained = load("digits"), load_trained(run)
+    zeros = np.zeros(40, dtype=np.int64)
+    seen = penultimate(trained.model, Split(images, zeros, zeros), data.mean, data.std).numpy().astype(float)
+    gaps = np.array([min(np.linalg.norm(seen[row] - seen[known]) for known in (0, 2)) for row in range(40)])
+    first = table(out)[0]
+    assert int(first["path"].removesuffix(".png")[-2:]) == gaps.argmax()
+    assert float(first["distance"]) == pytest.approx(gaps.max(), rel=1e-4)
+
+
+def test_a_stopped_query_goes_on_without_scoring_again(run, pool, tmp_path, monkeypatch):
+    monkeypatch.setattr("confrank.active.scoring.CHUNK_ROWS", 8)
+    options = {"run": run, "scores": tmp_path / "scores", "device": CPU, "on_note": print}
+    whole = ask_pool(pool, None, "margin", 6, **options | {"scores": tmp_path / "other"})
+    calls, progress = [], []
+
+    def stop_after_three(path, content):
+        write_atomically(path, content)
+        if path.name.startswith("chunk-"):
+            calls.append(path.name)
+            if len(calls) == 3 and not progress:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr("confrank.active.scoring.write_atomically", stop_after_three)
+    with pytest.raises(KeyboardInterrupt):
+        ask_pool(pool, None, "margin", 6, **options)
+    options["on_progress"] = lambda done, total: progress.append((done, total))
+    again = ask_pool(pool, None, "margin", 6, **options)
+    assert calls == [f"chunk-{place:06d}.npz" for place in range(5)]
+    assert progress == [(24, 40), (32, 40), (40, 40)]
+    assert again.names == whole.names and np.array_equal(again.values, whole.values)
+    calls.clear()
+    ask_pool(pool, None, "entropy", 6, **options)  # another question: nothing is reused
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("kind", ["npz", "csv", "safetensors"])
+def test_precomputed_predictions_need_no_model(tmp_path, kind):
+    p = np.random.default_rng(0).dirichlet(np.ones(4), 30)
+    path = tmp_path / f"said.{kind}"
+    if kind == "npz":
+        np.savez(path, probabilities=p)
+    elif kind == "csv":
+        lines = [",".join([str(row), *map(repr, map(float, values))]) for row, values in enumerate(p)]
+        path.write_text("path,probability_a,probability_b,probability_c,probability_d\n" + "\n".join(lines) + "\n")
+    else:
+        from safetensors.numpy import save_file
+
+        save_file({"logits": np.log(p)}, path)
+    (tmp_path / "labelled.csv").write_text("path,label\n5,a\n")
+    out = tmp_path / "q.csv"
+    assert command("query", "--pool", path, "--labelled", tmp_path / "labelled.csv", "--strategy", "margin",
+                   "--count", 4, "--out", out) == 0  # fmt: skip
+    gap = np.sort(p, axis=1)[:, -1] - np.sort(p, axis=1)[:, -2]
+    order = [row for row in np.argsort(gap) if row != 5][:4]
+    assert [int(row["path"]) for row in table(out)] == order
+    assert [float(row["confidence"]) for row in table(out)] == pytest.approx(gap[order])
+    assert not out.with_suffix(".png").exists()
+
+
+def test_embeddings_and_random_need_no_model(tmp_path):
+    np.savez(tmp_path / "seen.npz", embeddings=np.array([[0.0], [2.0], [9.0], [10.0]]))
+    (tmp_path / "labelled.csv").write_text("path,label\n0,a\n")
+    flags = ("--pool", tmp_path / "seen.npz", "--labelled", tmp_path / "labelled.csv", "--count", 2)
+    assert command("query", *flags, "--strategy", "core-set", "--out", tmp_path / "q.csv") == 0
+    assert [(row["path"], row["distance"]) for row in table(tmp_path / "q.csv")] == [("3", "10"), ("1", "2")]
+    assert command("query", *flags, "--strategy", "random", "--out", tmp_path / "r.csv") == 0
+    assert "0" not in {row["path"] for row in table(tmp_path / "r.csv")}
+    assert command("query", *flags, "--strategy", "entropy", "--out", tmp_path / "e.csv") == 2
+    assert not (tmp_path / "e.csv").exists()
+
+
+def test_a_pool_smaller_than_the_count_is_asked_whole(run, pool, tmp_path, capsys):
+    assert command("query", run, "--pool", pool, "--count", 500, "--out", tmp_path / "q.csv", "--device", "cpu") == 0
+    assert "warning: asked for 500 samples, but only 40 can be chosen: all of them are" in capsys.readouterr().out
+    assert len({row["path"] for row in table(tmp_path / "q.csv")}) == 40
+
+
+def test_unreadable_unknown_and_repeated_ones_are_named(run, pool, tmp_path, capsys):
+    (pool / "04.png").write_bytes(b"not a picture")
+    labelled = tmp_path / "labelled.csv"
+    labelled.write_text("path,label\n00.png,3\n00.png,3\nmoved.png,4\n")
+    assert command("query", run, "--pool", pool, "--labelled", labelled, "--count", 39, "--out", tmp_path / "q.csv",
+                   "--device", "cpu") == 0  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "names 00.png more than once, with the same label; counted once" in printed
+    assert "names 1 paths that are not in the pool: moved.png" in printed
+    assert "1 images cannot be read and are left out" in printed and f"{pool / '04.png'}" in printed
+    assert "asked for 39 samples, but only 38 can be chosen" in printed
+    assert {"00.png", "04.png"}.isdisjoint(row["path"] for row in table(tmp_path / "q.csv"))
+
+
+def write_mistake(name, pool, tmp_path):
+    """Returns the arguments after `query RUN --count 3 --out q.csv`."""
+    labelled = tmp_path / "labelled.csv"
+    flags = ["--pool", pool, "--labelled", labelled]
+    labelled.write_text("path,label\n")
+    if name == "empty":
+        (tmp_path / "nothing").mkdir()
+        flags[1] = tmp_path / "nothing"
+    elif name == "all unreadable":
+        for path in pool.rglob("*.png"):
+            path.write_bytes(b"no")
+    elif name == "all labelled":
+        labelled.write_text("path,label\n" + "".join(f"{p.relative_to(pool)},1\n" for p in pool.rglob("*.png")))
+    elif name == "conflict":
+        labelled.write_text("path,label\n00.png,3\n00.png,4\n")
+    elif name == "columns":
+        labelled.write_text("file,class\n00.png,3\n")
+    elif name == "no file":
+        labelled.unlink()
+    elif name == "size":
+        Image.new("L", (9, 8)).save(pool / "00.png")
+    elif name == "colour":
+        Image.new("RGB", (8, 8), "red").save(pool / "00.png")
+    elif name == "twice":
+        np.savez(tmp_path / "p.npz", confidence=np.ones(3), path=["a", "b", "a"])
+        flags[1] = tmp_path / "p.npz"
+    elif name == "nowhere":
+        flags[1] = tmp_path / "nowhere"
+    elif name == "broken":
+        (tmp_path / "p.npz").write_bytes(b"PK")
+        flags[1] = tmp_path / "p.npz"
+    elif name == "damaged":
+        np.savez_compressed(tmp_path / "p.npz", images=load("digits").test.images)
+        content = bytearray((tmp_path / "p.npz").read_bytes())
+        content[len(content) // 2] ^= 255
+        (tmp_path / "p.npz").write_bytes(content)
+        flags[1] = tmp_path / "p.npz"
+    elif name == "floats":
+        np.savez(tmp_path / "p.npz", images=np.zeros((3, 8, 8)))
+        flags[1] = tmp_path / "p.npz"
+    elif name == "mc":
+        flags += ["--strategy", "mc-entropy"]
+    elif name == "over labelled":
+        flags += ["--out", labelled]
+    return flags
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("empty", "expected samples in the pool, but"),
+        ("all unreadable", "expected readable images, but none of 40 is"),
+        ("all labelled", "all 40 are in"),
+        ("conflict", "expected one label for each path in .* but got two for 00.png (3 and 4)"),
+        ("columns", "expected the columns path and label in .* but got file, class"),
+        ("no file", "labelled.csv does not exist"),
+        ("size", "expected images of 8x8, as the network was trained on, but 00.png is 9x8"),
+        ("colour", "expected images of 1 channel, but 00.png has 3"),
+        ("twice", "but got a more than once"),
+        ("nowhere", "nowhere, which does not exist"),
+        ("broken", "p.npz cannot be read"),
+        ("damaged", "expected a whole .npz file, but"),
+        ("floats", "but got float64 of shape [3, 8, 8]"),
+        ("mc", "expected a run of mcdropout for mc-entropy"),
+        ("over labelled", "expected --out to be another file than --labelled"),
+    ],
+)
+def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):
+    flags = write_mistake(name, pool, tmp_path)
+    out = tmp_path / "q.csv"
+    out.write_text("the last question\n")
+    assert command("query", run, "--count", 3, "--out", out, "--device", "cpu", *flags) == 2
+    errors = capsys.readouterr().err
+    assert errors.count("\n") == 1
+    for part in message.split(" .* "):
+        assert part in errors
+    assert out.read_text() == "the last question\n"
+    assert not out.with_suffix(".png").exists()
+
+
+def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
+    """Answers are appended as they come back, and the next training and question know them."""
+    truth = load("digits").test.labels[:40]
+    labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
+    labelled.write_text("path,label\n")
+    network = ()
+    for rounds, strategy in enumerate(("random", "margin", "margin")):
+        flags = ("--pool", pool, "--labelled", labelled, "--device", "cpu")
+        assert command("query", *network, *flags, "--strategy", strategy, "--count", 10, "--out", asked) == 0
+        rows = table(asked)
+        answers = [f"{row['path']},{truth[int(row['path'][-6:-4])] % 2}\n" for row in rows]
+        labelled.write_text(labelled.read_text() + "".join(answers))
+        out = tmp_path / f"round{rounds}"
+        settings = (
+            "--model",
+            "small",
+            "--method",
+            "baseline",
+            "--epochs",
+            1,
+            "--batch-size",
+            10,
+            "--test-share",
+            0.3,
+        )
+        assert command("train", *flags, *settings, "--out", out) == 0
+        network = (out,)
+        with np.load(out / "history.npz") as history:
+            assert len(history["index"]) == 7 * (rounds + 1)
+    lines = labelled.read_text().splitlines()[1:]
+    assert len(lines) == len({line.split(",")[0] for line in lines}) == 30
+    first = next(path for path in sorted(pool.rglob("*.png")) if path.relative_to(pool).as_posix() not in str(lines))
+    labelled.write_text("\n".join(["path,label", *lines, f"{first.relative_to(pool)},1"]) + "\n")
+    assert command("train", *flags, *settings, "--out", out) == 2
+    assert "has others; give another --out" in capsys.readouterr().err
+
+
+def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_path):
+    (tmp_path / "l.csv").write_text("path,label\n02.png,cat\n00.png,dog\ndeep/01.png,cat\n")
+    (tmp_path / "t.csv").write_text("path,label\n04.png,ape\n")
+    labelled, test = (read_labelled(tmp_path / name, print) for name in ("l.csv", "t.csv"))
+    data = labelled_set(pool, labelled, test, share=0)
+    assert data.class_names == ("ape", "cat", "dog")
+    assert np.array_equal(data.train.images, images[[0, 2, 1]])
+    assert data.train.labels.tolist() == [2, 1, 1]
+    assert np.array_equal(data.test.images, images[[4]]) and data.test.labels.tolist() == [0]
+    assert data.mean == pytest.approx([images[[0, 2, 1]].mean() / 255])
+    (tmp_path / "t.csv").write_text("path,label\n00.png,dog\n")
+    with pytest.raises(ValueError, match="not trained on, but .* shares 00.png"):
+        labelled_set(pool, labelled, read_labelled(tmp_path / "t.csv", print), share=0)
+    (tmp_path / "l.csv").write_text("path,label\n02.png,cat\nnowhere.png,dog\n")
+    with pytest.raises(ValueError, match="expected paths of the pool in .*, but got nowhere.png"):
+        labelled_set(pool, read_labelled(tmp_path / "l.csv", print), test, share=0)
+    (pool / "02.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"expected an 8-bit PNG.*02\.png"):
+        labelled_set(pool, labelled, test, share=0)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_has_help_with_an_example(action, capsys):
+    assert command(action, "--help") == 0
+    assert f"example: confrank active {action}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_committed_curves_are_whole():
+    kept = json.loads(Path("results/active/digits-small.json").read_text())
+    config, curves = kept["config"], kept["curves"]
+    with np.load("results/active/digits-small.npz") as asked:
+        for name in config["strategies"]:
+            assert len(curves[name]) == len(config["trials"]) == 5
+            for trial, stages in zip(config["trials"], curves[name], strict=True):
+                rows = asked[f"{name}-trial{trial}"]
+                assert len({*rows.tolist()}) == len(rows) == config["stages"] * config["per_stage"]
+                counts = [config["per_stage"] * (place + 1) for place in range(config["stages"])]
+                assert [stage["labelled"] for stage in stages] == counts
+                first = asked[f"random-trial{trial}"][: config["per_stage"]]
+                assert np.array_equal(rows[: config["per_stage"]], first)
