@@ -1,42 +1,79 @@
-"""Checkpoint + split -> predictions."""
+"""Checkpoint + split -> predictions; and a run folder or weights file -> the network with its data."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
 
 from confrank import methods, models
 from confrank.checkpoint import load_latest
-from confrank.config import RunFolder, load_config
-from confrank.data import hold_out, load
+from confrank.config import RunConfig, RunFolder, load_config
+from confrank.data import DataSet, Split, hold_out, load
 from confrank.predictions import Predictions, run_metadata
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A network on its device, the data it was trained on (without what was held out) and its normalisation."""
+
+    network: nn.Module
+    config: RunConfig
+    data: DataSet
+    held_out: Split | None
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+def load_run(run: Path, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
+    """The network of a run's newest checkpoint."""
+    config = load_config(run)
+    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
+    meta = checkpoint.meta
+    network = _network(config, meta["num_classes"], meta["image_shape"][-1])
+    models.load_weights(network, checkpoint.weights)
+    data, held_out = hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
+    return Trained(network.to(device or torch.device("cpu")), config, data, held_out, meta["mean"], meta["std"])
+
+
+def load_weights_file(
+    path: Path, config: RunConfig, *, root: Path | None = None, device: torch.device | None = None
+) -> Trained:
+    """The network of a plain .safetensors file, of which `config` tells model, method and data set."""
+    data = load(config.dataset, root, image_size=config.image_size)
+    network = _network(config, data.num_classes, data.test.images.shape[-1])
+    try:
+        models.load_weights(network, load_file(path))
+    except FileNotFoundError:
+        raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
+    except (SafetensorError, RuntimeError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise ValueError(f"expected weights of {config.model} for {config.dataset} in {path}, but: {why}") from None
+    return Trained(network.to(device or torch.device("cpu")), config, data, None, data.mean, data.std)
+
+
+def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module:
+    method = methods.get(config.method)
+    return models.create(config.model, num_classes, method.dropout, method.variance_head, in_channels=in_channels)
 
 
 def predict(
     run: Path, split: str = "test", *, root: Path | None = None, device: torch.device | None = None
 ) -> Predictions:
     """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set."""
-    config = load_config(run)
-    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
-    meta = checkpoint.meta
-    method = methods.get(config.method)
-    model = models.create(
-        config.model,
-        meta["num_classes"],
-        method.dropout,
-        method.variance_head,
-        in_channels=meta["image_shape"][-1],
-    )
-    models.load_weights(model, checkpoint.weights)
-    full = load(config.dataset, root, image_size=config.image_size)
-    data, held_out = hold_out(full, config.holdout, config.seed)
+    trained = load_run(run, root=root, device=device)
+    data, held_out = trained.data, trained.held_out
     splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
     return methods.predict_split(
-        method,
-        model.to(device or torch.device("cpu")),
+        methods.get(trained.config.method),
+        trained.network,
         splits[split],
-        meta["mean"],
-        meta["std"],
-        metadata=run_metadata(config, data.class_names, split),
+        trained.mean,
+        trained.std,
+        metadata=run_metadata(trained.config, data.class_names, split),
     )
