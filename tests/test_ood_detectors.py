@@ -251,7 +251,9 @@ def test_wrong_use_is_named():
     images, labels = samples()
     with pytest.raises(ValueError, match="a layer of Tiny, but got 'bodi'; did you mean body"):
         Mahalanobis(model, ["bodi"])
-    with pytest.raises(ValueError, match="names of layers to look at in Tiny, but got none; .* e.g. stem, body, head"):
+    with pytest.raises(
+        ValueError, match="names of layers to look at in Tiny, but got none; .* e.g. stem, body, head"
+    ):
         NearestNeighbours(model)
     with pytest.raises(ValueError, match="layer 'unused' to run in a forward pass"):
         Mahalanobis(model, ["unused"]).fit(loader(images, labels))
