@@ -13,6 +13,7 @@ from confrank.checkpoint import saved
 from confrank.cli import main
 from confrank.config import RunFolder
 from confrank.data import load
+from confrank.report.detection import Scored
 from confrank.report.detection_plots import detection_figures
 
 FAST = ("--device", "cpu", "--tuning-images", "60", "--neighbours", "5")
@@ -60,7 +61,8 @@ def test_runs_to_table_json_and_figures(place, capsys):
     out = place / "result.json", place / "figures"
     foreign = place / "upside.npz"
     command = (place / "run0", place / "run1", "--out", foreign, *FAST, "--json", out[0], "--figures", out[1])
-    assert ood(*command) == 0
+    page = place / "page.html"
+    assert ood(*command, "--report", page) == 0
     printed = capsys.readouterr().out
     assert "tuning: 60 in-distribution and 60 out-of-distribution images of each out-set (30 + 30 to fit" in printed
     result = json.loads(out[0].read_text())
@@ -76,6 +78,11 @@ def test_runs_to_table_json_and_figures(place, capsys):
     assert energy["mean"] == pytest.approx((first[4] + second[4]) / 2)
     assert energy["std"] == pytest.approx(abs(first[4] - second[4]) / 2**0.5)
     assert f"{100 * energy['mean']:.2f}±{100 * energy['std']:.2f}" in printed
+    text = page.read_text()
+    assert text.count("tuning: 60 in-distribution") == 2
+    assert text.count('class="curve thin') == text.count('class="plot bars"') == 7
+    assert f"{100 * energy['mean']:.2f}±{100 * energy['std']:.2f}" in text
+    assert "http" not in text
     names = sorted(path.name for path in out[1].iterdir())
     assert len(names) == 4
     assert sum(name.startswith("roc-digits-small-baseline-1epochs") for name in names) == 2
@@ -147,6 +154,7 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys)
         (["--out", place / "noise", "--tuning", "none", "--layers", "blocks.7"], "but got 'blocks.7'; did you mean"),
         (["--out", place / "noise", "--detectors", "oden"], "but got 'oden'"),
         (["--out", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
+        (["--out", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
         (["--out", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
     ]:
         assert ood(run, *arguments, "--device", "cpu") == 2
@@ -192,12 +200,9 @@ def test_a_class_without_training_samples_is_named(tmp_path, capsys):
 
 
 def test_figures_take_any_names_and_constant_scores(tmp_path):
-    scores = {"$a_{x$": {"my/own pictures/": {"_odd": [(np.zeros(9), np.zeros(5))] * 2}}}
-    paths = detection_figures(scores, tmp_path / "deep")
-    assert sorted(path.name for path in paths) == [
-        "roc-a_-x-my-own-pictures.png",
-        "roc-a_-x-my-own-pictures.svg",
-        "scores-a_-x-my-own-pictures.png",
-        "scores-a_-x-my-own-pictures.svg",
-    ]
+    odd = {"_odd": [(np.zeros(9), np.zeros(5))] * 2}
+    paths = detection_figures([Scored("$a_{x$", "net", "<b>", "my/own pictures/", odd)], tmp_path / "deep")
+    name = "a_-x-net-b-my-own-pictures"
+    expected = {f"{kind}-{name}.{suffix}" for kind in ("roc", "scores") for suffix in ("png", "svg")}
+    assert {path.name for path in paths} == expected
     assert all(path.exists() for path in paths)

@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of
+from confrank.cli.command import Command, add_data_flags, device_of, page_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from confrank.ood import Protocol
     from confrank.predict import Trained
+    from confrank.report.detection import Scored
     from confrank.study.ood import ExaminedRun
 
 
@@ -46,18 +47,23 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
         "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="of the table"
     )
     parser.add_argument("--json", type=str | None, default=None, help="write everything to this file")
+    parser.add_argument(
+        "--report", type=str | None, default=None, help="write a page of curves and histograms (.html)"
+    )
     parser.add_argument("--figures", type=str | None, default=None, help="draw ROC curves and histograms here")
     add_data_flags(parser)
 
 
 def _ood(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
+    from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
     from confrank.study.ood import ood_cells, ood_json
 
     # A table to be piped somewhere stands alone on the output.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
+    report = None if arguments.report is None else page_path(arguments.report)
     protocol = _protocol(arguments)
     runs = [_examined(arguments, name, protocol, show) for name in arguments.runs]
     print(render(ood_cells(runs), arguments.format), end="")
@@ -66,8 +72,12 @@ def _ood(arguments: "Namespace") -> None:
     if arguments.json:
         write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol), indent=1))
     if arguments.figures:
-        paths = detection_figures(_scores(runs), Path(arguments.figures))
+        paths = detection_figures(_scored(runs), Path(arguments.figures))
         show(f"figures: {len(paths)} files in {arguments.figures}")
+    if report:
+        protocol_line, *notes = _notes(runs, protocol)
+        write_atomically(report, detection_page(_scored(runs), ood_cells(runs), protocol_line, notes))
+        show(f"report: {report}")
 
 
 def _protocol(arguments: "Namespace") -> "Protocol":
@@ -140,17 +150,17 @@ def _notes(runs: "list[ExaminedRun]", protocol: "Protocol") -> list[str]:
     return [*lines, *notes]
 
 
-def _scores(runs: "list[ExaminedRun]") -> dict[str, dict[str, dict[str, list[tuple[Any, Any]]]]]:
-    """Scores by method, out-set and detector, a pair for each run."""
+def _scored(runs: "list[ExaminedRun]") -> "list[Scored]":
+    """Scores by data set, network, method and out-set; of each detector a pair for each run."""
+    from confrank.report.detection import Scored
     from confrank.study.ood import group_of
 
-    found: dict[str, dict[str, dict[str, list[tuple[Any, Any]]]]] = {}
+    found: dict[tuple[str, str, str, str], dict[str, list[tuple[Any, Any]]]] = {}
     for run in runs:
         for one in run.outcomes:
-            name = f"{Path(run.config.dataset).name}-{run.config.model}-{group_of(run.config)}"
-            by_detector = found.setdefault(name, {}).setdefault(one.out_set, {})
-            by_detector.setdefault(one.detector, []).append((one.inside, one.outside))
-    return found
+            place = run.config.dataset, run.config.model, group_of(run.config), one.out_set
+            found.setdefault(place, {}).setdefault(one.detector, []).append((one.inside, one.outside))
+    return [Scored(*place, detectors) for place, detectors in found.items()]
 
 
 OOD = Command(

@@ -84,12 +84,13 @@ def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple
         seeds = max((cell.ours.n for cell in group.values() if cell.ours), default=0)
         if ours_only and not seeds:
             continue
-        shown = [_value(group[metric], paper_only) if metric in group else "" for metric in metrics]
+        shown = [cell_text(group[metric], paper_only) if metric in group else "" for metric in metrics]
         rows.append([*key, *([] if paper_only else [str(seeds) if seeds else "not run"]), *shown])
     return [*places, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
 
 
-def _value(cell: CellLike, paper_only: bool) -> str:
+def cell_text(cell: CellLike, paper_only: bool = False) -> str:
+    """Ours, the paper's in brackets and the gap, as far as there are any."""
     factor = _factor(cell.metric)
     paper = "" if cell.paper is None else _with_std(cell.paper, factor)
     if paper_only:
