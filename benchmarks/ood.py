@@ -6,7 +6,7 @@ Features are random (342 is what the last block of DenseNet-BC has), so this mea
 network. `loop` is the natural per-sample code in numpy: for kNN the distances to all stored features and a partial
 sort, for Mahalanobis a quadratic form per class with the precision at hand. It is timed on the first --loop images
 and scaled to all of them. Each task runs in a process of its own; memory is what its peak grows by after the
-features are there. Both ways must give the same scores.
+features are there. Both ways must give the same scores, and both have one thread: the loop could not use more.
 """
 
 import argparse
@@ -101,6 +101,7 @@ TASKS: dict[str, Callable[[Features], Callable[[int], np.ndarray]]] = {
 
 
 def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) -> None:
+    torch.set_num_threads(1)
     score = TASKS[task](features(*sizes))
     score(min(count, 10))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -126,6 +127,7 @@ def main() -> None:
     for name, default in (("train", 50_000), ("images", 10_000), ("width", 342), ("repeats", 5), ("loop", 100)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes to come
     sizes = arguments.train, arguments.images, arguments.width
     runs: dict[str, list[tuple[float, float, list[float]]]] = {task: [] for task in TASKS}
     for _ in range(arguments.repeats):

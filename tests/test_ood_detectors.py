@@ -1,5 +1,9 @@
 """Detectors against scipy, numpy, scikit-learn and autograd by hand."""
 
+import re
+from collections import OrderedDict
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -285,3 +289,27 @@ def test_memory_of_a_fit_does_not_grow_with_the_samples():
     kept = [value for value in vars(moments).values() if isinstance(value, torch.Tensor)]
     assert sum(value.numel() for value in kept) == 3 + 3 * 6 + 6 * 6 + 6
     assert layer_scores(Tiny(), {"stem": moments.gaussians()}, samples(7)[0], [0.0], (1.0,)).shape == (1, 7, 1)
+
+
+def test_the_python_of_the_how_to_runs():
+    text = (Path(__file__).parents[1] / "docs" / "ood.md").read_text()
+    model = nn.Sequential(
+        OrderedDict(
+            layer1=nn.Conv2d(3, 6, 3),
+            layer2=nn.Sequential(nn.Tanh(), nn.Conv2d(6, 5, 3)),
+            layer3=nn.Tanh(),
+            pool=nn.AdaptiveAvgPool2d(1),
+            flat=nn.Flatten(),
+            fc=nn.Linear(5, 4),
+        )
+    )
+    images, labels = samples()
+    names = {"model": model, "train_loader": loader(images, labels), "images": images[:7]}
+    names |= {"known": images, "foreign": 5 + images}
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec("\n".join(blocks), names)
+    assert len(blocks) == 2
+    assert names["score"].shape == (7,)
+    assert (
+        names["detection"](names["detector"].score(images), names["detector"].score(5 + images)).metrics["auroc"] == 1
+    )

@@ -101,11 +101,11 @@ def as_vectors(output: Any, name: str) -> Tensor:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Evaluation mode and whole float32 inside, the network as it was afterwards; gives the network's device."""
+    """Evaluation mode, repeatable whole float32 inside, the network as it was afterwards; gives its device."""
     training = {module for module in model.modules() if module.training}
     model.eval()
     try:
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
     finally:
         for module in training:

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+# Rows whitened at once: their float64 copies stay in the processor's cache.
+BLOCK = 1024
+
 
 @dataclass(frozen=True)
 class Gaussians:
@@ -25,10 +28,14 @@ class Gaussians:
     def distances(self, features: Tensor) -> Tensor:
         """Squared Mahalanobis distances [n, K] of features [n, d] to the class means."""
         centre = self.mean.mean(dim=0)  # differences of centred points lose no digits
-        points = (features.double() - centre) @ self.whitening
         means = (self.mean - centre) @ self.whitening
-        squares = points.pow(2).sum(dim=1, keepdim=True) + means.pow(2).sum(dim=1)
-        return (squares - 2 * points @ means.T).clamp_min(0)
+        squares = means.pow(2).sum(dim=1)
+        parts = [torch.empty(0, len(means), dtype=torch.float64, device=features.device)]
+        for start in range(0, len(features), BLOCK):
+            points = torch.sub(features[start : start + BLOCK], centre) @ self.whitening
+            length = torch.einsum("nd,nd->n", points, points)
+            parts.append((torch.addmm(squares, points, means.T, alpha=-2) + length[:, None]).clamp_min(0))
+        return torch.cat(parts)
 
     def score(self, features: Tensor) -> Tensor:
         """Minus the squared distance to the nearest class mean [n]."""
@@ -56,9 +63,11 @@ class Moments:
             self.count = torch.zeros(self.num_classes, dtype=torch.float64, device=features.device)
             self.total = torch.zeros(self.num_classes, size, dtype=torch.float64, device=features.device)
             self.square = torch.zeros(size, size, dtype=torch.float64, device=features.device)
-        values = features.double() - self.shift
-        self.count.index_add_(0, label, torch.ones_like(label, dtype=torch.float64))
-        self.total.index_add_(0, label, values)
+        values = torch.sub(features, self.shift)
+        # A product adds up in a fixed order; index_add_ on a GPU does not.
+        member = torch.nn.functional.one_hot(label, self.num_classes).double()
+        self.count += member.sum(dim=0)
+        self.total += member.T @ values
         self.square += values.T @ values
 
     def gaussians(self, rtol: float | None = None) -> Gaussians:
