@@ -24,7 +24,7 @@ def kth_distance(queries: Tensor, stored: Tensor, k: int) -> Tensor:
     """
     if not 1 <= k <= len(stored):
         raise ValueError(f"expected k within 1..{len(stored)} (the training samples), but got {k}")
-    halves = stored.pow(2).sum(dim=1) / 2
+    halves = torch.einsum("nd,nd->n", stored, stored) / 2
     blocks = (queries[start : start + QUERIES] for start in range(0, len(queries), QUERIES))
     return torch.cat([queries[:0, 0], *(_kth(block, stored, halves, k) for block in blocks)])
 
