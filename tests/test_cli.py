@@ -69,7 +69,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "expected a command among demo, train, predict, evaluate"),
+        (["trian"], "expected a command among demo, evaluate"),
         (["train", "--epoch", "3"], "epoch"),
         (["train", "--epochs", "three"], "epochs"),
         (["train", "--epochs", "0"], "expected epochs to be at least 1, but got 0"),
