@@ -28,12 +28,14 @@ class Trained:
     std: Sequence[float]
 
 
-def load_run(run: Path, *, root: Path | None = None, device: torch.device | None = None) -> Trained:
-    """The network of a run's newest checkpoint."""
+def load_run(
+    run: Path, *, root: Path | None = None, device: torch.device | None = None, network: nn.Module | None = None
+) -> Trained:
+    """The network of a run's newest checkpoint; `network` takes the weights where it is one's own."""
     config = load_config(run)
     checkpoint, _ = load_latest(RunFolder(run).checkpoint)
     meta = checkpoint.meta
-    network = _network(config, meta["num_classes"], meta["image_shape"][-1])
+    network = network or _network(config, meta["num_classes"], meta["image_shape"][-1])
     models.load_weights(network, checkpoint.weights)
     data, held_out = hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
     return Trained(network.to(device or torch.device("cpu")), config, data, held_out, meta["mean"], meta["std"])
@@ -61,10 +63,18 @@ def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module
 
 
 def predict(
-    run: Path, split: str = "test", *, root: Path | None = None, device: torch.device | None = None
+    run: Path,
+    split: str = "test",
+    *,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    network: nn.Module | None = None,
 ) -> Predictions:
-    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set."""
-    trained = load_run(run, root=root, device=device)
+    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set.
+
+    `network` takes the weights where the run was trained with a network of one's own.
+    """
+    trained = load_run(run, root=root, device=device, network=network)
     data, held_out = trained.data, trained.held_out
     splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
