@@ -37,6 +37,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/evaluate.py
+	$(BIN)/python benchmarks/ood.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

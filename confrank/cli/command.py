@@ -54,3 +54,10 @@ def picture_path(name: str) -> Path:
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"expected a picture ending in .png, .svg or .pdf, but got {name}")
     return path
+
+
+def page_path(name: str) -> Path:
+    """The path of a page to write, if its suffix says so."""
+    if Path(name).suffix not in (".html", ".htm"):
+        raise ValueError(f"expected a page ending in .html, but got {name}")
+    return Path(name)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, make_console, picture_path
+from confrank.cli.command import Command, make_console, page_path, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -41,7 +41,7 @@ def _evaluate(arguments: "Namespace") -> None:
     if arguments.resamples is not None and arguments.resamples < 0:
         raise ValueError(f"expected --resamples to be at least 0, but got {arguments.resamples}")
     figure = None if arguments.figure is None else picture_path(arguments.figure)
-    report = None if arguments.report is None else _page_path(arguments.report)
+    report = None if arguments.report is None else page_path(arguments.report)
     console = make_console()
     loaded: dict[str, Predictions] = {}
     for name in arguments.files:
@@ -154,12 +154,6 @@ def _images(name: str, predictions: "Predictions", rows: list[int], root: str | 
     data = load(yaml.safe_load(RunFolder(run).config.read_text())["dataset"], root)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     return {row: split.images[predictions.index[row]] for row in rows}
-
-
-def _page_path(name: str) -> Path:
-    if Path(name).suffix not in (".html", ".htm"):
-        raise ValueError(f"expected a page ending in .html, but got {name}")
-    return Path(name)
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:

@@ -13,6 +13,7 @@ from confrank.cli.command import Command
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
+from confrank.cli.ood import OOD
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
 from confrank.cli.train import PREDICT, TRAIN
@@ -29,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "calibrate": CALIBRATE,
     "train": TRAIN,
     "predict": PREDICT,
+    "ood": OOD,
     "report": REPORT,
     "data": DATA,
     "active": ACTIVE,

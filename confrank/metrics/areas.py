@@ -53,6 +53,13 @@ def aupr_error_terms(
     return terms
 
 
+def aupr_correct_terms(accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts) -> Floats:
+    """The step's right predictions times the precision of accepting it and all that is surer."""
+    gained = (accepted - wrong) - (accepted_before - wrong_before)
+    terms: Floats = gained * ((accepted - wrong) / np.maximum(accepted, 1))
+    return terms
+
+
 def auroc_terms(
     num_wrong: Counts, accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts
 ) -> Floats:

@@ -94,7 +94,7 @@ def _values(keys: Array) -> Array:
     return magnitudes
 
 
-def _sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Counts], Floats]) -> float:
+def sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Counts], Floats]) -> float:
     """The sum of `term(accepted before, wrong before, accepted, wrong)` over all steps."""
     total, accepted_before, wrong_before = 0.0, 0, 0
     for accepted, wrong in ranking.steps():
@@ -106,7 +106,7 @@ def _sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Co
 
 def aurc_of(ranking: Ranking) -> float | None:
     """The mean over k of the error rate among the k surest, expected over all orders of tied predictions."""
-    total = _sum_over_steps(ranking, areas.aurc_terms)
+    total = sum_over_steps(ranking, areas.aurc_terms)
     return total / ranking.num_samples if ranking.num_samples else None
 
 
@@ -122,7 +122,7 @@ def best_aurc(risk: float) -> float:
 
 def augrc_of(ranking: Ranking) -> float | None:
     """Area under (wrong accepted / n) over coverage, by straight lines from (0, 0); exact under ties."""
-    total = _sum_over_steps(ranking, areas.augrc_terms)
+    total = sum_over_steps(ranking, areas.augrc_terms)
     return total / ranking.num_samples**2 if ranking.num_samples else None
 
 
@@ -131,14 +131,14 @@ def aupr_error_of(ranking: Ranking) -> float | None:
     if not (ranking.num_wrong and ranking.num_correct):
         return None
     totals = np.array(ranking.num_samples), np.array(ranking.num_wrong)
-    return _sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong
+    return sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong
 
 
 def auroc_of(ranking: Ranking) -> float | None:
     """Chance that a right prediction is surer than a wrong one, ties counting half."""
     if not (ranking.num_wrong and ranking.num_correct):
         return None
-    won = _sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
+    won = sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
     return won / (ranking.num_wrong * ranking.num_correct)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from PIL import Image
 
@@ -28,26 +28,27 @@ NUM_COLOURS = 8
 def page(examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0) -> str:
     """The finished page for one or more sets of predictions."""
     limit = svg.risk_limit(item.curve for item in examined)
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            version=__version__,
-            seed=seed,
-            style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
-            script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
-            models=[_model(item, place, limit, len(examined)) for place, item in enumerate(examined)],
-            comparisons=comparisons(examined),
-            metrics=[_metric_row(key, examined) for key in SHOWN],
-            footnotes=_footnotes(examined),
-            risk_ticks=svg.ticks(limit),
-            shares=svg.ticks(1.0),
-            data={"limit": limit, "models": [_points(item) for item in examined]},
-            num_samples=sorted({item.curve.num_samples for item in examined}),
-            has_intervals=any(item.intervals for item in examined),
-        )
+    return template("page.html").render(
+        title=title,
+        version=__version__,
+        seed=seed,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
+        models=[_model(item, place, limit, len(examined)) for place, item in enumerate(examined)],
+        comparisons=comparisons(examined),
+        metrics=[_metric_row(key, examined) for key in SHOWN],
+        footnotes=_footnotes(examined),
+        risk_ticks=svg.ticks(limit),
+        shares=svg.ticks(1.0),
+        data={"limit": limit, "models": [_points(item) for item in examined]},
+        num_samples=sorted({item.curve.num_samples for item in examined}),
+        has_intervals=any(item.intervals for item in examined),
     )
+
+
+def template(name: str) -> Template:
+    """A file of the template folder, values escaped."""
+    return _environment().get_template(name)
 
 
 @cache

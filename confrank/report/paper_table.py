@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary
-from confrank.report.scales import SHOWN
+from confrank.report.scales import ALL_SHOWN
 
 
 class CellLike(Protocol):
@@ -26,7 +26,7 @@ class CellLike(Protocol):
     @property
     def metric(self) -> str: ...
     @property
-    def paper(self) -> Summary: ...
+    def paper(self) -> Summary | None: ...
     @property
     def ours(self) -> Summary | None: ...
     @property
@@ -65,7 +65,8 @@ def _csv(cells: Sequence[CellLike]) -> str:
     for cell in cells:
         ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else ("", "", 0)
         place = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
-        values = [cell.paper.mean, cell.paper.std, *ours, cell.deviations]
+        paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
+        values = [*paper, *ours, cell.deviations]
         writer.writerow(place + ["" if value is None else value for value in values])
     return text.getvalue()
 
@@ -83,18 +84,21 @@ def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple
         seeds = max((cell.ours.n for cell in group.values() if cell.ours), default=0)
         if ours_only and not seeds:
             continue
-        shown = [_value(group[metric], paper_only) if metric in group else "" for metric in metrics]
+        shown = [cell_text(group[metric], paper_only) if metric in group else "" for metric in metrics]
         rows.append([*key, *([] if paper_only else [str(seeds) if seeds else "not run"]), *shown])
     return [*places, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
 
 
-def _value(cell: CellLike, paper_only: bool) -> str:
+def cell_text(cell: CellLike, paper_only: bool = False) -> str:
+    """Ours, the paper's in brackets and the gap, as far as there are any."""
     factor = _factor(cell.metric)
-    paper = _with_std(cell.paper, factor)
+    paper = "" if cell.paper is None else _with_std(cell.paper, factor)
     if paper_only:
         return paper
     if cell.ours is None:
-        return f"({paper})"
+        return f"({paper})" if paper else "-"
+    if not paper:
+        return _with_std(cell.ours, factor)
     gap = "" if cell.deviations is None else f" {cell.deviations:+.1f}σ"
     return f"{_with_std(cell.ours, factor)} ({paper}){gap}"
 
@@ -104,11 +108,11 @@ def _with_std(summary: Summary, factor: float) -> str:
 
 
 def _factor(metric: str) -> float:
-    return SHOWN[metric].factor if metric in SHOWN else 100
+    return ALL_SHOWN[metric].factor if metric in ALL_SHOWN else 100
 
 
 def _heading(metric: str) -> str:
-    return SHOWN[metric].heading if metric in SHOWN else f"{metric} %"
+    return ALL_SHOWN[metric].heading if metric in ALL_SHOWN else f"{metric} %"
 
 
 def _terminal(header: list[str], rows: Rows) -> str:

@@ -26,6 +26,15 @@ SHOWN: dict[str, Shown] = {
     "brier": Shown("Brier %", 100, True, "mean squared distance of the probabilities to the label"),
 }
 
+# Of telling foreign images from those of the training distribution; AUROC and FPR at 95% TPR are headed as above.
+DETECTION_SHOWN: dict[str, Shown] = {
+    "detection_error": Shown("detection error %", 100, True, "mean of both error rates at the best threshold"),
+    "aupr_in": Shown("AUPR-In %", 100, False, "average precision of finding the in-distribution images"),
+    "aupr_out": Shown("AUPR-Out %", 100, False, "average precision of finding the foreign images"),
+}
+
+ALL_SHOWN = SHOWN | DETECTION_SHOWN
+
 PAPER_METRICS = ("acc", "aurc", "e_aurc", "aupr_error", "fpr95", "ece", "nll", "brier")
 
 

@@ -11,19 +11,19 @@ from confrank.study.results import Result, load_result
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the paper and ours (None where not run), raw; `deviations` is the gap in the paper's std."""
+    """A number of the paper and ours (None where there is none), raw; `deviations`: the gap in the paper's std."""
 
     dataset: str
     model: str
     method: str
     out_set: str
     metric: str
-    paper: Summary
+    paper: Summary | None
     ours: Summary | None
 
     @property
     def deviations(self) -> float | None:
-        if self.ours is None or not self.paper.std:
+        if self.ours is None or self.paper is None or not self.paper.std:
             return None
         return (self.ours.mean - self.paper.mean) / self.paper.std
 

@@ -1,0 +1,166 @@
+"""Scoring by training features, whole batches against a per-sample Python loop: time and memory.
+
+    python benchmarks/ood.py [--train 50000] [--images 10000] [--width 342] [--repeats 5] [--loop 100]
+
+Features are random (342 is what the last block of DenseNet-BC has), so this measures the detectors alone, without a
+network. `loop` is the natural per-sample code in numpy: for kNN the distances to all stored features and a partial
+sort, for Mahalanobis a quadratic form per class with the precision at hand. It is timed on the first --loop images
+and scaled to all of them. Each task runs in a process of its own; memory is the peak while scoring above what is
+resident before, when the features are there (Linux). Both ways must give the same scores, and both have one thread:
+the loop could not use more.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+CLASSES, NEIGHBOURS = 10, 50
+Features = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def features(train: int, images: int, width: int) -> Features:
+    """Training features of ten classes, their labels, and features to score; knn scales them to length 1 itself."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(CLASSES, width, generator=generator)
+    label = torch.randint(CLASSES, (train,), generator=generator)
+    stored = torch.randn(train, width, generator=generator).add_(centres[label])
+    return stored, label, torch.randn(images, width, generator=generator)
+
+
+def knn(data: Features) -> Callable[[int], np.ndarray]:
+    from confrank.ood.neighbours import kth_distance
+
+    stored, queries = (torch.nn.functional.normalize(part, dim=1) for part in (data[0], data[2]))
+    return lambda count: -kth_distance(queries[:count], stored, NEIGHBOURS).numpy()
+
+
+def knn_loop(data: Features) -> Callable[[int], np.ndarray]:
+    stored, queries = (torch.nn.functional.normalize(part, dim=1).numpy() for part in (data[0], data[2]))
+
+    def score(count: int) -> np.ndarray:
+        found = []
+        for query in queries[:count]:
+            distances = np.linalg.norm(stored - query, axis=1)
+            found.append(-np.partition(distances, NEIGHBOURS - 1)[NEIGHBOURS - 1])
+        return np.array(found)
+
+    return score
+
+
+def mahalanobis(data: Features) -> Callable[[int], np.ndarray]:
+    from confrank.ood.gaussian import fit_gaussians
+
+    fitted = fit_gaussians(data[0], data[1], CLASSES)
+    return lambda count: fitted.score(data[2][:count]).numpy()
+
+
+def mahalanobis_fit(data: Features) -> Callable[[int], np.ndarray]:
+    from confrank.ood.gaussian import Moments
+
+    def fit(count: int) -> np.ndarray:
+        moments = Moments(CLASSES)
+        for start in range(0, len(data[0]), 500):
+            moments.add(data[0][start : start + 500], data[1][start : start + 500])
+        return moments.gaussians().score(data[2][:10]).numpy()
+
+    return fit
+
+
+def mahalanobis_loop(data: Features) -> Callable[[int], np.ndarray]:
+    from confrank.ood.gaussian import fit_gaussians
+
+    fitted = fit_gaussians(data[0], data[1], CLASSES)
+    means, precision = fitted.mean.numpy(), (fitted.whitening @ fitted.whitening.T).numpy()
+    queries = data[2].double().numpy()
+
+    def score(count: int) -> np.ndarray:
+        found = []
+        for query in queries[:count]:
+            found.append(-min((query - mean) @ precision @ (query - mean) for mean in means))  # noqa: PERF401
+        return np.array(found)
+
+    return score
+
+
+TASKS: dict[str, Callable[[Features], Callable[[int], np.ndarray]]] = {
+    "knn": knn,
+    "knn loop": knn_loop,
+    "mahalanobis": mahalanobis,
+    "mahalanobis loop": mahalanobis_loop,
+    "mahalanobis fit": mahalanobis_fit,
+}
+
+
+def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) -> None:
+    torch.set_num_threads(1)
+    score = TASKS[task](features(*sizes))
+    score(min(count, 10))
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = resident("VmRSS")
+    start = time.perf_counter()
+    found = score(count)
+    seconds = time.perf_counter() - start
+    results.put((seconds, resident("VmHWM") - before, found[:100].tolist()))
+
+
+def resident(kind: str) -> int:
+    """Bytes of memory now (VmRSS) or at the peak (VmHWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) * 1024
+
+
+def measured(task: str, sizes: tuple[int, int, int], count: int) -> tuple[float, float, list[float]]:
+    context = multiprocessing.get_context("spawn")
+    results = context.Queue()
+    process = context.Process(target=measure, args=(task, sizes, count, results))
+    process.start()
+    result: tuple[float, float, list[float]] = results.get()
+    process.join()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("train", 50_000), ("images", 10_000), ("width", 342), ("repeats", 5), ("loop", 100)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    arguments = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes to come
+    sizes = arguments.train, arguments.images, arguments.width
+    runs: dict[str, list[tuple[float, float, list[float]]]] = {task: [] for task in TASKS}
+    for _ in range(arguments.repeats):
+        for task in TASKS:
+            runs[task].append(measured(task, sizes, arguments.loop if "loop" in task else arguments.images))
+    print(f"{os.cpu_count()} cores, {arguments.train:,} x {arguments.width} features, {arguments.images:,} images")
+    print(
+        f"{'task':<18} {'images':>7} {'best s':>8} {'median s':>9} {'worst s':>8} {'for all s':>10} {'peak + MB':>10}"
+    )
+    rows, whole = [], {}
+    for task, found in runs.items():
+        seconds, count = [run[0] for run in found], arguments.loop if "loop" in task else arguments.images
+        median, memory = float(np.median(seconds)), max(run[1] for run in found)
+        whole[task] = median * arguments.images / count
+        print(
+            f"{task:<18} {count:>7,} {min(seconds):>8.3f} {median:>9.3f} {max(seconds):>8.3f} {whole[task]:>10.2f}"
+            f" {memory / 1e6:>10.0f}"
+        )
+        rows.append({"task": task, "images": count, "seconds": seconds, "grown_bytes": memory})
+    for task in ("knn", "mahalanobis"):
+        slow = runs[f"{task} loop"][0][2]
+        same = np.allclose(runs[task][0][2][: len(slow)], slow, rtol=1e-4)
+        print(f"{task}: {whole[f'{task} loop'] / whole[task]:.0f}x the loop (medians), same scores: {same}")
+    versions = {"python": platform.python_version(), **{name: version(name) for name in ("torch", "numpy")}}
+    print(json.dumps({"versions": versions, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""How well a trained network's detectors tell foreign images."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from confrank.cli.command import Command, add_data_flags, device_of, page_path
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.ood import Protocol
+    from confrank.predict import TrainedOn
+    from confrank.report.detection import Scored
+    from confrank.study.ood import ExaminedRun
+
+
+def _ood_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument(
+        "runs", type=str, nargs="+", help="run folders, or .safetensors weights with --model and --dataset"
+    )
+    parser.add_argument(
+        "--out", type=str, nargs="+", required=True, help="out-sets: data sets by name, folders of pictures, .npz"
+    )
+    parser.add_argument(
+        "--tuning",
+        type=Literal["paper", "none"],
+        default="paper",
+        help="paper: choose settings on images of each out-set; none: use no foreign image before the test",
+    )
+    parser.add_argument(
+        "--tuning-images", type=int, default=1000, help="images of each set to tune on, left out of the test"
+    )
+    parser.add_argument("--detectors", type=str, nargs="+", default=None, help="only these detectors (default: all)")
+    parser.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
+    parser.add_argument("--layers", type=str, nargs="+", default=None, help="layers to look at in one's own network")
+    parser.add_argument("--aupr", type=Literal["average", "trapezoid"], default="average", help="which AUPR")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of tuning images")
+    parser.add_argument("--image-size", type=int | None, default=None, help="scale the pictures of folders to this")
+    parser.add_argument("--batch-size", type=int, default=500, help="images a forward pass")
+    for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
+        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of a weights file")
+    parser.add_argument(
+        "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="of the table"
+    )
+    parser.add_argument("--json", type=str | None, default=None, help="write everything to this file")
+    parser.add_argument(
+        "--report", type=str | None, default=None, help="write a page of curves and histograms (.html)"
+    )
+    parser.add_argument("--figures", type=str | None, default=None, help="draw ROC curves and histograms here")
+    add_data_flags(parser)
+
+
+def _ood(arguments: "Namespace") -> None:
+    from confrank.files import write_atomically
+    from confrank.report.detection_page import detection_page
+    from confrank.report.detection_plots import detection_figures
+    from confrank.report.paper_table import render
+    from confrank.study.ood import ood_cells, ood_json
+
+    # A table to be piped somewhere stands alone on the output.
+    show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
+    report = None if arguments.report is None else page_path(arguments.report)
+    protocol = _protocol(arguments)
+    runs = [_examined(arguments, name, protocol, show) for name in arguments.runs]
+    print(render(ood_cells(runs), arguments.format), end="")
+    for line in _notes(runs, protocol):
+        show(line)
+    if arguments.json:
+        write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol), indent=1))
+    if arguments.figures:
+        paths = detection_figures(_scored(runs), Path(arguments.figures))
+        show(f"figures: {len(paths)} files in {arguments.figures}")
+    if report:
+        protocol_line, *notes = _notes(runs, protocol)
+        write_atomically(report, detection_page(_scored(runs), ood_cells(runs), protocol_line, notes))
+        show(f"report: {report}")
+
+
+def _protocol(arguments: "Namespace") -> "Protocol":
+    from confrank.ood import DETECTORS, Protocol
+
+    for name in ("tuning_images", "batch_size", "neighbours"):
+        if getattr(arguments, name) < 1:
+            flag = name.replace("_", "-")
+            raise ValueError(f"expected --{flag} to be at least 1, but got {getattr(arguments, name)}")
+    if len(set(arguments.out)) < len(arguments.out):
+        raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
+    return Protocol(
+        detectors=arguments.detectors or DETECTORS,
+        num_tuning=arguments.tuning_images if arguments.tuning == "paper" else 0,
+        seed=arguments.seed,
+        neighbours=arguments.neighbours,
+        aupr=arguments.aupr,
+        batch_size=arguments.batch_size,
+    )
+
+
+def _examined(arguments: "Namespace", name: str, protocol: "Protocol", show: Callable[[str], None]) -> "ExaminedRun":
+    from confrank.data import load_images
+    from confrank.ood import Classifier, examine
+    from confrank.study.ood import ExaminedRun
+
+    trained = _trained(arguments, name)
+    if trained.config.dataset in arguments.out:
+        raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
+    root, size = _root(arguments), arguments.image_size
+    out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
+    classifier = Classifier(
+        trained.network,
+        trained.data.train,
+        trained.data.test.images,
+        trained.mean,
+        trained.std,
+        arguments.layers or (),
+    )
+    show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
+    outcomes = examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"))
+    return ExaminedRun(name, trained.config, outcomes)
+
+
+def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
+    from confrank.config import RunConfig
+    from confrank.predict import load_run, load_weights_file
+
+    device, root = device_of(arguments.device), _root(arguments)
+    if not name.endswith(".safetensors"):
+        return load_run(Path(name), root=root, device=device)
+    if arguments.model is None or arguments.dataset is None:
+        raise ValueError(f"expected --model and --dataset to tell what is in {name}, but one is missing")
+    config = RunConfig(dataset=arguments.dataset, model=arguments.model, method=arguments.method or "baseline")
+    return load_weights_file(Path(name), config, root=root, device=device)
+
+
+def _root(arguments: "Namespace") -> Path | None:
+    return None if arguments.root is None else Path(arguments.root)
+
+
+def _notes(runs: "list[ExaminedRun]", protocol: "Protocol") -> list[str]:
+    from confrank.study.ood import ood_cells
+
+    lines = [protocol.describe()]
+    if any(cell.paper for cell in ood_cells(runs)):
+        tuned = "" if protocol.num_tuning else "; the paper's ODIN and Mahalanobis are tuned on the out-set, ours not"
+        lines.append(f"ours (paper's mean±std of five runs), gap in the paper's std{tuned}")
+    notes = {f"{run.name}: {note}": None for run in runs for one in run.outcomes for note in one.notes}
+    return [*lines, *notes]
+
+
+def _scored(runs: "list[ExaminedRun]") -> "list[Scored]":
+    """Scores by data set, network, method and out-set; of each detector a pair for each run."""
+    from confrank.report.detection import Scored
+    from confrank.study.ood import group_of
+
+    found: dict[tuple[str, str, str, str], dict[str, list[tuple[Any, Any]]]] = {}
+    for run in runs:
+        for one in run.outcomes:
+            place = run.config.dataset, run.config.model, group_of(run.config), one.out_set
+            found.setdefault(place, {}).setdefault(one.detector, []).append((one.inside, one.outside))
+    return [Scored(*place, detectors) for place, detectors in found.items()]
+
+
+OOD = Command(
+    "tell foreign images: ODIN, Mahalanobis and the cheap detectors, beside the paper's numbers",
+    "confrank ood runs/cifar10-resnet110-crl-softmax-seed0 --out tinyimagenet svhn --root data",
+    _ood_arguments,
+    _ood,
+)

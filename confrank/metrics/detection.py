@@ -1,0 +1,152 @@
+"""Does a score put images from the training distribution above foreign ones?
+
+In-distribution is positive and a higher score means more in-distribution. The score may be anything that ranks
+(probabilities, energies, negative distances). The sums are those of `ranking`: inside plays the right predictions,
+outside the wrong ones, and ties are one step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from confrank.metrics import areas
+from confrank.metrics.areas import Counts, Floats
+from confrank.metrics.arrays import as_scores
+from confrank.metrics.ranking import (
+    Ranking,
+    aupr_error_of,
+    auroc_of,
+    curve_of,
+    fpr_at_tpr_of,
+    rank,
+    sum_over_steps,
+)
+
+KEYS = ("fpr95", "detection_error", "auroc", "aupr_in", "aupr_out")
+ESTIMATORS = ("average", "trapezoid")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """The five metrics as raw fractions, None where undefined, and then the reason."""
+
+    metrics: dict[str, float | None]
+    undefined: dict[str, str] = field(default_factory=dict)
+
+
+def detection(inside: object, outside: object, aupr: str = "average") -> Detection:
+    """All five metrics from the scores of in-distribution images [n] and of foreign ones [m].
+
+    `aupr` "average" is average precision; "trapezoid" joins the points of the precision-recall curve by straight
+    lines, as the code behind published tables does, which is too kind where scores are few or tied.
+
+    >>> detection([3.0, 2.0], [1.0, 2.5]).metrics["detection_error"]
+    0.25
+    """
+    if aupr not in ESTIMATORS:
+        raise ValueError(f"expected an AUPR among {', '.join(ESTIMATORS)}, but got {aupr!r}")
+    ranking = rank_sets(inside, outside)
+    found = {
+        "fpr95": fpr_at_tpr_of(ranking),
+        "detection_error": detection_error_of(ranking),
+        "auroc": auroc_of(ranking),
+        "aupr_in": aupr_in_of(ranking) if aupr == "average" else _trapezoid(ranking, _curve_in_terms),
+        "aupr_out": aupr_error_of(ranking) if aupr == "average" else _trapezoid(ranking, _curve_out_terms),
+    }
+    return Detection(found, {key: _reason(ranking) for key, value in found.items() if value is None})
+
+
+def rank_sets(inside: object, outside: object) -> Ranking:
+    """Both sets sorted together, once for all metrics."""
+    scores = as_scores(inside, "inside"), as_scores(outside, "outside")
+    flags = np.repeat([True, False], [len(scores[0]), len(scores[1])])
+    return rank(np.concatenate(scores), flags)
+
+
+def _reason(ranking: Ranking) -> str:
+    return (
+        "needs images from inside and outside the distribution,"
+        f" but got {ranking.num_correct} and {ranking.num_wrong}"
+    )
+
+
+def detection_error_of(ranking: Ranking) -> float | None:
+    """The smallest half of (inside rejected + outside accepted, each as a share) over all thresholds.
+
+    Accepting nothing is a threshold too, so it is never above a half.
+    """
+    if not (ranking.num_wrong and ranking.num_correct):
+        return None
+    lowest = 0.5
+    for accepted, wrong in ranking.steps():
+        missed = 1 - (accepted - wrong) / ranking.num_correct
+        lowest = min(lowest, float(((missed + wrong / ranking.num_wrong) / 2).min()))
+    return lowest
+
+
+def aupr_in_of(ranking: Ranking) -> float | None:
+    """Average precision of finding the inside from the highest score down."""
+    if not (ranking.num_wrong and ranking.num_correct):
+        return None
+    return sum_over_steps(ranking, areas.aupr_correct_terms) / ranking.num_correct
+
+
+Terms = Callable[[Counts, Counts, Counts, Counts, Counts, Counts], Floats]
+
+
+def _trapezoid(ranking: Ranking, terms: Terms) -> float | None:
+    if not (ranking.num_wrong and ranking.num_correct):
+        return None
+    return sum_over_steps(ranking, partial(terms, np.array(ranking.num_correct), np.array(ranking.num_wrong)))
+
+
+def _curve_in_terms(
+    num_in: Counts, num_out: Counts, accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts
+) -> Floats:
+    """Area under precision over recall of the inside; precision is 1 before anything is accepted."""
+    gained = (accepted - wrong) - (accepted_before - wrong_before)
+    precision = _share(accepted - wrong, accepted) + _share(accepted_before - wrong_before, accepted_before)
+    terms: Floats = gained / num_in * precision / 2
+    return terms
+
+
+def _curve_out_terms(
+    num_in: Counts, num_out: Counts, accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts
+) -> Floats:
+    """The same for the outside, flagged from the lowest score up."""
+    flagged, flagged_before = num_in + num_out - accepted_before, num_in + num_out - accepted
+    precision = _share(num_out - wrong_before, flagged) + _share(num_out - wrong, flagged_before)
+    terms: Floats = (wrong - wrong_before) / num_out * precision / 2
+    return terms
+
+
+def _share(part: Counts, whole: Counts) -> Floats:
+    share: Floats = np.where(whole > 0, part / np.maximum(whole, 1), 1.0)
+    return share
+
+
+@dataclass(frozen=True)
+class RocCurve:
+    """Shares accepted at falling thresholds, from (0, 0) to (1, 1): of the outside (fpr) and the inside (tpr)."""
+
+    fpr: Floats
+    tpr: Floats
+
+
+def roc_curve(inside: object, outside: object, limit: int | None = None) -> RocCurve:
+    """The ROC curve at all distinct scores, or at about `limit` of them.
+
+    >>> roc_curve([3.0, 2.0], [1.0, 2.5]).tpr.tolist()
+    [0.0, 0.5, 0.5, 1.0, 1.0]
+    """
+    ranking = rank_sets(inside, outside)
+    if not (ranking.num_wrong and ranking.num_correct):
+        raise ValueError(f"expected a ROC curve of two sets; it {_reason(ranking)}")
+    curve = curve_of(ranking, limit)
+    right = curve.accepted - curve.wrong
+    return RocCurve(
+        np.concatenate([[0.0], curve.wrong / ranking.num_wrong]),
+        np.concatenate([[0.0], right / ranking.num_correct]),
+    )

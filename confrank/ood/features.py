@@ -1,0 +1,120 @@
+"""A classifier's logits and the outputs of its named layers, for any `nn.Module`."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from confrank.models import Network
+
+
+def block_layers(model: nn.Module) -> list[str]:
+    """The layers that Mahalanobis looks at in our networks: the stem and each stage."""
+    if not isinstance(model, Network):
+        raise ValueError(_need_names(model))
+    return [f"blocks.{place}" for place in range(len(model.blocks))]
+
+
+def penultimate_layer(model: nn.Module) -> str:
+    """The layer whose output the head of our networks sees."""
+    if not isinstance(model, Network):
+        raise ValueError(_need_names(model))
+    return "neck"
+
+
+def _need_names(model: nn.Module) -> str:
+    names = [name for name, _ in model.named_children()]
+    return (
+        f"expected the names of layers to look at in {type(model).__name__}, but got none;"
+        f" name some of model.named_modules(), e.g. {', '.join(names[-4:])}"
+    )
+
+
+def check_layers(model: nn.Module, layers: Sequence[str]) -> None:
+    """An error that names the first layer the network does not have, and what comes near."""
+    known = dict(model.named_modules())
+    for name in layers:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=4) or [child for child, _ in model.named_children()]
+            raise ValueError(
+                f"expected a layer of {type(model).__name__}, but got {name!r}; did you mean {', '.join(near)}?"
+            )
+
+
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """The logits [n, K] of a batch; a network that returns several things gives them first."""
+    try:
+        output = model(images)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "CUDA" in str(error):
+            raise
+        why = str(error).splitlines()[0]
+        raise ValueError(
+            f"expected images that the network takes, but got shape {list(images.shape)}: {why}"
+        ) from error
+    logits = output[0] if isinstance(output, tuple | list) else output
+    if not isinstance(logits, Tensor) or logits.ndim != 2:
+        shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(f"expected the network to return logits [samples, classes], but got {shape}")
+    return logits
+
+
+def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
+    """Logits [n, K] and, for each named layer, its features [n, d]; a layer used twice gives its last output."""
+    check_layers(model, layers)
+    outputs: dict[str, Any] = {}
+    modules = dict(model.named_modules())
+    with ExitStack() as stack:
+        for name in layers:
+            handle = modules[name].register_forward_hook(partial(_keep, outputs, name))
+            stack.callback(handle.remove)
+        logits = logits_of(model, images)
+    if silent := [name for name in layers if name not in outputs]:
+        raise ValueError(f"expected layer {silent[0]!r} to run in a forward pass, but it did not; name another one")
+    return logits, [as_vectors(outputs[name], name) for name in layers]
+
+
+def _keep(outputs: dict[str, Any], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    outputs[name] = output
+
+
+def as_vectors(output: Any, name: str) -> Tensor:
+    """Features [n, d]: spatial means of maps [n, d, h, w], means over tokens [n, t, d], vectors as they are.
+
+    >>> as_vectors(torch.ones(2, 5, 4, 4), "stem").shape
+    torch.Size([2, 5])
+    """
+    if isinstance(output, Tensor) and output.is_floating_point():
+        if output.ndim == 4:
+            return output.mean(dim=(2, 3))
+        if output.ndim == 3:
+            return output.mean(dim=1)
+        if output.ndim == 2:
+            return output
+    got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+    raise ValueError(f"expected layer {name!r} to give maps, tokens or vectors (4, 3 or 2 dimensions), but got {got}")
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[torch.device]:
+    """Evaluation mode, repeatable whole float32 inside, the network as it was afterwards; gives its device."""
+    training = {module for module in model.modules() if module.training}
+    model.eval()
+    try:
+        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
+            yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    finally:
+        for module in training:
+            module.training = True
+
+
+def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """(images, labels) of each batch of a training loader; anything after these two is left out."""
+    for batch in loader:
+        if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(x, Tensor) for x in batch[:2]):
+            raise ValueError(f"expected batches of (images, labels, ...), but got {type(batch).__name__}")
+        yield batch[0], batch[1]

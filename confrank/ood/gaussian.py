@@ -1,0 +1,102 @@
+"""Class-conditional Gaussians with one covariance: features [n, d] -> negative squared Mahalanobis distance."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+# Rows whitened at once: their float64 copies stay in the processor's cache.
+BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """Class means [K, d], tied covariance [d, d] and a whitening [d, rank] of it; float64.
+
+    The whitening's columns are eigenvectors over the root of their eigenvalues, so whitening x whitening^T is the
+    inverse of the covariance, or its pseudo-inverse where eigenvalues vanish.
+    """
+
+    mean: Tensor
+    covariance: Tensor
+    whitening: Tensor
+
+    @property
+    def rank(self) -> int:
+        return self.whitening.shape[1]
+
+    def distances(self, features: Tensor) -> Tensor:
+        """Squared Mahalanobis distances [n, K] of features [n, d] to the class means."""
+        centre = self.mean.mean(dim=0)  # differences of centred points lose no digits
+        means = (self.mean - centre) @ self.whitening
+        squares = means.pow(2).sum(dim=1)
+        parts = [torch.empty(0, len(means), dtype=torch.float64, device=features.device)]
+        for start in range(0, len(features), BLOCK):
+            points = torch.sub(features[start : start + BLOCK], centre) @ self.whitening
+            length = torch.einsum("nd,nd->n", points, points)
+            parts.append((torch.addmm(squares, points, means.T, alpha=-2) + length[:, None]).clamp_min(0))
+        return torch.cat(parts)
+
+    def score(self, features: Tensor) -> Tensor:
+        """Minus the squared distance to the nearest class mean [n]."""
+        return -self.distances(features).amin(dim=1)
+
+
+@dataclass
+class Moments:
+    """What a pass over the training features has to keep: K x d and d x d numbers, whatever the number of samples."""
+
+    num_classes: int
+    count: Tensor = field(init=False)
+    total: Tensor = field(init=False)
+    square: Tensor = field(init=False)
+    shift: Tensor | None = None
+    precision: float = 0.0
+
+    def add(self, features: Tensor, label: Tensor) -> None:
+        """Count features [n, d] with labels [n]."""
+        if self.shift is None:
+            # Squares of values near zero keep their digits; any constant near the mean will do.
+            self.shift = features.double().mean(dim=0)
+            self.precision = torch.finfo(features.dtype).eps
+            size = features.shape[1]
+            self.count = torch.zeros(self.num_classes, dtype=torch.float64, device=features.device)
+            self.total = torch.zeros(self.num_classes, size, dtype=torch.float64, device=features.device)
+            self.square = torch.zeros(size, size, dtype=torch.float64, device=features.device)
+        values = torch.sub(features, self.shift)
+        # A product adds up in a fixed order; index_add_ on a GPU does not.
+        member = torch.nn.functional.one_hot(label, self.num_classes).double()
+        self.count += member.sum(dim=0)
+        self.total += member.T @ values
+        self.square += values.T @ values
+
+    def gaussians(self, rtol: float | None = None) -> Gaussians:
+        """Means, pooled covariance (divided by n) and its whitening.
+
+        Eigenvalues below `rtol` times the largest count as zero; by default d times the precision that the
+        features came in, as scipy.linalg.pinvh does for a matrix of that precision.
+        """
+        if self.shift is None:
+            raise ValueError("expected training samples to fit on, but got none")
+        if empty := torch.nonzero(self.count == 0).flatten().tolist():
+            shown = ", ".join(map(str, empty[:8]))
+            raise ValueError(f"expected training samples of every class, but got none of class {shown}")
+        mean = self.total / self.count[:, None]
+        covariance = (self.square - (mean * self.count[:, None]).T @ mean) / self.count.sum()
+        values, vectors = torch.linalg.eigh(covariance)
+        threshold = (len(values) * self.precision if rtol is None else rtol) * values[-1].clamp_min(0)
+        kept = values > threshold
+        if not bool(kept.any()):
+            raise ValueError("expected features that vary within a class, but they are constant; name another layer")
+        return Gaussians(mean + self.shift, covariance, vectors[:, kept] / values[kept].sqrt())
+
+
+def fit_gaussians(features: Tensor, label: Tensor, num_classes: int, rtol: float | None = None) -> Gaussians:
+    """The Gaussians of features [n, d] with labels [n].
+
+    >>> fit_gaussians(torch.tensor([[0.0], [2.0], [5.0], [7.0]]), torch.tensor([0, 0, 1, 1]), 2).covariance.item()
+    1.0
+    """
+    moments = Moments(num_classes)
+    moments.add(features, label)
+    return moments.gaussians(rtol)

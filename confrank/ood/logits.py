@@ -1,0 +1,53 @@
+"""Detectors that look at the logits alone: logits [n, K] -> score [n], higher = more in-distribution."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from confrank.confidence import max_probability, negative_entropy
+from confrank.ood.features import evaluating, logits_of
+
+
+def max_logit(logits: Tensor) -> Tensor:
+    """The largest logit (Hendrycks et al. 2022).
+
+    >>> max_logit(torch.tensor([[1.0, 3.0]])).tolist()
+    [3.0]
+    """
+    return logits.amax(dim=-1)
+
+
+def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
+    """T log sum exp(z / T): the *negative* free energy, so that higher is more in-distribution (Liu et al. 2020).
+
+    >>> round(energy(torch.tensor([[0.0, 0.0]])).item(), 4)
+    0.6931
+    """
+    return temperature * torch.logsumexp(logits / temperature, dim=-1)
+
+
+LOGIT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
+    "max-probability": max_probability,
+    "max-logit": max_logit,
+    "energy": energy,
+    "negative-entropy": negative_entropy,
+}
+
+
+@dataclass(frozen=True)
+class LogitDetector:
+    """One of `LOGIT_SCORES` on any classifier; there is nothing to fit."""
+
+    model: nn.Module
+    name: str = "energy"
+
+    def __post_init__(self) -> None:
+        if self.name not in LOGIT_SCORES:
+            raise ValueError(f"expected a score among {', '.join(LOGIT_SCORES)}, but got {self.name!r}")
+
+    def score(self, images: Tensor) -> Tensor:
+        """Scores [n] in float64 for images as the network takes them."""
+        with torch.no_grad(), evaluating(self.model) as device:
+            return LOGIT_SCORES[self.name](logits_of(self.model, images.to(device)).double())

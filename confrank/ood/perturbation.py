@@ -1,0 +1,34 @@
+"""The small step on the image that makes foreign images easier to tell (Liang et al. 2018).
+
+Steps are measured on the 0-1 pixel scale: networks see (x - mean) / std, so a step of eps is eps / std there.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def direction(score: Callable[[Tensor], Tensor], images: Tensor, std: Sequence[float]) -> Tensor:
+    """sign(gradient of the score) / std, shaped like `images`: images + eps x direction raises the score.
+
+    `score` gives one value an image, each depending on its own image alone; one backward pass serves the batch.
+
+    >>> direction(lambda x: -x.pow(2).sum(dim=1), torch.tensor([[3.0, -1.0]]), std=(0.5,))
+    tensor([[-2.,  2.]])
+    """
+    scale = _as_channels(std, images)
+    with torch.enable_grad():
+        leaf = images.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(score(leaf).sum(), leaf)
+    return gradient.sign() / scale
+
+
+def _as_channels(std: Sequence[float], images: Tensor) -> Tensor:
+    scale = torch.tensor(tuple(std), dtype=images.dtype, device=images.device)
+    if images.ndim < 2 or len(scale) not in (1, images.shape[1]) or not bool((scale > 0).all()):
+        raise ValueError(
+            f"expected a positive std for each channel of images {list(images.shape)} (or one for all),"
+            f" but got {tuple(std)}"
+        )
+    return scale.view(1, -1, *[1] * (images.ndim - 2))

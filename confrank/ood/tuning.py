@@ -1,0 +1,127 @@
+"""Settings chosen with the help of foreign images: one half to fit the layers' weights, the other to choose by.
+
+The choice is by the true-negative rate at 95% true-positive rate; of equally good settings the first wins.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.detection import rank_sets
+from confrank.metrics.ranking import fpr_at_tpr_of
+from confrank.ood import mahalanobis, odin
+from confrank.ood.features import evaluating
+from confrank.ood.images import Images, over
+from confrank.ood.mahalanobis import LayerWeights, Mahalanobis
+from confrank.ood.odin import Odin, odin_scores
+
+Rows = NDArray[np.int64]
+Scores = NDArray[np.float64]
+Setting = TypeVar("Setting")
+
+
+@dataclass(frozen=True)
+class Division:
+    """Positions in a set of images: `fit` and `choose` are for tuning, the rest, in order, is the test."""
+
+    fit: Rows
+    choose: Rows
+    test: Rows
+
+    def __post_init__(self) -> None:
+        tuned = np.concatenate([self.fit, self.choose])
+        assert not np.isin(tuned, self.test).any(), "a tuning image reached the test"
+        assert len(np.unique(tuned)) == len(tuned), "a tuning image was drawn twice"
+
+
+def divide(num_images: int, num_tuning: int, seed: int, name: str = "the set") -> Division:
+    """Draw `num_tuning` images for tuning, half of them to fit and half to choose; the choice depends on `seed`.
+
+    >>> [len(part) for part in vars(divide(10, 4, seed=0)).values()]
+    [2, 2, 6]
+    """
+    if num_tuning % 2 or not 0 <= num_tuning < num_images:
+        raise ValueError(
+            f"expected an even number of tuning images below the {num_images} in {name}, but got {num_tuning};"
+            " take fewer (--tuning-images), or tune without foreign images (--tuning none)"
+        )
+    drawn = np.random.default_rng(seed).permutation(num_images)
+    test = np.sort(drawn[num_tuning:])
+    return Division(np.sort(drawn[: num_tuning // 2]), np.sort(drawn[num_tuning // 2 : num_tuning]), test)
+
+
+@dataclass(frozen=True)
+class TuningImages:
+    """In-distribution and foreign images to fit on and to choose by."""
+
+    fit_inside: Images
+    fit_outside: Images
+    choose_inside: Images
+    choose_outside: Images
+
+
+def tune_odin(detector: Odin, images: TuningImages) -> Odin:
+    """Temperature and step size from the paper's grid."""
+
+    def tried() -> Iterable[tuple[tuple[float, float], Scores, Scores]]:
+        for temperature in odin.TEMPERATURES:
+            inside, outside = (
+                _odin_sweep(detector, temperature, part) for part in (images.choose_inside, images.choose_outside)
+            )
+            for place, eps in enumerate(odin.EPS):
+                yield (temperature, eps), inside[place], outside[place]
+
+    temperature, eps = best(tried())
+    return replace(detector, temperature=temperature, eps=eps)
+
+
+def _odin_sweep(detector: Odin, temperature: float, images: Images) -> Scores:
+    with evaluating(detector.model):
+        return over(
+            images, lambda batch: odin_scores(detector.model, batch, temperature, odin.EPS, detector.std), dim=1
+        )
+
+
+def tune_mahalanobis(detector: Mahalanobis, images: TuningImages) -> Mahalanobis:
+    """Step size from the paper's grid, each with its own logistic regression over the layers."""
+    sets = (images.fit_inside, images.fit_outside, images.choose_inside, images.choose_outside)
+    fit_in, fit_out, choose_in, choose_out = (
+        over(part, lambda batch: detector.layer_scores(batch, mahalanobis.EPS), dim=1) for part in sets
+    )
+
+    def tried() -> Iterable[tuple[tuple[float, LayerWeights], Scores, Scores]]:
+        for place, eps in enumerate(mahalanobis.EPS):
+            weights = fit_weights(fit_in[place], fit_out[place])
+            inside, outside = (scores[place] @ weights.weight + weights.bias for scores in (choose_in, choose_out))
+            yield (eps, weights), inside, outside
+
+    eps, weights = best(tried())
+    return replace(detector, eps=eps, weights=weights)
+
+
+def fit_weights(inside: Scores, outside: Scores) -> LayerWeights:
+    """Logistic regression of "inside" on standardised layer scores [n, L], put back on the scores' own scale."""
+    from sklearn.linear_model import LogisticRegression
+
+    scores = np.concatenate([inside, outside])
+    mean, spread = scores.mean(axis=0), scores.std(axis=0)
+    spread[spread == 0] = 1
+    label = np.repeat([1, 0], [len(inside), len(outside)])
+    found = LogisticRegression(max_iter=1000).fit((scores - mean) / spread, label)
+    weight = found.coef_[0] / spread
+    return LayerWeights(tuple(weight.tolist()), float(found.intercept_[0] - weight @ mean))
+
+
+def best(tried: Iterable[tuple[Setting, Scores, Scores]]) -> Setting:
+    """The setting with the highest true-negative rate at 95% true-positive rate; the first of equals."""
+    found: tuple[float, Setting] | None = None
+    for setting, inside, outside in tried:
+        accepted = fpr_at_tpr_of(rank_sets(inside, outside))
+        assert accepted is not None  # both sides have images
+        if found is None or accepted < found[0]:
+            found = accepted, setting
+    assert found is not None  # the grids are not empty
+    return found[1]

@@ -1,0 +1,52 @@
+"""The page about foreign images: ROC curves, score histograms and the table in one HTML file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+
+from confrank import __version__
+from confrank.metrics.detection import KEYS
+from confrank.report import svg
+from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
+from confrank.report.page import FOLDER, NUM_COLOURS, template
+from confrank.report.paper_table import CellLike, cell_text
+from confrank.report.scales import ALL_SHOWN
+from confrank.report.verdict import percent
+
+
+def detection_page(scored: Sequence[Scored], cells: Sequence[CellLike], protocol: str, notes: Sequence[str]) -> str:
+    """The finished page; `protocol` says in words whether foreign images were used for tuning."""
+    values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
+    return template("detection.html").render(
+        title="Does it notice foreign images?",
+        version=__version__,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        protocol=protocol,
+        notes=notes,
+        shares=svg.ticks(1.0),
+        headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in KEYS],
+        sections=[_section(item, values) for item in scored],
+    )
+
+
+def _section(item: Scored, values: Mapping[tuple[str, str, str, str, str], CellLike]) -> dict[str, Any]:
+    detectors = []
+    for place, (name, runs) in enumerate(item.detectors.items()):
+        key = item.dataset, item.model, f"{item.method}/{name}", item.out_set
+        row = [cell_text(values[(*key, metric)]) for metric in KEYS]
+        detectors.append({"name": name, "colour": place % NUM_COLOURS, "row": row, **_charts(runs)})
+    first = next(iter(item.detectors.values()))
+    return {"title": item.title, "detectors": detectors, "num_runs": len(first), "sizes": tuple(map(len, first[0]))}
+
+
+def _charts(runs: Runs) -> dict[str, Any]:
+    curve, histogram = mean_roc(runs), score_histogram(*runs[0])
+    up, down, top = svg.mirrored_bars(histogram)
+    low, high = float(histogram.edges[0]), float(histogram.edges[-1])
+    return {
+        "curve": svg.line(GRID, curve.tpr),
+        "auroc": percent(curve.auroc, 1),
+        "bars": {"up": up, "down": down, "top": percent(top)},
+        "bar_ticks": svg.ticks(high, low, percent=False),
+    }

@@ -1,0 +1,74 @@
+"""How well detectors tell foreign images: ROC curves and score histograms, one picture of each per out-set."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from confrank.report.contents import Histogram
+from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
+from confrank.report.plots import COLOURS, escaped, save_figure
+
+
+def detection_figures(scored: Sequence[Scored], folder: Path) -> list[Path]:
+    """Of each, roc-NAME and scores-NAME as PNG and SVG."""
+    paths = []
+    for item in scored:
+        name = file_name("-".join([item.dataset, item.model, item.method, item.out_set]))
+        for kind, figure in (("roc", _roc_figure(item.detectors)), ("scores", _histogram_figure(item.detectors))):
+            figure.suptitle(escaped(item.title), fontsize="medium")
+            for suffix in ("png", "svg"):
+                paths.append(folder / f"{kind}-{name}.{suffix}")
+                save_figure(figure, paths[-1])
+    return paths
+
+
+def file_name(text: str) -> str:
+    """
+    >>> file_name("my/own pictures/")
+    'my-own-pictures'
+    """
+    return re.sub(r"[^\w.]+", "-", text).strip("-.") or "set"
+
+
+def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for colour, (name, runs) in zip(COLOURS, detectors.items(), strict=False):
+        curve = mean_roc(runs)
+        axes.plot(GRID, curve.tpr, color=colour, label=escaped(f"{name} (AUROC {100 * curve.auroc:.1f}%)"))
+        if curve.spread is not None:
+            band = curve.tpr - curve.spread, curve.tpr + curve.spread
+            axes.fill_between(GRID, *band, color=colour, alpha=0.15, linewidth=0)
+    axes.axhline(0.95, color="0.6", linewidth=1, linestyle="--")
+    axes.set(xlabel="foreign images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
+    axes.set(xlim=(0, 1), ylim=(0, 1.005))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    return figure
+
+
+def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
+    """A panel per detector, of the first run: scores of different runs have no common scale."""
+    columns = min(3, len(detectors))
+    rows = -(-len(detectors) // columns)
+    figure = Figure(figsize=(3.6 * columns, 2.6 * rows + 0.4), layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (name, runs) in zip(panels, detectors.items(), strict=False):
+        _draw_histogram(axes, score_histogram(*runs[0]))
+        axes.set_title(escaped(name))
+    for axes in panels[len(detectors) :]:
+        axes.set_visible(False)
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def _draw_histogram(axes: Axes, histogram: Histogram) -> None:
+    for counts, colour, label in ((histogram.right, COLOURS[0], "inside"), (histogram.wrong, COLOURS[1], "outside")):
+        share = counts / max(1, counts.sum())
+        axes.stairs(share, histogram.edges, color=colour, fill=True, alpha=0.5, label=label)
+    axes.set(xlabel="score", ylabel="share of images")
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,208 @@
+"""`confrank ood` from run folders or weights to table, JSON and figures; and what it says to wrong use."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from confrank.checkpoint import saved
+from confrank.cli import main
+from confrank.config import RunFolder
+from confrank.data import load
+from confrank.report.detection import Scored
+from confrank.report.detection_plots import detection_figures
+
+FAST = ("--device", "cpu", "--tuning-images", "60", "--neighbours", "5")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two short runs on digits, and foreign images of both kinds: a folder of pictures and an .npz."""
+    folder = tmp_path_factory.mktemp("ood")
+    for seed in "01":
+        with pytest.raises(SystemExit):
+            main(
+                [
+                    *["train", "--epochs", "1", "--method", "baseline", "--device", "cpu"],
+                    *["--seed", seed, "--out", str(folder / f"run{seed}")],
+                ]
+            )
+    rng = np.random.default_rng(0)
+    write_pictures(folder / "noise", rng.integers(0, 256, (120, 8, 8), dtype=np.uint8))
+    np.savez(folder / "upside.npz", images=load("digits").test.images[:150, ::-1])
+    return folder
+
+
+def write_pictures(folder, images):
+    folder.mkdir(parents=True)
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(folder / f"{number:05d}.png")
+
+
+def ood(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(["ood", *map(str, arguments)])
+    return stop.value.code
+
+
+def test_runs_to_table_json_and_figures(place, capsys):
+    out = place / "result.json", place / "figures"
+    foreign = place / "upside.npz"
+    command = (place / "run0", place / "run1", "--out", foreign, *FAST, "--json", out[0], "--figures", out[1])
+    page = place / "page.html"
+    assert ood(*command, "--report", page) == 0
+    printed = capsys.readouterr().out
+    assert "tuning: 60 in-distribution and 60 out-of-distribution images of each out-set (30 + 30 to fit" in printed
+    result = json.loads(out[0].read_text())
+    assert result["protocol"]["uses_foreign_images"] is True
+    first, second = ([one["metrics"]["auroc"] for one in run["outcomes"]] for run in result["runs"])
+    assert len(first) == 7
+    assert {(one["num_in"], one["num_out"]) for one in result["runs"][0]["outcomes"]} == {(837, 90)}
+    (energy,) = [
+        row["ours"]
+        for row in result["summary"]
+        if row["method"] == "baseline-1epochs/energy" and row["metric"] == "auroc"
+    ]
+    assert energy["mean"] == pytest.approx((first[4] + second[4]) / 2)
+    assert energy["std"] == pytest.approx(abs(first[4] - second[4]) / 2**0.5)
+    assert f"{100 * energy['mean']:.2f}±{100 * energy['std']:.2f}" in printed
+    text = page.read_text()
+    assert text.count("tuning: 60 in-distribution") == 2
+    assert text.count('class="curve thin') == text.count('class="plot bars"') == 7
+    assert f"{100 * energy['mean']:.2f}±{100 * energy['std']:.2f}" in text
+    assert "http" not in text
+    names = sorted(path.name for path in out[1].iterdir())
+    assert len(names) == 4
+    assert sum(name.startswith("roc-digits-small-baseline-1epochs") for name in names) == 2
+    assert all(path.stat().st_size > 5000 for path in out[1].iterdir())
+
+
+def test_the_same_seed_gives_the_same_table(place, capsys):
+    some = ("--detectors", "odin", "energy", "--format", "markdown")
+    command = (place / "run0", "--out", place / "noise", place / "upside.npz", *FAST, *some)
+    texts = []
+    for seed in ("0", "0", "1"):
+        assert ood(*command, "--seed", seed) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("| data set | network | method | out-set | runs |")
+
+
+def test_without_foreign_images_and_from_plain_weights(place, capsys):
+    weights = place / "weights.safetensors"
+    (newest,) = saved(RunFolder(place / "run0").checkpoint)[-1:]
+    save_file(load_file(newest / "weights.safetensors"), weights)
+    common = ("--out", place / "noise", "--device", "cpu", "--tuning", "none", "--format", "csv")
+    assert ood(place / "run0", *common) == 0
+    run = capsys.readouterr()
+    assert "tuning: none, no out-of-distribution image was used before the test" in run.err
+    assert ood(weights, "--model", "small", "--dataset", "digits", *common) == 0
+    assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
+    assert ood(weights, *common) == 2
+    assert "expected --model and --dataset to tell what is in" in capsys.readouterr().err
+    assert ood(weights, "--model", "resnet18", "--dataset", "digits", *common) == 2
+    assert "expected weights of resnet18 for digits in" in capsys.readouterr().err
+    assert ood(place / "none.safetensors", "--model", "small", "--dataset", "digits", *common) == 2
+    assert "none.safetensors does not exist" in capsys.readouterr().err
+
+
+def test_published_sets_by_their_folders(place, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    for name in ("LSUN_resize/LSUN_resize", "iSUN/iSUN_patches"):
+        write_pictures(tmp_path / name, rng.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8))
+    images, labels = rng.integers(0, 256, (16, 32, 32, 3), dtype=np.uint8), np.arange(16) % 2
+    np.savez(tmp_path / "own.npz", train_images=images, train_labels=labels, test_images=images, test_labels=labels)
+    from confrank.models import create
+
+    save_file(create("small", 2).state_dict(), tmp_path / "w.safetensors")
+    command = (tmp_path / "w.safetensors", "--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none")
+    more = ("--out", "lsun", "isun", "--root", tmp_path, "--neighbours", "3", "--device", "cpu", "--format", "csv")
+    assert ood(*command, *more) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [sum(f",{name}," in row for row in rows) for name in ("lsun", "isun")] == [35, 35]
+
+
+def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    write_pictures(tmp_path / "colour", np.zeros((3, 8, 8, 3), dtype=np.uint8))
+    write_pictures(tmp_path / "large", np.zeros((3, 9, 9), dtype=np.uint8))
+    run = place / "run0"
+    for arguments, message in [
+        (["--out", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
+        (
+            ["--out", tmp_path / "colour"],
+            "images of 8x8x1 (height x width x channels) as in training, but got 8x8x3 in",
+        ),
+        (["--out", tmp_path / "large"], "but got 9x9x1 in"),
+        (["--out", "nowhere"], "but got 'nowhere'"),
+        (["--out", "digits"], "expected out-sets other than the network's own data, but got digits"),
+        (["--out", place / "noise"], "expected an even number of tuning images below the 897 in the test split"),
+        (["--out", place / "noise", "--tuning-images", "200"], "images below the 120 in"),
+        (["--out", place / "noise", place / "noise"], "expected each out-set once"),
+        (["--out", place / "noise", "--tuning", "none", "--layers", "blocks.7"], "but got 'blocks.7'; did you mean"),
+        (["--out", place / "noise", "--detectors", "oden"], "but got 'oden'"),
+        (["--out", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
+        (["--out", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
+        (["--out", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
+    ]:
+        assert ood(run, *arguments, "--device", "cpu") == 2
+        errors = capsys.readouterr().err
+        assert message in errors
+        assert errors.count("\n") == 1
+    assert ood(tmp_path, "--out", place / "noise") == 2
+    assert "expected a run folder with a config.yaml" in capsys.readouterr().err
+
+
+def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path):
+    stream = io.BytesIO()
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(stream, "BMP")
+    content = stream.getvalue()
+    for number in range(10_000):
+        (tmp_path / f"{number:05d}.bmp").write_bytes(content if number != 1234 else content[:80])
+    assert ood(place / "run0", "--out", tmp_path, "--device", "cpu") == 2
+    errors = capsys.readouterr().err
+    assert f"picture, but {tmp_path / '01234.bmp'}: " in errors
+    assert errors.count("\n") == 1
+
+
+def test_a_class_without_training_samples_is_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (30, 8, 8, 1), dtype=np.uint8), np.arange(30) % 3
+    kept = labels != 1
+    arrays = {
+        "train_images": images[kept],
+        "train_labels": labels[kept],
+        "test_images": images,
+        "test_labels": labels,
+    }
+    np.savez(tmp_path / "own.npz", **arrays)
+    np.savez(tmp_path / "out.npz", images=images)
+    from confrank.models import create
+
+    save_file(create("small", 3, in_channels=1).state_dict(), tmp_path / "w.safetensors")
+    options = ("--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none", "--neighbours", "3")
+    assert ood(tmp_path / "w.safetensors", "--out", tmp_path / "out.npz", *options, "--device", "cpu") == 2
+    assert "layer 'blocks.0': expected training samples of every class, but got none of class 1" in (
+        capsys.readouterr().err
+    )
+
+
+def test_figures_take_any_names_and_constant_scores(tmp_path):
+    odd = {"_odd": [(np.zeros(9), np.zeros(5))] * 2}
+    paths = detection_figures([Scored("$a_{x$", "net", "<b>", "my/own pictures/", odd)], tmp_path / "deep")
+    name = "a_-x-net-b-my-own-pictures"
+    expected = {f"{kind}-{name}.{suffix}" for kind in ("roc", "scores") for suffix in ("png", "svg")}
+    assert {path.name for path in paths} == expected
+    assert all(path.exists() for path in paths)

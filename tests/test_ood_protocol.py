@@ -1,0 +1,228 @@
+"""The protocol: who is tuned on what, what is tested, and that nothing leaks."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_curve
+from torch import nn
+
+from confrank.config import RunConfig
+from confrank.data import split_of
+from confrank.metrics.detection import Detection, detection
+from confrank.models import create
+from confrank.ood import Classifier, Mahalanobis, Odin, Outcome, Protocol, examine, mahalanobis, odin, protocol
+from confrank.ood.images import Images, Labelled
+from confrank.ood.tuning import best, divide
+from confrank.report.paper_table import render
+from confrank.study.ood import ExaminedRun, ood_cells, ood_json
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+def pixels(count, seed, low=0, high=256):
+    return np.random.default_rng(seed).integers(low, high, (count, 6, 6, 1), dtype=np.uint8)
+
+
+def small_classifier():
+    train = split_of(pixels(120, 0), np.arange(120) % 3)
+    return Classifier(create("small", 3, in_channels=1), train, pixels(90, 1), (0.4,), (0.3,))
+
+
+class Number(nn.Module):
+    """An image's first two pixels are its number, and that is its first logit."""
+
+    def forward(self, image):
+        number = (image[:, 0, 0, :2] * 255).round() @ torch.tensor([1.0, 256.0])
+        return torch.stack([number, torch.zeros_like(number)], dim=1)
+
+
+def numbered(count, start=0):
+    images = np.zeros((count, 3, 3, 1), dtype=np.uint8)
+    images[:, 0, 0, 0], images[:, 0, 1, 0] = divmod(np.arange(start, start + count), 256)[::-1]
+    return images
+
+
+def numbers(images):
+    return images.pixels[:, 0, :2, 0].astype(int) @ [1, 256]
+
+
+def test_tuning_images_never_reach_the_test(monkeypatch):
+    seen = {}
+
+    def spy(detector, images):
+        seen.update(vars(images))
+        return detector
+
+    monkeypatch.setattr(protocol, "tune_odin", spy)
+    classifier = Classifier(Number(), split_of(numbered(4), np.arange(4) % 2), numbered(300), (0.0,), (1.0,))
+    wanted = Protocol(detectors=("max-logit", "odin"), num_tuning=100, seed=5)
+    (plain, tuned) = examine(classifier, {"far": numbered(400, start=1000)}, wanted)
+    parts = {name: set(numbers(images)) for name, images in seen.items()}
+    assert [len(part) for part in parts.values()] == [50, 50, 50, 50]
+    for fit, choose, tested, everything in (
+        ("fit_inside", "choose_inside", plain.inside, range(300)),
+        ("fit_outside", "choose_outside", plain.outside, range(1000, 1400)),
+    ):
+        assert not parts[fit] & parts[choose]
+        assert not (parts[fit] | parts[choose]) & set(tested)
+        assert parts[fit] | parts[choose] | set(tested) == set(everything)
+        assert len(tested) == len(everything) - 100
+    assert (len(tuned.inside), len(tuned.outside)) == (200, 300)
+    whole = examine(classifier, {"far": numbered(400, start=1000)}, Protocol(("max-logit",), num_tuning=0))
+    assert whole[0].inside.tolist() == list(range(300))
+
+
+def test_division_is_checked():
+    rows = divide(50, 20, seed=3)
+    assert sorted([*rows.fit, *rows.choose, *rows.test]) == list(range(50))
+    assert np.array_equal(divide(50, 20, seed=3).fit, rows.fit)
+    assert not np.array_equal(divide(50, 20, seed=4).fit, rows.fit)
+    with pytest.raises(AssertionError, match="reached the test"):
+        type(rows)(rows.fit, rows.choose, np.append(rows.test, rows.fit[0]))
+    for count in (50, 60, 7):
+        with pytest.raises(
+            ValueError, match=f"even number of tuning images below the 50 in x, but got {count}; take"
+        ):
+            divide(50, count, seed=0, name="x")
+
+
+def tnr(inside, outside):
+    """True-negative rate at 95% TPR by scikit-learn's ROC curve."""
+    label = np.repeat([1, 0], [len(inside), len(outside)])
+    fpr, tpr, _ = roc_curve(label, np.concatenate([inside, outside]), drop_intermediate=False)
+    return 1 - fpr[tpr >= 0.95].min()
+
+
+def parts_of(classifier, outside, wanted):
+    sets = []
+    for images, seed in ((classifier.test, wanted.seed), (outside, wanted.seed + 1)):
+        rows = divide(len(images), wanted.num_tuning, seed)
+        both = Images(images, classifier.mean, classifier.std, torch.device("cpu"))
+        sets.append({name: next(iter(both.select(part))) for name, part in vars(rows).items()})
+    return sets
+
+
+def sharpen(model):
+    """An untrained network is unsure of everything; larger weights make the temperature matter."""
+    with torch.no_grad():
+        model.head.weight.mul_(30)
+
+
+def test_odin_is_tuned_as_by_trying_everything():
+    classifier, outside = small_classifier(), pixels(80, 2, 60, 200)
+    wanted = Protocol(("odin",), num_tuning=40)
+    sharpen(classifier.model)
+    (found,) = examine(classifier, {"o": outside}, wanted)
+    inside, foreign = parts_of(classifier, outside, wanted)
+    tried = []
+    for temperature in odin.TEMPERATURES:
+        for eps in odin.EPS:
+            detector = Odin(classifier.model, temperature, eps, classifier.std)
+            tried.append((tnr(detector.score(inside["choose"]), detector.score(foreign["choose"])), detector))
+    rate, winner = max(tried, key=lambda pair: pair[0])
+    assert found.settings == {"temperature": winner.temperature, "eps": winner.eps}
+    assert rate > min(pair[0] for pair in tried)
+    assert np.allclose(found.outside, winner.score(foreign["test"]), rtol=1e-6)
+    assert found.detection == detection(found.inside, found.outside)
+
+
+def test_mahalanobis_is_tuned_as_by_trying_everything():
+    classifier, outside = small_classifier(), pixels(80, 2, 60, 200)
+    wanted = Protocol(("mahalanobis",), num_tuning=40)
+    (found,) = examine(classifier, {"o": outside}, wanted)
+    inside, foreign = parts_of(classifier, outside, wanted)
+    train = Images(classifier.train.images, classifier.mean, classifier.std, torch.device("cpu"))
+    detector = Mahalanobis(classifier.model, std=classifier.std).fit(Labelled(train, classifier.train.labels))
+    best_rate, settings, scores = -1.0, None, None
+    for eps in mahalanobis.EPS:
+        layers = {
+            (side, part): detector.layer_scores(images[part], [eps])[0].numpy()
+            for side, images in (("in", inside), ("out", foreign))
+            for part in ("fit", "choose", "test")
+        }
+        fitted = np.concatenate([layers["in", "fit"], layers["out", "fit"]])
+        mean, std = fitted.mean(axis=0), fitted.std(axis=0)
+        judge = LogisticRegression(max_iter=1000).fit((fitted - mean) / std, np.repeat([1, 0], 20))
+        decide = {key: judge.decision_function((values - mean) / std) for key, values in layers.items()}
+        rate = tnr(decide["in", "choose"], decide["out", "choose"])
+        if rate > best_rate:
+            best_rate, settings, scores = rate, eps, (decide["in", "test"], decide["out", "test"])
+    assert found.settings["eps"] == settings
+    assert np.allclose(found.inside, scores[0], atol=1e-4)
+    assert np.allclose(found.outside, scores[1], atol=1e-4)
+
+
+def test_the_first_of_equally_good_settings_wins():
+    tied = [("a", np.zeros(4), np.ones(4)), ("b", np.ones(4), np.zeros(4)), ("c", np.ones(4), np.zeros(4))]
+    assert best(tied) == "b"
+
+
+def test_the_same_seed_gives_the_same_outcomes_and_sets_do_not_disturb_each_other():
+    classifier, sets = small_classifier(), {"a": pixels(60, 2, 60, 200), "b": pixels(50, 3, 0, 99)}
+    wanted = Protocol(("knn", "odin", "mahalanobis"), num_tuning=40, neighbours=9)
+    both, alone = examine(classifier, sets, wanted), examine(classifier, {"b": sets["b"]}, wanted)
+    first, again = (ood_json([ExaminedRun("r", RunConfig(), part)], wanted)["runs"] for part in (both[3:], alone))
+    assert first == again
+    assert all(np.array_equal(one.inside, other.inside) for one, other in zip(both[3:], alone, strict=True))
+    other = examine(classifier, {"b": sets["b"]}, replace(wanted, seed=1))
+    assert [one.detection for one in other] != [one.detection for one in alone]
+
+
+def test_without_tuning_no_foreign_image_is_looked_at(monkeypatch):
+    def never(*arguments):
+        raise AssertionError("tuned")
+
+    monkeypatch.setattr(protocol, "tune_odin", never)
+    monkeypatch.setattr(protocol, "tune_mahalanobis", never)
+    classifier, wanted = small_classifier(), Protocol(("odin", "mahalanobis"), num_tuning=0)
+    near, far = examine(classifier, {"a": pixels(40, 2), "b": pixels(50, 3, 0, 9)}, wanted)[::2]
+    assert near.settings == far.settings == {"temperature": 1000.0, "eps": 0.0014}
+    assert np.array_equal(near.inside, far.inside)
+    assert "no out-of-distribution image was used before the test" in wanted.describe()
+    tuned = Protocol().describe()
+    assert "1,000 in-distribution and 1,000 out-of-distribution images" in tuned
+    assert "left out of the test" in tuned
+
+
+def test_wrong_shapes_and_names():
+    classifier = small_classifier()
+    with pytest.raises(
+        ValueError, match=r"images of 6x6x1 .* but got 8x8x3 in mine; scale pictures with --image-size"
+    ):
+        examine(classifier, {"mine": np.zeros((9, 8, 8, 3), dtype=np.uint8)}, Protocol(num_tuning=0))
+    with pytest.raises(ValueError, match="detectors among max-probability, odin, .* but got 'oden'"):
+        Protocol(("oden",))
+
+
+def outcome(detector, shift):
+    values = {"fpr95": 0.5 + shift, "detection_error": 0.2, "auroc": 0.8, "aupr_in": 0.7, "aupr_out": 0.6}
+    return Outcome(detector, "tinyimagenet", np.zeros(2), np.zeros(3), Detection(values))
+
+
+def test_runs_are_summarised_beside_the_papers_cells():
+    config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
+    runs = [
+        ExaminedRun(f"run{k}", config, [outcome("max-probability", 0.1 * k), outcome("energy", 0)]) for k in range(2)
+    ]
+    cells = ood_cells(runs)
+    text = render(cells, "markdown")
+    assert (
+        "| cifar10 | resnet110 | baseline/max-probability | tinyimagenet | 2 | 55.00±7.07 (66.09±2.86) -3.9σ |"
+        in text
+    )
+    assert "| cifar10 | resnet110 | baseline/energy | tinyimagenet | 2 | 50.00±0.00 | 20.00±0.00 |" in text
+    assert "FPR-95%-TPR % | detection error % | AUROC % | AUPR-In % | AUPR-Out %" in text
+    assert "cifar10,resnet110,baseline/energy,tinyimagenet,auroc,,,0.8,0.0,2,\n" in render(cells, "csv")
+    short = RunConfig(dataset="cifar10", model="resnet110", method="baseline", epochs=3)
+    (row, *_) = ood_cells([ExaminedRun("short", short, [outcome("odin", 0)])])
+    assert (row.method, row.paper) == ("baseline-3epochs/odin", None)
