@@ -17,7 +17,7 @@ from confrank.config import RunConfig, RunFolder
 from confrank.files import Lock
 from confrank.training import InterruptedRunError, train
 
-CONFIG = RunConfig(epochs=30, batch_size=300, seed=2, test_every=10, snapshots=True)
+CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
 KILLS = 20
 
 

@@ -21,7 +21,7 @@ from confrank.study.results import load_result
 from confrank.study.tables import load_results, table_cells
 
 METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
-TINY = Recipe("tiny", ("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=5)
+TINY = Recipe("tiny", ("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=12)
 
 
 def test_the_papers_numbers_are_read_in_our_words_and_raw():
@@ -119,10 +119,10 @@ def test_killed_study_ends_complete_with_the_same_table(tmp_path):
         assert one.metrics == other.metrics, one.name
         assert one.config == other.config
         if "members" not in other.config:
-            assert [entry["epoch"] for entry in other.log] == list(range(1, 6))
+            assert [entry["epoch"] for entry in other.log] == list(range(1, TINY.epochs + 1))
     for run in (tmp_path / "killed" / "runs").iterdir():
         epochs = [json.loads(line)["epoch"] for line in (run / "log.jsonl").read_text().splitlines()]
-        assert epochs == list(range(1, 6))
+        assert epochs == list(range(1, TINY.epochs + 1))
 
 
 def test_finished_runs_are_not_trained_again_and_failures_do_not_stop_others(tmp_path):
