@@ -26,15 +26,6 @@ CPU = torch.device("cpu")
 NAMES = tuple(STRATEGIES)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    """These networks are too small to gain from more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory):
     """300 digits to learn from and 60 to test with."""

@@ -26,15 +26,6 @@ from confrank.ood.odin import odin_scores
 from confrank.ood.tuning import fit_weights
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
-
-
 class Tiny(nn.Module):
     """Anybody's network: not ours, with a layer that never runs."""
 

@@ -20,15 +20,6 @@ from confrank.report.paper_table import render
 from confrank.study.ood import ExaminedRun, ood_cells, ood_json
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(before)
-
-
 def pixels(count, seed, low=0, high=256):
     return np.random.default_rng(seed).integers(low, high, (count, 6, 6, 1), dtype=np.uint8)
 

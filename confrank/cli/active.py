@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console, picture_path
+from confrank.cli.command import Command, add_data_flags, device_of, make_console, picture_path, root_of
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _run(arguments: "Namespace") -> None:
             trials,
             out,
             together=arguments.together,
-            root=None if arguments.root is None else Path(arguments.root),
+            root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=note,

@@ -48,6 +48,11 @@ def add_data_flags(parser: "ArgumentParser") -> None:
     parser.add_argument("--device", type=Device, default="auto", help="where to compute")
 
 
+def root_of(arguments: "Namespace") -> Path | None:
+    """The folder of a --root flag."""
+    return None if arguments.root is None else Path(arguments.root)
+
+
 def picture_path(name: str) -> Path:
     """The path of a picture to write, if its suffix is one that can be drawn."""
     path = Path(name)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, make_console
+from confrank.cli.command import Command, make_console, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -22,7 +22,7 @@ def _data_arguments(parser: "ArgumentParser") -> None:
 
 
 def _data(arguments: "Namespace") -> None:
-    root = None if arguments.root is None else Path(arguments.root)
+    root = root_of(arguments)
     if arguments.action == "list":
         if arguments.name is not None:
             raise ValueError(f"expected no name after list, but got {arguments.name!r}; did you mean check?")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, page_path
+from confrank.cli.command import Command, add_data_flags, device_of, page_path, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -107,7 +107,7 @@ def _examined(arguments: "Namespace", name: str, protocol: "Protocol", show: Cal
     trained = _trained(arguments, name)
     if trained.config.dataset in arguments.out:
         raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
-    root, size = _root(arguments), arguments.image_size
+    root, size = root_of(arguments), arguments.image_size
     out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
     classifier = Classifier(
         trained.network,
@@ -126,17 +126,13 @@ def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     from confrank.config import RunConfig
     from confrank.predict import load_run, load_weights_file
 
-    device, root = device_of(arguments.device), _root(arguments)
+    device, root = device_of(arguments.device), root_of(arguments)
     if not name.endswith(".safetensors"):
         return load_run(Path(name), root=root, device=device)
     if arguments.model is None or arguments.dataset is None:
         raise ValueError(f"expected --model and --dataset to tell what is in {name}, but one is missing")
     config = RunConfig(dataset=arguments.dataset, model=arguments.model, method=arguments.method or "baseline")
     return load_weights_file(Path(name), config, root=root, device=device)
-
-
-def _root(arguments: "Namespace") -> Path | None:
-    return None if arguments.root is None else Path(arguments.root)
 
 
 def _notes(runs: "list[ExaminedRun]", protocol: "Protocol") -> list[str]:

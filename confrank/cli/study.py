@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console
+from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
 from confrank.cli.train import parse_seeds
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _study(arguments: "Namespace") -> None:
             Path(arguments.out),
             results,
             together=arguments.together,
-            root=None if arguments.root is None else Path(arguments.root),
+            root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=lambda text: console.print(text, markup=False),

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console
+from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -74,7 +74,7 @@ def _train(arguments: "Namespace") -> None:
         results = train_together(
             configs,
             outs,
-            root=None if arguments.root is None else Path(arguments.root),
+            root=root_of(arguments),
             device=device_of(arguments.device),
             path=arguments.path,
             checkpoint_minutes=arguments.checkpoint_minutes,
@@ -132,7 +132,7 @@ def _predict(arguments: "Namespace") -> None:
     from confrank.predictions import save_predictions
 
     run = Path(arguments.run)
-    root = None if arguments.root is None else Path(arguments.root)
+    root = root_of(arguments)
     predictions = predict(run, arguments.split, root=root, device=device_of(arguments.device))
     out = Path(arguments.out) if arguments.out else RunFolder(run).predictions(arguments.split)
     if out.suffix != ".safetensors":
