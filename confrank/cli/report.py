@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, picture_path
+from confrank.cli.command import Command, add_data_flags, picture_path, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -43,7 +43,7 @@ def _report(arguments: "Namespace") -> None:
     else:
         if len(runs) > 1:
             raise ValueError(f"expected one run for the events figure, but got {len(runs)}")
-        events_figure(_events(*runs[0], arguments.root), picture, runs[0][0].name)
+        events_figure(_events(*runs[0], root_of(arguments)), picture, runs[0][0].name)
     print(f"figure: {picture}")
 
 
@@ -53,14 +53,14 @@ def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
     return ", ".join(str(values.pop()) for values in settings if len(values) == 1)
 
 
-def _events(result: "Result", arrays: dict[str, Any], root: str | None) -> "Events":
+def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Events":
     from confrank.data import load
     from confrank.report.events import Events
 
     if "history_correct" not in arrays:
         raise ValueError(f"expected a run with a history of events, but {result.name} averages others")
     config = result.config
-    data = load(config["dataset"], None if root is None else Path(root), image_size=config.get("image_size"))
+    data = load(config["dataset"], root, image_size=config.get("image_size"))
     # The first results keep no index: they are runs on the whole training split.
     index = arrays.get("history_index")
     split = data.train if index is None else data.train.select(index)

@@ -16,7 +16,7 @@ from torch import nn
 from confrank import __version__
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved
 from confrank.config import RunConfig, RunFolder, aes_epochs
-from confrank.data import DataSet, Split, hold_out, load
+from confrank.data import DataSet, Split, hold_out
 from confrank.files import Lock, write_atomically
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
@@ -104,18 +104,16 @@ def open_job(
     config: RunConfig,
     out: Path,
     *,
-    root: Path | None,
     device: torch.device,
     path: str,
-    data: DataSet | None,
+    data: Callable[[], DataSet],
     network: nn.Module | None,
     note: Note,
 ) -> Job:
-    """A new run, or one that goes on where its newest whole checkpoint stands."""
+    """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
     folder = RunFolder(out)
     check_folder(folder, config)
-    full = load(config.dataset, root, image_size=config.image_size) if data is None else data
-    used, held_out = hold_out(full, config.holdout, config.seed)
+    used, held_out = hold_out(data(), config.holdout, config.seed)
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)

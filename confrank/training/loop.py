@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from confrank.config import RunConfig, RunFolder
-from confrank.data import DataSet
+from confrank.data import DataSet, load
 from confrank.metrics import Evaluation
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Record, open_job
@@ -80,6 +81,8 @@ def train_together(
     note = on_note or (lambda text: None)
     where = device or default_device()
     sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
+    # Runs on one named data set share it: it is read once.
+    named = cache(lambda name, image_size: load(name, root, image_size=image_size))
     fast = path == "auto" and where.type == "cuda"
     if path == "auto" and not fast:
         note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
@@ -94,10 +97,9 @@ def train_together(
                 jobs[place] = open_job(
                     configs[place],
                     outs[place],
-                    root=root,
                     device=where,
                     path=label,
-                    data=sets[place],
+                    data=partial(_data_of, configs[place], sets[place], named),
                     network=network,
                     note=note,
                 )
@@ -108,6 +110,10 @@ def train_together(
                 results[place] = failures.get(place) or Finished(job.folder, job.judge())
                 job.lock.release()
     return [results[place] for place in range(len(configs))]
+
+
+def _data_of(config: RunConfig, given: DataSet | None, named: Callable[[str, int | None], DataSet]) -> DataSet:
+    return named(config.dataset, config.image_size) if given is None else given
 
 
 def default_device() -> torch.device:
