@@ -4,14 +4,14 @@ The forward part is compiled and runs in bfloat16 (weights, loss and optimizer s
 images. The last, smaller batch of an epoch has a graph of its own, which is not worth compiling.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
 
-from confrank.training.run import Run, forward_loss
+from confrank.training.run import PLAIN, Parts, Run
 
 WARM_UP = 3
 # How far Python may run ahead of the GPU, in steps: enough to keep it busy, little enough to stop soon.
@@ -19,9 +19,19 @@ AHEAD = 32
 
 
 @cache
-def _compiled() -> Callable[..., tuple[Tensor, Tensor]]:
-    # One function for all runs: those of the same network and method share the compiled code.
-    return torch.compile(forward_loss, dynamic=False, fullgraph=True)
+def _compiled() -> Parts:
+    # One set of functions for all runs: those of one network share its code, whatever their data and method.
+    compiled = partial(torch.compile, dynamic=False, fullgraph=True)
+    return Parts(compiled(PLAIN.fetch), compiled(PLAIN.infer), compiled(PLAIN.judge))
+
+
+def compiled_forward(run: Run, size: int, parts: Parts) -> tuple[Tensor, Tensor]:
+    """`run.forward` by compiled parts that serve training sets of any size."""
+    for values in (run.store.images, run.store.labels, *run.draws, *run.history.buffers()):
+        torch._dynamo.mark_dynamic(values, 0)
+    # The history's counters are buffers, which the compiler would take to be of one size for good.
+    with torch._dynamo.config.patch(force_parameter_static_shapes=False):
+        return run.forward(size, parts, bf16=True)
 
 
 class CapturedRun:
@@ -55,11 +65,10 @@ class CapturedRun:
 
     def _capture(self, size: int, compiled: bool) -> torch.cuda.CUDAGraph:
         run = self.run
-        forward = _compiled() if compiled else forward_loss
 
         def body() -> None:
-            loss, right = forward(run.model, run.criterion, run.store, run.draws, run.place, size, bf16=True)
-            run.update(loss, right, size)
+            outcome = compiled_forward(run, size, _compiled()) if compiled else run.forward(size, bf16=True)
+            run.update(*outcome, size)
 
         self.stream.wait_stream(torch.cuda.current_stream(run.device))
         with torch.cuda.stream(self.stream):

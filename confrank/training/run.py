@@ -1,7 +1,8 @@
 """One run between two steps: network, loss, optimizer, data on the device, and the place in the epoch."""
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,9 @@ from confrank.config import RunConfig, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.training.draws import Draws, epoch_draws, initial_seed
-from confrank.training.store import Store, fetch, store_on
+from confrank.training.store import Batch, Store, fetch, store_on
+
+Output = Tensor | tuple[Tensor, Tensor]
 
 
 class DivergedError(RuntimeError):
@@ -75,8 +78,14 @@ class Run:
 
     def compute(self, size: int) -> None:
         """The work of a step on the device: no Python value depends on data, so it can be captured."""
-        loss, num_correct = forward_loss(self.model, self.criterion, self.store, self.draws, self.place, size)
-        self.update(loss, num_correct, size)
+        self.update(*self.forward(size), size)
+
+    def forward(self, size: int, parts: "Parts | None" = None, *, bf16: bool = False) -> tuple[Tensor, Tensor]:
+        """The loss of the next batch and how many of its samples are right; the history records them."""
+        do = parts or PLAIN
+        batch = do.fetch(self.store, self.draws, self.place, size)
+        output = do.infer(self.model, batch.image, bf16)
+        return do.judge(self.criterion, output, batch.label, batch.index)
 
     def update(self, loss: Tensor, num_correct: Tensor, size: int) -> None:
         """Backward pass, optimizer, and the notes of the step."""
@@ -172,16 +181,31 @@ class Run:
         self.step_number.fill_(step)
 
 
-def forward_loss(
-    model: nn.Module, criterion: nn.Module, store: Store, draws: Draws, place: Tensor, size: int, bf16: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Fetch a batch and return its loss and how many of its samples are right; the history records them."""
-    batch = fetch(store, draws, place, size)
-    with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=bf16):
-        output = model(batch.image)
-    loss = criterion(output, batch.label, batch.index)
+class Parts(NamedTuple):
+    """The pieces of a forward pass. Each can be compiled once for all runs that share it: `infer` knows neither the
+    data nor the method, `judge` not the network.
+    """
+
+    fetch: Callable[[Store, Draws, Tensor, int], Batch]
+    infer: Callable[[nn.Module, Tensor, bool], Output]
+    judge: Callable[[nn.Module, Output, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+
+def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
+    """The network's output for a batch."""
+    with torch.autocast(image.device.type, dtype=torch.bfloat16, enabled=bf16):
+        output: Output = model(image)
+    return output
+
+
+def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss and the number of right samples of a batch."""
+    loss = criterion(output, label, index)
     logits = output[0] if isinstance(output, tuple) else output
-    return loss, (logits.detach().argmax(dim=1) == batch.label).sum()
+    return loss, (logits.detach().argmax(dim=1) == label).sum()
+
+
+PLAIN = Parts(fetch, infer, judge)
 
 
 def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.SGD:
