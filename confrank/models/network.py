@@ -23,22 +23,14 @@ class Network(nn.Module):
     """
 
     def __init__(
-        self,
-        blocks: Iterable[nn.Module],
-        neck: nn.Module,
-        width: int,
-        num_classes: int,
-        variance_head: bool = False,
-        *,
-        he_normal: bool = True,
+        self, blocks: Iterable[nn.Module], neck: nn.Module, width: int, num_classes: int, variance_head: bool = False
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.neck = neck
         self.head = nn.Linear(width, num_classes)
         self.variance_head = nn.Linear(width, num_classes) if variance_head else None
-        if he_normal:
-            initialise(self)
+        initialise(self)
 
     def forward(self, image: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         maps = image

@@ -68,7 +68,7 @@ def resnet18(
     stem = nn.Sequential(conv(in_channels, 64), norm(64), nn.ReLU())
     stages = _stages(PostActivationBlock, 64, (64, 128, 256, 512), 2, 0.2 if dropout else 0.0)
     neck = nn.Sequential(SpatialMean(), *drop(0.1 if dropout else 0.0))
-    return Network([stem, *stages], neck, 512, num_classes, variance_head, he_normal=False)
+    return Network([stem, *stages], neck, 512, num_classes, variance_head)
 
 
 def _stages(
