@@ -1,19 +1,21 @@
 """Checkpoint + split -> predictions; and a run folder or weights file -> the network with its data."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import nn
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
 
 from confrank import methods, models
 from confrank.checkpoint import load_latest
 from confrank.config import RunConfig, RunFolder, load_config
 from confrank.data import DataSet, Split, hold_out, load
+from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
 
@@ -56,27 +58,56 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
 def load_run(
     run: Path, *, root: Path | None = None, device: torch.device | None = None, network: nn.Module | None = None
 ) -> TrainedOn:
-    """`load_trained` together with the data set of the run."""
+    """`load_trained` together with the data set of the run; a .safetensors file that tells its config will do."""
+    if run.suffix == ".safetensors":
+        return load_weights_file(run, root=root, device=device)
     trained = load_trained(run, device, network)
     config = trained.config
     data, held_out = hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
     return TrainedOn(trained.model, config, data, held_out, trained.meta["mean"], trained.meta["std"])
 
 
+def save_weights_file(run: Path, path: Path) -> None:
+    """Write a run's weights in half precision (batch norm's statistics in whole), with its config."""
+    trained = load_trained(run)
+    weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
+    metadata = {"config": json.dumps(trained.config.as_dict(), sort_keys=True)}
+    write_atomically(path, canonical_safetensors(save(weights, metadata)))
+
+
+def _halved(name: str, value: Tensor) -> Tensor:
+    if not value.is_floating_point() or name.endswith(("running_mean", "running_var")):
+        return value
+    half = value.half()
+    if not half.isfinite().all():
+        raise ValueError(f"expected weights within half precision, but {name} has {float(value.abs().max()):.3g}")
+    return half
+
+
 def load_weights_file(
-    path: Path, config: RunConfig, *, root: Path | None = None, device: torch.device | None = None
+    path: Path, config: RunConfig | None = None, *, root: Path | None = None, device: torch.device | None = None
 ) -> TrainedOn:
-    """The network of a plain .safetensors file, of which `config` tells model, method and data set."""
-    data = load(config.dataset, root, image_size=config.image_size)
-    network = _network(config, data.num_classes, data.test.images.shape[-1])
+    """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
     try:
+        config = config or _config_in(path)
+        data = load(config.dataset, root, image_size=config.image_size)
+        network = _network(config, data.num_classes, data.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
     except (SafetensorError, RuntimeError) as error:
         why = " ".join(str(error).split())[:200]
-        raise ValueError(f"expected weights of {config.model} for {config.dataset} in {path}, but: {why}") from None
+        what = f"weights of {config.model} for {config.dataset}" if config else "weights"
+        raise ValueError(f"expected {what} in {path}, but: {why}") from None
     return TrainedOn(network.to(device or torch.device("cpu")), config, data, None, data.mean, data.std)
+
+
+def _config_in(path: Path) -> RunConfig:
+    with safe_open(path, "pt") as file:
+        told = (file.metadata() or {}).get("config")
+    if told is None:
+        raise ValueError(f"expected {path} to tell its config, but it does not; give --model and --dataset")
+    return RunConfig(**json.loads(told))
 
 
 def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module:
@@ -92,7 +123,7 @@ def predict(
     device: torch.device | None = None,
     network: nn.Module | None = None,
 ) -> Predictions:
-    """Predictions of a run's newest checkpoint for "train", "test" or "holdout" of its data set.
+    """Predictions of a run's newest checkpoint (or weights file) for "train", "test" or "holdout" of its data set.
 
     `network` takes the weights where the run was trained with a network of one's own.
     """

@@ -5,6 +5,7 @@ import multiprocessing
 import random
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from confrank.data import load
 from confrank.methods import penultimate, predict_split
 from confrank.predict import load_trained
 from confrank.report.paper_table import render
-from confrank.study.tables import active_cells
+from confrank.study.kept import kept_cells, of_the_paper
+from confrank.study.tables import active_cells, active_means
 
 SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epochs": 2, "batch_size": 30, "lr": 0.05}
 CPU = torch.device("cpu")
@@ -179,7 +181,7 @@ def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_curves_are_kept_and_shown_again(finished, tmp_path, capsys):
+def test_curves_are_kept_and_shown_again(finished, tiny, tmp_path, capsys):
     methods = {name: STRATEGIES[name].method for name in ("random", "margin")}
     curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, methods, (0, 1), 3)
     by_hand = json.loads((finished / "trial1" / "margin" / "stage03" / "metrics.json").read_text())["metrics"]["acc"]
@@ -189,6 +191,7 @@ def test_curves_are_kept_and_shown_again(finished, tmp_path, capsys):
     assert load_curves(tmp_path / "kept.json") == curves
     with np.load(tmp_path / "kept.npz") as kept:
         assert kept["margin-trial1"].tolist() == places(finished, 1, "margin")[2].read_labelled().tolist()
+        assert kept["margin-trial1-loss"].shape == kept["margin-trial1-acc"].shape == (3, tiny.epochs)
     with pytest.raises(SystemExit) as stop:
         main(["active", "show", str(tmp_path / "kept.json"), "--markdown", "--figure", str(tmp_path / "curves.png")])
     assert stop.value.code == 0
@@ -200,14 +203,33 @@ def test_curves_are_kept_and_shown_again(finished, tmp_path, capsys):
 
 
 def test_the_papers_accuracies_stand_beside_ours():
-    cells = active_cells("cifar10", {"least-confidence": [[0.66, 0.80], [0.66, 0.82]]})
-    assert len(cells) == 50
+    cells = active_cells({"cifar10": {"least-confidence": [[0.66, 0.80], [0.66, 0.82]]}})
+    assert len(cells) == 100
     mine = {cell.metric: cell.ours for cell in cells if cell.ours}
     assert set(mine) == {"acc_stage1", "acc_stage2"}
     assert mine["acc_stage2"].mean == pytest.approx(0.81)
     text = render(cells, "markdown", ours_only=True)
     assert "66.00±0.00 (65.91±1.44) +0.1σ" in text
     assert text.count("\n") == 3
+
+
+def test_the_papers_means_are_in_the_order_of_the_stages():
+    means = active_means("cifar10")
+    assert set(means) == {"random", "entropy", "core-set", "mc-entropy", "least-confidence"}
+    assert means["random"][:2] == [0.6486, 0.7735] and len(means["random"]) == 10
+
+
+def test_the_kept_experiment_follows_the_paper_and_has_all_its_epochs():
+    path = Path(__file__).parent.parent / "results" / "active" / "cifar10-resnet18.json"
+    curves = load_curves(path)
+    assert of_the_paper(curves) and curves.labelled() == [2000, 4000, 6000, 8000]
+    shown = {cell.method: cell.ours for cell in kept_cells("stable-al-perf", path.parent.parent) if cell.ours}
+    assert shown["random"].mean == curves.values()["random"][0][-1]
+    with np.load(path.with_suffix(".npz")) as arrays:
+        for name in curves.curves:
+            assert arrays[f"{name}-trial0-loss"].shape == (4, 200)
+            assert len(np.unique(arrays[f"{name}-trial0"])) == 8000
+        assert len({tuple(arrays[f"{name}-trial0"][:2000]) for name in curves.curves}) == 1
 
 
 def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys):

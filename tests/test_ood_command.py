@@ -13,6 +13,7 @@ from confrank.checkpoint import saved
 from confrank.cli import main
 from confrank.config import RunFolder
 from confrank.data import load
+from confrank.predict import save_weights_file
 from confrank.report.detection import Scored
 from confrank.report.detection_plots import detection_figures
 
@@ -111,9 +112,16 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys):
     assert ood(weights, "--model", "small", "--dataset", "digits", *common) == 0
     assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
     assert ood(weights, *common) == 2
-    assert "expected --model and --dataset to tell what is in" in capsys.readouterr().err
+    assert "to tell its config, but it does not; give --model and --dataset" in capsys.readouterr().err
+    assert ood(weights, "--model", "small", *common) == 2
+    assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
+    save_weights_file(place / "run0", place / "half.safetensors")
+    assert ood(place / "half.safetensors", *common) == 0
+    assert "baseline-1epochs/max-probability" in capsys.readouterr().out
     assert ood(weights, "--model", "resnet18", "--dataset", "digits", *common) == 2
     assert "expected weights of resnet18 for digits in" in capsys.readouterr().err
+    assert ood(place / "none.safetensors", *common) == 2
+    assert "none.safetensors does not exist" in capsys.readouterr().err
     assert ood(place / "none.safetensors", "--model", "small", "--dataset", "digits", *common) == 2
     assert "none.safetensors does not exist" in capsys.readouterr().err
 

@@ -1,5 +1,6 @@
 """The protocol: who is tuned on what, what is tested, and that nothing leaks."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,12 +13,15 @@ from torch import nn
 from confrank.config import RunConfig
 from confrank.data import split_of
 from confrank.metrics.detection import Detection, detection
+from confrank.metrics.repeats import Summary
 from confrank.models import create
 from confrank.ood import Classifier, Mahalanobis, Odin, Outcome, Protocol, examine, mahalanobis, odin, protocol
 from confrank.ood.images import Images, Labelled
 from confrank.ood.tuning import best, divide
 from confrank.report.paper_table import render
-from confrank.study.ood import ExaminedRun, ood_cells, ood_json
+from confrank.study.kept import kept_cells
+from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
+from confrank.study.tables import table_cells
 
 
 def pixels(count, seed, low=0, high=256):
@@ -205,7 +209,7 @@ def test_runs_are_summarised_beside_the_papers_cells():
     runs = [
         ExaminedRun(f"run{k}", config, [outcome("max-probability", 0.1 * k), outcome("energy", 0)]) for k in range(2)
     ]
-    cells = ood_cells(runs)
+    cells = ood_cells(found_in(runs, Protocol()))
     text = render(cells, "markdown")
     assert (
         "| cifar10 | resnet110 | baseline/max-probability | tinyimagenet | 2 | 55.00±7.07 (66.09±2.86) -3.9σ |"
@@ -215,5 +219,21 @@ def test_runs_are_summarised_beside_the_papers_cells():
     assert "FPR-95%-TPR % | detection error % | AUROC % | AUPR-In % | AUPR-Out %" in text
     assert "cifar10,resnet110,baseline/energy,tinyimagenet,auroc,,,0.8,0.0,2,\n" in render(cells, "csv")
     short = RunConfig(dataset="cifar10", model="resnet110", method="baseline", epochs=3)
-    (row, *_) = ood_cells([ExaminedRun("short", short, [outcome("odin", 0)])])
+    (row, *_) = ood_cells(found_in([ExaminedRun("short", short, [outcome("odin", 0)])], Protocol()))
     assert (row.method, row.paper) == ("baseline-3epochs/odin", None)
+
+
+def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
+    config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
+    runs = [ExaminedRun("run", config, [outcome("odin", 0), outcome("energy", 0)])]
+    (tmp_path / "ood").mkdir()
+    for name, used in (("tuned", Protocol()), ("untuned", Protocol(num_tuning=0))):
+        (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(ood_json(runs, used)))
+    cells = kept_cells("table-ood-perf", tmp_path)
+    assert len(cells) == len(table_cells("table-ood-perf", [])) + 5  # the paper has no energy
+    ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}
+    assert set(ours) == {"baseline/odin", "baseline/energy"}
+    assert ours["baseline/odin"].ours == Summary(0.5, None, 1) and ours["baseline/odin"].paper
+    (tmp_path / "ood" / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match="expected a file that `confrank ood --json` wrote, but .*other.json"):
+        kept_cells("table-ood-perf", tmp_path)

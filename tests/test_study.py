@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from confrank.config import RunConfig
-from confrank.metrics import aurc
+from confrank.checkpoint import load_latest, save_checkpoint
+from confrank.config import RunConfig, RunFolder
+from confrank.metrics import aurc, evaluate
+from confrank.predict import predict, save_weights_file
 from confrank.report.paper_table import render
 from confrank.study.grid import estimated_hours, plan, run_plan
+from confrank.study.kept import kept_cells
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.recipes import RECIPES, Recipe, recipe
 from confrank.study.results import load_result
@@ -139,6 +143,51 @@ def test_finished_runs_are_not_trained_again_and_failures_do_not_stop_others(tmp
     trained.clear()
     assert run_plan(plan(small), tmp_path / "runs", tmp_path / "results", **options) == []
     assert trained == []
+
+
+def test_kept_weights_are_half_as_large_and_predict_the_same(tmp_path):
+    small = replace(TINY, methods=("crl-margin",), seeds=(0,), epochs=4)
+    folders = tmp_path / "runs", tmp_path / "results"
+    assert run_plan(plan(small), *folders, weights=tmp_path / "weights", device=torch.device("cpu")) == []
+    (path,) = (tmp_path / "weights").iterdir()
+    assert path.name == "digits-small-crl-margin-seed0.safetensors"
+    kinds = {name.rpartition(".")[2]: value.dtype for name, value in load_file(path).items()}
+    assert kinds == {"weight": torch.float16, "bias": torch.float16, "running_mean": torch.float32,
+                     "running_var": torch.float32}  # fmt: skip
+    run = tmp_path / "runs" / "digits-small-crl-margin-seed0"
+    whole, half = predict(run), predict(path)
+    assert half.metadata["method"] == "crl-margin"
+    assert np.abs(half.logits - whole.logits).max() < 0.01 * np.abs(whole.logits).max()
+    again = evaluate(**half.evaluation_inputs()).metrics
+    assert again == pytest.approx(load_results(tmp_path / "results")[0].metrics, abs=0.005)
+    before = path.read_bytes()
+    save_weights_file(run, path)
+    assert path.read_bytes() == before
+
+
+def test_weights_that_half_precision_cannot_hold(tmp_path):
+    small = replace(TINY, methods=("baseline",), seeds=(0,), epochs=1)
+    run_plan(plan(small), tmp_path / "runs", tmp_path / "results", device=torch.device("cpu"))
+    run = tmp_path / "runs" / "digits-small-baseline-seed0"
+    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
+    checkpoint.weights["head.bias"][0] = 1e6
+    save_checkpoint(RunFolder(run).checkpoint, (2, 0), checkpoint)
+    with pytest.raises(ValueError, match=r"expected weights within half precision, but head.bias has 1e\+06"):
+        save_weights_file(run, tmp_path / "weights.safetensors")
+    assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_an_ensemble_of_another_size_stands_in_its_own_row(tmp_path):
+    for count in (3, 5):
+        config = RunConfig(dataset="cifar10", model="vgg16").as_dict()
+        config |= {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
+        content = {"config": config, "environment": {}, "log": [], "metrics": {"acc": 0.9 + count / 100}}
+        (tmp_path / f"of{count}.json").write_text(json.dumps(content | {"undefined": {}}))
+    ours = {cell.method: cell for cell in kept_cells("table-clf-ensemble-perf", tmp_path) if cell.ours}
+    assert set(ours) == {"ensemble-baseline", "ensemble-baseline of 3"}
+    assert ours["ensemble-baseline"].ours.mean == pytest.approx(0.95) and ours["ensemble-baseline"].paper
+    assert ours["ensemble-baseline of 3"].ours.mean == pytest.approx(0.93)
+    assert ours["ensemble-baseline of 3"].paper is None
 
 
 def test_cells_take_full_runs_of_the_protocol_only(tmp_path):

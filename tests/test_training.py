@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig, RunFolder, learning_rate
@@ -17,7 +18,9 @@ from confrank.metrics import evaluate
 from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Run, train
+from confrank.training.captured import compiled_forward
 from confrank.training.loop import _stepper
+from confrank.training.run import PLAIN, Parts
 
 CPU = torch.device("cpu")
 
@@ -197,3 +200,22 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
         "digits-small-crl-softmax-seed5 cannot be captured: data-dependent branch",
         "digits-small-crl-softmax-seed5 is trained eagerly in float32",
     ]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks, and then forgets
+def test_compiled_parts_serve_all_sizes_and_methods():
+    parts = Parts(*(torch.compile(part, dynamic=False, fullgraph=True, backend="aot_eager") for part in PLAIN))
+    torch._dynamo.reset()
+    counters.clear()
+    data = load("digits")
+    for num_samples in (100, 237, 500):
+        for method in ("baseline", "crl-softmax"):
+            used = replace(data, train=data.train.select(np.arange(num_samples)))
+            compiled, plain = (Run(tiny(method=method), used, CPU) for _ in range(2))
+            loss, right = compiled_forward(compiled, 32, parts)
+            expected, right_too = plain.forward(32, bf16=True)
+            assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+            assert right == right_too
+            assert torch.equal(compiled.history.correct, plain.history.correct)
+    # One to fetch, one for the network, and one for each of the two losses.
+    assert counters["stats"]["unique_graphs"] == 4

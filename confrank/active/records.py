@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.config import RunFolder
 from confrank.files import write_atomically
 
 KEYS = ("config", "environment", "curves")
@@ -99,10 +100,13 @@ class Curves:
 
 def collect(
     out: Path, config: dict[str, Any], methods: dict[str, str], trials: Sequence[int], stages: int
-) -> tuple[Curves, dict[str, NDArray[np.int64]]]:
-    """The curves of a finished experiment folder, and what was asked: "STRATEGY-trialN" -> rows in order."""
+) -> tuple[Curves, dict[str, NDArray[Any]]]:
+    """The curves of a finished experiment folder, and arrays.
+
+    "STRATEGY-trialN" are the rows asked for, in order; with "-loss" and "-acc" the epoch logs [stages, epochs].
+    """
     curves: dict[str, list[list[dict[str, Any]]]] = {}
-    asked: dict[str, NDArray[np.int64]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     environment: dict[str, Any] = {}
     for name, method in methods.items():
         for trial in trials:
@@ -114,17 +118,24 @@ def collect(
                     for place, rows in zip(places, labelled, strict=True)
                 ]
             )
-            asked[f"{name}-trial{trial}"] = labelled[-1].astype(np.int32)
-            environment = environment or json.loads((places[0].run / "environment.json").read_text())
+            arrays[f"{name}-trial{trial}"] = labelled[-1].astype(np.int32)
+            logs = [
+                [json.loads(line) for line in RunFolder(place.run).log.read_text().splitlines()] for place in places
+            ]
+            for key in ("loss", "acc"):
+                arrays[f"{name}-trial{trial}-{key}"] = np.array(
+                    [[record[key] for record in log] for log in logs], dtype=np.float32
+                )
+            environment = environment or json.loads(RunFolder(places[0].run).environment.read_text())
     whole = {**config, "strategies": list(methods), "trials": list(trials)}
-    return Curves(whole, environment, curves), asked
+    return Curves(whole, environment, curves), arrays
 
 
-def save_curves(path: Path, curves: Curves, asked: dict[str, NDArray[np.int64]]) -> None:
-    """Write the JSON, and what was asked as an npz beside it."""
-    arrays = io.BytesIO()
-    np.savez_compressed(arrays, **asked)  # type: ignore[arg-type]
-    write_atomically(path.with_suffix(".npz"), arrays.getvalue())
+def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> None:
+    """Write the JSON, and the arrays as an npz beside it."""
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+    write_atomically(path.with_suffix(".npz"), packed.getvalue())
     write_atomically(path, json.dumps({key: getattr(curves, key) for key in KEYS}, separators=(",", ":")) + "\n")
 
 

@@ -78,9 +78,9 @@ def _run(arguments: "Namespace") -> None:
             on_note=note,
         )
     config = {**experiment.settings(), "stages": experiment.stages}
-    curves, asked = collect(out, config, methods, trials, experiment.stages)
+    curves, arrays = collect(out, config, methods, trials, experiment.stages)
     kept = Path(arguments.results) / f"{stem}.json"
-    save_curves(kept, curves, asked)
+    save_curves(kept, curves, arrays)
     _show_curves(console, curves, picture)
     console.print(f"numbers: {kept}", markup=False)
 
@@ -105,20 +105,22 @@ def _show(arguments: "Namespace") -> None:
 def _show_curves(console: "Console | None", curves: "Curves", picture: Path | None) -> None:
     from confrank.report.active import active_figure, active_table
     from confrank.report.paper_table import render
-    from confrank.study.tables import active_cells
+    from confrank.study.kept import of_the_paper
+    from confrank.study.tables import active_cells, active_means
 
     config, values = curves.config, curves.values()
+    # The paper's numbers stand beside ours only where the protocol is the paper's.
+    beside = of_the_paper(curves)
     if picture is not None:
-        title = f"{config['dataset']}, {config['model']}, {len(config['trials'])} trials"
-        active_figure(curves.labelled(), values, picture, title)
+        count = len(config["trials"])
+        title = f"{config['dataset']}, {config['model']}, {count} trial{'s' if count > 1 else ''}"
+        paper = active_means(config["dataset"]) if beside else None
+        active_figure(curves.labelled(), values, picture, title, paper=paper)
     if console is None:
         return
     console.print(active_table(curves.labelled(), values))
-    # The paper's numbers stand beside ours only where the protocol is the paper's.
-    protocol = {"model": "resnet18", "per_stage": 2000, "subset": 10_000, "epochs": 200}
-    cells = active_cells(config["dataset"], values)
-    if cells and all(config[key] == wanted for key, wanted in protocol.items()):
-        print(render(cells, "terminal", ours_only=True), end="")
+    if beside:
+        print(render(active_cells({config["dataset"]: values}), "terminal", ours_only=True), end="")
     if picture is not None:
         console.print(f"figure: {picture}", markup=False)
 

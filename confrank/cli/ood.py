@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _ood_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
-        "runs", type=str, nargs="+", help="run folders, or .safetensors weights with --model and --dataset"
+        "runs", type=str, nargs="+", help="run folders, or .safetensors weights (with --model and --dataset if bare)"
     )
     parser.add_argument(
         "--out", type=str, nargs="+", required=True, help="out-sets: data sets by name, folders of pictures, .npz"
@@ -59,15 +59,17 @@ def _ood(arguments: "Namespace") -> None:
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
-    from confrank.study.ood import ood_cells, ood_json
+    from confrank.study.ood import found_in, ood_cells, ood_json
 
     # A table to be piped somewhere stands alone on the output.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
     report = None if arguments.report is None else page_path(arguments.report)
     protocol = _protocol(arguments)
     runs = [_examined(arguments, name, protocol, show) for name in arguments.runs]
-    print(render(ood_cells(runs), arguments.format), end="")
-    for line in _notes(runs, protocol):
+    cells = ood_cells(found_in(runs, protocol))
+    print(render(cells, arguments.format), end="")
+    notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
+    for line in (protocol.describe(), *notes):
         show(line)
     if arguments.json:
         write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol), indent=1))
@@ -75,8 +77,7 @@ def _ood(arguments: "Namespace") -> None:
         paths = detection_figures(_scored(runs), Path(arguments.figures))
         show(f"figures: {len(paths)} files in {arguments.figures}")
     if report:
-        protocol_line, *notes = _notes(runs, protocol)
-        write_atomically(report, detection_page(_scored(runs), ood_cells(runs), protocol_line, notes))
+        write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes))
         show(f"report: {report}")
 
 
@@ -127,23 +128,18 @@ def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     from confrank.predict import load_run, load_weights_file
 
     device, root = device_of(arguments.device), root_of(arguments)
-    if not name.endswith(".safetensors"):
+    if arguments.model is None and arguments.dataset is None:
         return load_run(Path(name), root=root, device=device)
-    if arguments.model is None or arguments.dataset is None:
-        raise ValueError(f"expected --model and --dataset to tell what is in {name}, but one is missing")
+    if arguments.model is None or arguments.dataset is None or not name.endswith(".safetensors"):
+        raise ValueError(f"expected --model and --dataset together with a .safetensors file, but got {name}")
     config = RunConfig(dataset=arguments.dataset, model=arguments.model, method=arguments.method or "baseline")
     return load_weights_file(Path(name), config, root=root, device=device)
 
 
-def _notes(runs: "list[ExaminedRun]", protocol: "Protocol") -> list[str]:
-    from confrank.study.ood import ood_cells
-
-    lines = [protocol.describe()]
-    if any(cell.paper for cell in ood_cells(runs)):
-        tuned = "" if protocol.num_tuning else "; the paper's ODIN and Mahalanobis are tuned on the out-set, ours not"
-        lines.append(f"ours (paper's mean±std of five runs), gap in the paper's std{tuned}")
-    notes = {f"{run.name}: {note}": None for run in runs for one in run.outcomes for note in one.notes}
-    return [*lines, *notes]
+def _notes(runs: "list[ExaminedRun]", protocol: "Protocol", *, beside_paper: bool) -> list[str]:
+    tuned = "" if protocol.num_tuning else "; the paper's ODIN and Mahalanobis are tuned on the out-set, ours not"
+    legend = [f"ours (paper's mean±std of five runs), gap in the paper's std{tuned}"] if beside_paper else []
+    return [*legend, *{f"{run.name}: {note}": None for run in runs for one in run.outcomes for note in one.notes}]
 
 
 def _scored(runs: "list[ExaminedRun]") -> "list[Scored]":

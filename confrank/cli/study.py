@@ -25,6 +25,9 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     add_data_flags(parser)
     parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
     parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
+    parser.add_argument(
+        "--weights", type=str | None, default=None, help="keep trained networks in this folder, in half precision"
+    )
 
 
 def _study(arguments: "Namespace") -> None:
@@ -43,6 +46,7 @@ def _study(arguments: "Namespace") -> None:
             Path(arguments.out),
             results,
             together=arguments.together,
+            weights=None if arguments.weights is None else Path(arguments.weights),
             root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
@@ -95,13 +99,15 @@ def _table_arguments(parser: "ArgumentParser") -> None:
 
 def _table(arguments: "Namespace") -> None:
     from confrank.report.paper_table import render
+    from confrank.study.kept import kept_cells
     from confrank.study.paper import paper_tables
-    from confrank.study.tables import load_results, table_cells
+    from confrank.study.tables import table_cells
 
     if arguments.name == "list":
         print("\n".join(paper_tables()))
         return
-    cells = table_cells(arguments.name, [] if arguments.paper_only else load_results(Path(arguments.results)))
+    name, results = arguments.name, Path(arguments.results)
+    cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
     print(render(cells, arguments.format, paper_only=arguments.paper_only, ours_only=arguments.ours_only), end="")
     if arguments.format == "terminal" and not arguments.paper_only:
         print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")

@@ -118,7 +118,7 @@ def _show_runs(console: "Console", results: "list[Finished]") -> None:
 
 
 def _predict_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("run", type=str, help="run folder")
+    parser.add_argument("run", type=str, help="run folder, or a .safetensors file that `study --weights` wrote")
     parser.add_argument("--split", type=Literal["test", "train", "holdout"], default="test", help="which images")
     add_data_flags(parser)
     parser.add_argument(
@@ -132,6 +132,8 @@ def _predict(arguments: "Namespace") -> None:
     from confrank.predictions import save_predictions
 
     run = Path(arguments.run)
+    if run.suffix == ".safetensors" and arguments.out is None:
+        raise ValueError(f"expected --out, the file to write, for the weights in {run}, but it is missing")
     root = root_of(arguments)
     predictions = predict(run, arguments.split, root=root, device=device_of(arguments.device))
     out = Path(arguments.out) if arguments.out else RunFolder(run).predictions(arguments.split)

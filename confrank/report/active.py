@@ -15,9 +15,17 @@ Trials = Sequence[Sequence[float]]
 
 
 def active_figure(
-    labelled: Sequence[int], curves: Mapping[str, Trials], path: Path, title: str = "", key: str = "acc"
+    labelled: Sequence[int],
+    curves: Mapping[str, Trials],
+    path: Path,
+    title: str = "",
+    key: str = "acc",
+    paper: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
-    """`curves` maps a strategy to values [trials][stages]: a line is their mean, a band one standard deviation."""
+    """`curves` maps a strategy to values [trials][stages]: a line is their mean, a band one standard deviation.
+
+    `paper` maps strategies to the paper's means, which are drawn as dashed lines.
+    """
     factor = SHOWN[key].factor
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
@@ -28,8 +36,13 @@ def active_figure(
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
+        if paper and name in paper:
+            there = paper[name][: len(labelled)]
+            axes.plot(labelled[: len(there)], factor * np.array(there), color=colour, linestyle="--", linewidth=1)
     axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].heading}", xticks=labelled)
     axes.grid(alpha=0.25)
+    if paper:
+        axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="the paper's mean")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(escaped(title))

@@ -11,6 +11,7 @@ import torch
 
 from confrank.config import RunConfig, RunFolder, aes_epochs
 from confrank.methods import METHODS, average
+from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.recipes import Recipe
 from confrank.study.results import export_average, export_run, load_result
@@ -106,6 +107,7 @@ def run_plan(
     results: Path,
     *,
     together: int = 4,
+    weights: Path | None = None,
     root: Path | None = None,
     device: torch.device | None = None,
     on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
@@ -114,6 +116,7 @@ def run_plan(
     """Train what is missing, `together` runs at once, and derive the averages; returns a line for each failure.
 
     It can be killed at any time and called again: only unfinished runs are trained, each from its checkpoint.
+    With `weights`, a folder, the trained networks are kept there in half precision.
     """
     note = on_note or (lambda text: None)
     problems: list[str] = []
@@ -130,15 +133,17 @@ def run_plan(
             if isinstance(result, Failed):
                 problems.append(f"{config.run_name}: {result.error}")
             else:
+                if weights is not None:
+                    save_weights_file(out / config.run_name, weights / f"{config.run_name}.safetensors")
                 export_run(out / config.run_name, results)
     return problems + [problem for item in wanted.averages if (problem := _derive(item, out, results))]
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
-    """Runs of one network and data set, a few at a time: they share compiled code and take equally long."""
+    """Runs on one data set, a few at a time: they share it, and a small network's work fits beside a deep one's."""
 
-    def key(config: RunConfig) -> tuple[str, str]:
-        return config.dataset, config.model
+    def key(config: RunConfig) -> str:
+        return config.dataset
 
     for _, same in groupby(sorted(configs, key=key), key=key):
         members = list(same)

@@ -1,7 +1,9 @@
 """Out-of-distribution outcomes of several runs: mean and spread, beside the paper's where it has the cell."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from confrank.config import RunConfig
@@ -25,23 +27,56 @@ class ExaminedRun:
     outcomes: Sequence[Outcome]
 
 
-def ood_cells(runs: Sequence[ExaminedRun]) -> list[Cell]:
+@dataclass(frozen=True)
+class Found:
+    """The metrics of one run's detector on one out-set; `tuned` as the paper tunes."""
+
+    config: RunConfig
+    detector: str
+    out_set: str
+    metrics: Mapping[str, float | None]
+    tuned: bool
+
+
+def ood_cells(found: Iterable[Found]) -> list[Cell]:
     """A cell for each data set, network, method/detector, out-set and metric, over the runs that share them."""
     values: dict[Place, list[float]] = {}
     comparable: dict[Place, bool] = {}
-    for run in runs:
-        for outcome in run.outcomes:
-            place = (run.config.dataset, run.config.model, f"{group_of(run.config)}/{outcome.detector}")
-            for metric in KEYS:
-                key = (*place, outcome.out_set, metric)
-                comparable[key] = _of_the_paper(run.config)
-                value = outcome.detection.metrics[metric]
-                values.setdefault(key, []).extend([] if value is None else [value])
+    for one in found:
+        place = (one.config.dataset, one.config.model, f"{group_of(one.config)}/{one.detector}", one.out_set)
+        for metric in KEYS:
+            key = (*place, metric)
+            comparable[key] = group_of(one.config) == one.config.method
+            value = one.metrics[metric]
+            values.setdefault(key, []).extend([] if value is None else [value])
     paper = _paper_cells()
     return [
-        Cell(*key, paper.get(key) if comparable[key] else None, summarise(found) if found else None)
-        for key, found in values.items()
+        Cell(*key, paper.get(key) if comparable[key] else None, summarise(numbers) if numbers else None)
+        for key, numbers in values.items()
     ]
+
+
+def found_in(runs: Sequence[ExaminedRun], protocol: Protocol) -> list[Found]:
+    """What has just been measured."""
+    return [
+        Found(run.config, one.detector, one.out_set, one.detection.metrics, protocol.num_tuning > 0)
+        for run in runs
+        for one in run.outcomes
+    ]
+
+
+def kept_in(path: Path) -> list[Found]:
+    """What a file of `ood_json` holds."""
+    content = json.loads(path.read_text())
+    try:
+        tuned = content["protocol"]["uses_foreign_images"]
+        return [
+            Found(RunConfig(**run["config"]), one["detector"], one["out_set"], one["metrics"], tuned)
+            for run in content["runs"]
+            for one in run["outcomes"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"expected a file that `confrank ood --json` wrote, but {path} lacks {error}") from None
 
 
 def group_of(config: RunConfig) -> str:
@@ -52,10 +87,6 @@ def group_of(config: RunConfig) -> str:
     """
     weight = f"-weight{config.weight:g}" if config.method.startswith("crl-") and config.weight != 1 else ""
     return f"{config.method}{weight}" + ("" if config.epochs == RunConfig.epochs else f"-{config.epochs}epochs")
-
-
-def _of_the_paper(config: RunConfig) -> bool:
-    return group_of(config) == config.method
 
 
 def _paper_cells() -> dict[Place, Summary]:
@@ -79,7 +110,7 @@ def ood_json(runs: Sequence[ExaminedRun], protocol: Protocol) -> dict[str, Any]:
             {"name": run.name, "config": run.config.as_dict(), "outcomes": [_outcome(one) for one in run.outcomes]}
             for run in runs
         ],
-        "summary": [_summary(cell) for cell in ood_cells(runs)],
+        "summary": [_summary(cell) for cell in ood_cells(found_in(runs, protocol))],
     }
 
 

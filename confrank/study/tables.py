@@ -43,7 +43,8 @@ def _matching(value: PaperValue, results: Iterable[Result], weight: float) -> li
     wanted = {"dataset": value.dataset, "model": value.model, "method": value.method, "epochs": 300}
     if "crl-" in value.method:
         wanted["weight"] = weight
-    return [result for result in results if all(result.config.get(key) == wish for key, wish in wanted.items())]
+    found = [result for result in results if all(result.config.get(key) == wish for key, wish in wanted.items())]
+    return [result for result in found if "ensemble" not in value.method or len(result.config["members"]) == 5]
 
 
 def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
@@ -64,16 +65,24 @@ ACTIVE_TABLE = "stable-al-perf"
 ACTIVE_STRATEGIES = {"crl-softmax": "least-confidence"}
 
 
-def active_cells(dataset: str, curves: Mapping[str, Sequence[Sequence[float]]]) -> list[Cell]:
-    """The paper's accuracies stage by stage beside ours; `curves` maps a strategy to accuracies [trials][stages]."""
+def active_cells(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> list[Cell]:
+    """The paper's accuracies stage by stage beside ours; `curves`: data set -> strategy -> [trials][stages]."""
     cells = []
     for value in table_values(ACTIVE_TABLE):
-        if value.dataset != dataset:
-            continue
-        trials = curves.get(ACTIVE_STRATEGIES.get(value.method, value.method), ())
+        strategy = ACTIVE_STRATEGIES.get(value.method, value.method)
+        trials = curves.get(value.dataset, {}).get(strategy, ())
         place = int(value.metric.removeprefix("acc_stage")) - 1
         numbers = [trial[place] for trial in trials if place < len(trial)]
         paper = Summary(value.mean, value.std, 5)
         ours = summarise(numbers) if numbers else None
         cells.append(Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours))
     return cells
+
+
+def active_means(dataset: str) -> dict[str, list[float]]:
+    """The paper's mean accuracies of each strategy, stage by stage."""
+    means: dict[str, list[float]] = {}
+    for value in table_values(ACTIVE_TABLE):
+        if value.dataset == dataset:
+            means.setdefault(ACTIVE_STRATEGIES.get(value.method, value.method), []).append(value.mean)
+    return means

@@ -1,0 +1,61 @@
+"""Any table of the paper beside everything that is kept in a results folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from confrank.active.experiment import Experiment
+from confrank.active.records import Curves, load_curves
+from confrank.metrics.repeats import summarise
+from confrank.study import ood
+from confrank.study.paper import ENSEMBLES, table_values
+from confrank.study.results import Result
+from confrank.study.tables import ACTIVE_TABLE, Cell, active_cells, load_results, table_cells
+
+ACTIVE, OOD = "active", "ood"
+
+
+def kept_cells(table: str, results: Path) -> list[Cell]:
+    """The paper's cells with ours where there are any, then ours that the paper has not.
+
+    Active learning is kept in results/active, out-of-distribution detection in results/ood.
+    """
+    if table == ACTIVE_TABLE:
+        curves = [load_curves(path) for path in sorted((results / ACTIVE).glob("*.json"))]
+        return active_cells({one.config["dataset"]: one.values() for one in curves if of_the_paper(one)})
+    if table == ood.TABLE:
+        return _ood_cells(results / OOD)
+    kept = load_results(results)
+    return table_cells(table, kept) + (list(_other_ensembles(table, kept)) if table in ENSEMBLES else [])
+
+
+def of_the_paper(curves: Curves) -> bool:
+    """Whether an experiment follows the paper's protocol; it may have fewer stages, trials and strategies."""
+    wanted = Experiment(dataset=curves.config["dataset"]).settings()
+    return all(curves.config.get(key) == value for key, value in wanted.items())
+
+
+def _ood_cells(folder: Path) -> list[Cell]:
+    found = [one for path in sorted(folder.glob("*.json")) for one in ood.kept_in(path) if one.tuned]
+    ours = {_place(cell): cell for cell in ood.ood_cells(found)}
+    paper = {_place(cell): cell for cell in table_cells(ood.TABLE, [])}
+    return [*(ours.get(place, cell) for place, cell in paper.items()),
+            *(cell for place, cell in ours.items() if place not in paper)]  # fmt: skip
+
+
+def _place(cell: Cell) -> tuple[str, str, str, str, str]:
+    return cell.dataset, cell.model, cell.method, cell.out_set, cell.metric
+
+
+def _other_ensembles(table: str, results: list[Result]) -> Iterator[Cell]:
+    """Ensembles of another size than the paper's five stand in rows of their own."""
+    metrics = list(dict.fromkeys(value.metric for value in table_values(table)))
+    for result in results:
+        config = result.config
+        count = len(config.get("members", ()))
+        fits = "crl-" not in config["method"] or config["weight"] == ENSEMBLES[table]
+        if config["method"].startswith("ensemble-") and count != 5 and fits:
+            for metric in metrics:
+                value = result.metrics.get(metric)
+                ours = None if value is None else summarise([value])
+                method = f"{config['method']} of {count}"
+                yield Cell(config["dataset"], config["model"], method, "", metric, None, ours)
