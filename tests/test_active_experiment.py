@@ -182,8 +182,8 @@ def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
 
 
 def test_curves_are_kept_and_shown_again(finished, tiny, tmp_path, capsys):
-    methods = {name: STRATEGIES[name].method for name in ("random", "margin")}
-    curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, methods, (0, 1), 3)
+    curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, 3)
+    assert list(curves.curves) == list(STRATEGIES) and curves.config["trials"] == [0, 1]
     by_hand = json.loads((finished / "trial1" / "margin" / "stage03" / "metrics.json").read_text())["metrics"]["acc"]
     assert curves.values()["margin"][1][2] == by_hand
     assert curves.labelled() == [30, 60, 90]
@@ -198,8 +198,33 @@ def test_curves_are_kept_and_shown_again(finished, tiny, tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| strategy | trials | 30 labels | 60 labels | 90 labels |"
     ours = 100 * np.array([trial[2] for trial in curves.values()["margin"]])
-    assert lines[3].endswith(f" {ours.mean():.2f}±{ours.std(ddof=1):.2f} |")
+    assert lines[2 + list(STRATEGIES).index("margin")].endswith(f" {ours.mean():.2f}±{ours.std(ddof=1):.2f} |")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*flags):
+        settings = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --device cpu"
+        settings += " --results kept"
+        with pytest.raises(SystemExit) as stop:
+            main(["active", "run", *settings.split(), *flags])
+        return stop.value.code, capsys.readouterr().err
+
+    def kept():
+        curves = load_curves(Path("kept/digits-small.json"))
+        return {name: len(trials) for name, trials in curves.curves.items()}
+
+    assert run("--strategy", "random,entropy", "--trials", "2")[0] == 0
+    assert run("--strategy", "margin", "--trials", "1")[0] == 0
+    assert kept() == {"random": 2, "entropy": 2, "margin": 1}
+    code, error = run("--strategy", "random", "--trials", "1", "--out", "elsewhere")
+    assert code == 2 and "it has 2 trials of 2 stages with random, which elsewhere will not have" in error
+    code, error = run("--lr", "0.01", "--trials", "1", "--out", "elsewhere")
+    assert code == 2 and "differs in lr 0.01 (there: 0.1); give another --results" in error
+    assert run("--together", "0")[0] == 2
+    assert kept() == {"random": 2, "entropy": 2, "margin": 1}
 
 
 def test_the_papers_accuracies_stand_beside_ours():
@@ -239,7 +264,7 @@ def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys):
         main(["active", "run", *flags.split(), "--strategy", "random,margin", "--out", "out"])
     assert stop.value.code == 0
     assert "│ margin   │      1 │" in capsys.readouterr().out
-    kept = json.loads((tmp_path / "results" / "active" / "digits-small.json").read_text())
+    kept = json.loads((tmp_path / "out" / "digits-small.json").read_text())
     assert kept["config"]["strategies"] == ["random", "margin"]
     assert [stage["labelled"] for stage in kept["curves"]["margin"][0]] == [20, 40]
     with pytest.raises(SystemExit) as stop:

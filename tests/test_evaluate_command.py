@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from confrank.cli import main
-from confrank.metrics import KEYS, evaluate
+from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing
 
 
@@ -113,8 +113,8 @@ def test_threshold_with_a_guarantee(files, tmp_path, capsys):
     assert result["num_samples"] == 1200
     assert result["check"]["num_samples"] == 800
     assert result["risk"] <= result["bound"] <= 0.2
-    confidence, correct = load_predictions(files[0]).ranked()
-    accepted = confidence >= result["threshold"]
+    samples = sample_values(**load_predictions(files[0]).sample_inputs())
+    accepted, correct = samples.confidence >= result["threshold"], samples.correct
     assert accepted.sum() == result["accepted"] + result["check"]["accepted"]
     assert (accepted & ~correct).sum() == result["wrong"] + result["check"]["wrong"]
     printed = capsys.readouterr().out

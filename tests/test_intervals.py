@@ -144,3 +144,12 @@ def test_confident_mistakes_are_the_surest_wrong_rows(limit):
     wrong = [row for row in range(300) if not samples.correct[row]]
     expected = sorted(wrong, key=lambda row: (-samples.confidence[row], row))[:limit]
     assert confident_mistakes(samples, limit) == expected
+
+
+def test_p_value_and_interval_tell_the_same():
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        resampled = 0.05 + rng.standard_normal(399)
+        value = resampled.mean() + rng.uniform(-3, 3)
+        gap = module._difference(value, resampled, 0.95)
+        assert (gap.p < 0.05) == (not gap.low <= 0 <= gap.high), (gap, value)

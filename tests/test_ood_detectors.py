@@ -304,3 +304,13 @@ def test_the_python_of_the_how_to_runs():
     assert (
         names["detection"](names["detector"].score(images), names["detector"].score(5 + images)).metrics["auroc"] == 1
     )
+
+
+def test_features_are_taken_before_anything_overwrites_them():
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(4 * 36, 2)]
+    model, images = nn.Sequential(*layers).eval(), torch.randn(5, 3, 8, 8)
+    with torch.no_grad():
+        expected = model[:2](images).mean(dim=(2, 3))
+        _, (got,) = features_of(model, images, ["1"])
+    assert torch.equal(got, expected)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from confrank import evaluate
+from confrank.metrics import sample_values
 from confrank.predictions import Predictions, load_predictions, save_predictions
 
 
@@ -33,14 +34,15 @@ def test_csv_and_npz_hold_the_same(tmp_path):
     (tmp_path / "p.csv").write_text("label,probability_0,probability_1\n1,0.75,0.25\n0,0.5,0.5\n")
     first, second = load_predictions(tmp_path / "p.npz"), load_predictions(tmp_path / "p.csv")
     assert evaluate(**first.evaluation_inputs()) == evaluate(**second.evaluation_inputs())
-    assert [values.tolist() for values in second.ranked()] == [[0.75, 0.5], [False, True]]
+    samples = sample_values(**second.sample_inputs())
+    assert (samples.confidence.tolist(), samples.correct.tolist()) == ([0.75, 0.5], [False, True])
 
 
-def test_ranked_prefers_the_files_own_confidence():
-    assert example().ranked()[0].tolist() == [0.9, 0.7]
-    assert example().ranked()[1].tolist() == [True, False]
+def test_the_files_own_confidence_ranks():
+    samples = sample_values(**example().sample_inputs())
+    assert (samples.confidence.tolist(), samples.correct.tolist()) == ([0.9, 0.7], [True, False])
     scores = Predictions(confidence=np.array([3.0]), correct=np.array([True]))
-    assert scores.ranked() == (scores.confidence, scores.correct)
+    assert sample_values(**scores.sample_inputs()).confidence.tolist() == [3.0]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from confrank import evaluate
-from confrank.predictions import READERS, csv_file, load_predictions
+from confrank.predictions import READERS, Predictions, csv_file, load_predictions, save_predictions
 from confrank.predictions import arrays as array_readers
 
 PROBABILITIES = np.array([[0.75, 0.25, 0.0], [0.25, 0.25, 0.5], [0.125, 0.75, 0.125]])
@@ -326,3 +326,53 @@ def test_damaged_files(tmp_path, suffix, place, byte, cut):
     content = bytearray(path.read_bytes())
     content[place % len(content)] = byte
     reads_or_explains(tmp_path / f"damaged{suffix}", bytes(content[: len(content) - cut]) or b"x")
+
+
+def test_classes_called_by_numbers_keep_their_indices(tmp_path):
+    names = sorted(str(number) for number in range(12))  # 0, 1, 10, 11, 2, ...
+    label = np.arange(12)
+    saved = Predictions(logits=np.eye(12), label=label, metadata={"class_names": json.dumps(names)})
+    save_predictions(tmp_path / "a.safetensors", saved)
+    np.savez(tmp_path / "a.npz", logits=np.eye(12), label=label, class_names=names)
+    for name in ("a.safetensors", "a.npz"):
+        assert load_predictions(tmp_path / name).label.tolist() == label.tolist()
+    np.savez(tmp_path / "b.npz", logits=np.eye(12), label=np.array(names), class_names=names)
+    assert load_predictions(tmp_path / "b.npz").label.tolist() == label.tolist()
+
+
+def test_words_in_a_structured_array_are_no_flags(tmp_path):
+    rows = np.array([(0.9, "True"), (0.8, "False")], dtype=[("confidence", "f8"), ("correct", "U5")])
+    np.save(tmp_path / "a.npy", rows)
+    with pytest.raises(ValueError, match="expected only 0 and 1 in correct, but got values of type <U5"):
+        load_predictions(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label,prediction,age,weight\n0,0,30,70\n1,1,20,80\n", "class with the largest of the logits, but row 0"),
+        ("label,y_prob\n0,0.1\n1,0.9\n", "a column of probabilities for each class, named probability_NAME, but got"),
+        ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, but got"),
+        ("label,prediction,probs\n0,0,0.1\n", "but got the single column 'probs'"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, text, message):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_predictions(tmp_path / "a.csv")
+
+
+def test_a_prediction_beside_the_table_must_be_its_own(tmp_path):
+    tied = np.array([[0.5, 0.5], [0.2, 0.8]])
+    np.savez(tmp_path / "a.npz", probabilities=tied, label=np.array([0, 0]), prediction=np.array([1, 1]))
+    assert load_predictions(tmp_path / "a.npz").describe() == "2 predictions, 2 classes, probabilities"
+    np.savez(tmp_path / "b.npz", probabilities=tied, label=np.array([0, 0]), prediction=np.array([1, 0]))
+    with pytest.raises(ValueError, match="row 1 predicts class 0 where class 1 has it"):
+        load_predictions(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize("stray", ["p_value", "classes", "logits", "class_names"])
+def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
+    (tmp_path / "a.csv").write_text(f"label,prediction,confidence,{stray}\n0,0,0.7,0.1\n1,0,0.6,0.2\n")
+    loaded = load_predictions(tmp_path / "a.csv")
+    assert loaded.describe() == f"2 predictions, label, prediction and confidence (ignored: {stray})"

@@ -5,11 +5,12 @@ import pytest
 from rich.console import Console
 
 from confrank.cli import main
-from confrank.metrics import evaluate
+from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
+from confrank.report import epochs, plots
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
-from confrank.report.table import comparison_table, evaluation_table
+from confrank.report.table import comparison_table, difference_table, evaluation_table
 from confrank.study.results import export_run
 
 
@@ -45,9 +46,60 @@ def test_comparison_shows_mean_spread_and_paired_difference():
 
 def test_figures_take_any_names(tmp_path):
     rng = np.random.default_rng(0)
-    run = rng.random(50), rng.random(50) < 0.7
-    comparison_figure({"$a_{x$": [run, run], "score": [(10 * run[0], run[1])]}, tmp_path / "deep" / "figure.png")
+    run = sample_values(confidence=rng.random(50), correct=rng.random(50) < 0.7)
+    score = sample_values(confidence=10 * run.confidence, correct=run.correct)
+    comparison_figure({"$a_{x$": [run, run], "score": [score]}, tmp_path / "deep" / "figure.png")
     assert (tmp_path / "deep" / "figure.png").stat().st_size > 10_000
+
+
+def drawn(monkeypatch):
+    """The figures that are saved, instead of files."""
+    figures = []
+    for module in (plots, epochs):
+        monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
+    return figures
+
+
+def test_every_line_is_drawn(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    rng = np.random.default_rng(0)
+    runs = {f"run {k}": [sample_values(confidence=rng.random(50), correct=rng.random(50) < 0.7)] for k in range(10)}
+    plots.comparison_figure(runs, tmp_path / "a.png")
+    log = [{"epoch": 1, "test": {"nll": 1.0, "aurc": 0.5}}]
+    epochs.epochs_figure(dict.fromkeys(runs, log), tmp_path / "b.png")
+    for figure in figures:
+        assert sum(line.get_label().startswith("run") for line in figure.axes[0].lines) == 10
+
+
+def test_reliability_is_that_of_the_probabilities(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    probability = np.linspace(0.05, 0.95, 300)
+    samples = Samples(probability**3, np.arange(300) % 2 == 0, probability=probability)
+    plots.comparison_figure({"margin": [samples]}, tmp_path / "a.png")
+    (line,) = [line for line in figures[0].axes[1].lines if line.get_label() == "margin"]
+    bins = reliability_bins(probability, samples.correct)
+    assert line.get_xdata().tolist() == bins.confidence[bins.count > 0].tolist()
+
+
+def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
+    figures = drawn(monkeypatch)
+    for name, model in (("a", "vgg16"), ("b", "resnet110")):
+        config = {"dataset": "cifar10", "model": model, "method": "baseline", "weight": 1.0, "epochs": 3}
+        content = {"config": config, "environment": {}, "log": [], "metrics": {}, "undefined": {}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        np.savez(tmp_path / f"{name}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
+    with pytest.raises(SystemExit):
+        main(
+            ["report", "curves", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "c.png")]
+        )
+    labels = [line.get_label() for line in figures[0].axes[0].lines]
+    assert [label.partition(" (")[0] for label in labels] == ["baseline model vgg16", "baseline model resnet110"]
+
+
+def test_names_are_text_and_no_markup():
+    evaluation = evaluate(confidence=[0.5, 0.9], correct=[True, False])
+    assert "preds[old].csv" in text_of(evaluation_table({"preds[old].csv": evaluation}))
+    assert "x[/b].csv" in text_of(difference_table({"y": {}}, "x[/b].csv"))
 
 
 def test_easiest_and_hardest(tmp_path):

@@ -216,3 +216,12 @@ def test_selective_classifier_options():
         SelectiveClassifier(nn.Identity(), math.nan)
     with pytest.raises(ValueError, match="positive temperature"):
         SelectiveClassifier(nn.Identity(), 0.5, temperature=-1)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_temperature_of_logits_in_any_unit(scale):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.standard_normal((500, 4))
+    probabilities = torch.softmax(torch.from_numpy(logits), dim=1)
+    label = torch.multinomial(probabilities, 1, generator=torch.Generator().manual_seed(0))[:, 0].numpy()
+    assert fit_temperature(scale * logits, label) == pytest.approx(scale * fit_temperature(logits, label), rel=1e-6)

@@ -143,7 +143,7 @@ def _from_safetensors(path: Path) -> TablePool:
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
     prefixes = {"probability_": "probabilities", "logit_": "logits", "feature_": "features"}
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         header = next(reader, [])
         groups: dict[str, list[int]] = {}

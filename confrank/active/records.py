@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.active.strategies import STRATEGIES
 from confrank.config import RunFolder
 from confrank.files import write_atomically
 
@@ -98,19 +99,20 @@ class Curves:
         return [stage["labelled"] for stage in next(iter(self.curves.values()))[0]]
 
 
-def collect(
-    out: Path, config: dict[str, Any], methods: dict[str, str], trials: Sequence[int], stages: int
-) -> tuple[Curves, dict[str, NDArray[Any]]]:
-    """The curves of a finished experiment folder, and arrays.
+def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dict[str, NDArray[Any]]]:
+    """The curves of every strategy and trial in an experiment folder that has so many stages, and arrays.
 
     "STRATEGY-trialN" are the rows asked for, in order; with "-loss" and "-acc" the epoch logs [stages, epochs].
     """
     curves: dict[str, list[list[dict[str, Any]]]] = {}
     arrays: dict[str, NDArray[Any]] = {}
     environment: dict[str, Any] = {}
-    for name, method in methods.items():
+    trials = trials_in(out)
+    for name in STRATEGIES:
         for trial in trials:
-            places = [StageFiles(out, trial, name, method, stage) for stage in range(1, stages + 1)]
+            places = stage_files(out, trial, name, stages)
+            if not _is_finished(places):
+                continue
             labelled = [place.read_labelled() for place in places]
             curves.setdefault(name, []).append(
                 [
@@ -127,8 +129,44 @@ def collect(
                     [[record[key] for record in log] for log in logs], dtype=np.float32
                 )
             environment = environment or json.loads(RunFolder(places[0].run).environment.read_text())
-    whole = {**config, "strategies": list(methods), "trials": list(trials)}
+    whole = {**config, "stages": stages, "strategies": list(curves), "trials": trials}
     return Curves(whole, environment, curves), arrays
+
+
+def check_kept(
+    kept: Path, out: Path, settings: dict[str, Any], names: Sequence[str], trials: Sequence[int], stages: int
+) -> None:
+    """Raise if writing the results of this experiment would lose others that lie in the file `kept`."""
+    if not kept.exists():
+        return
+    there = load_curves(kept)
+    if differing := [key for key in settings if there.config.get(key) != settings[key]]:
+        changes = ", ".join(f"{key} {settings[key]} (there: {there.config.get(key)})" for key in differing)
+        raise ValueError(
+            f"expected {kept} to hold this experiment, but it differs in {changes}; give another --results"
+        )
+    for name, curves in there.curves.items():
+        asked = {*trials} if name in names else set()
+        done = {trial for trial in trials_in(out) if _is_finished(stage_files(out, trial, name, stages))}
+        if len(asked | done) < len(curves) or stages < len(there.labelled()):
+            raise ValueError(
+                f"expected to add to {kept}, but it has {len(curves)} trials of {len(there.labelled())} stages with"
+                f" {name}, which {out} will not have; give another --results"
+            )
+
+
+def trials_in(out: Path) -> list[int]:
+    """The numbers of the trials in an experiment folder."""
+    return sorted(int(path.name.removeprefix("trial")) for path in out.glob("trial*"))
+
+
+def stage_files(out: Path, trial: int, name: str, stages: int) -> list[StageFiles]:
+    """All stages of a strategy in a trial."""
+    return [StageFiles(out, trial, name, STRATEGIES[name].method, stage) for stage in range(1, stages + 1)]
+
+
+def _is_finished(places: Sequence[StageFiles]) -> bool:
+    return all(place.metrics.exists() and place.labelled.exists() for place in places)
 
 
 def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> None:

@@ -34,13 +34,15 @@ def _run_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--together", type=int, default=6, help="strategies side by side on a GPU")
     add_data_flags(parser)
     parser.add_argument("--out", type=str | None, default=None, help="folder (default: runs/ and a telling name)")
-    parser.add_argument("--results", type=str, default="results/active", help="folder of the small files kept")
+    parser.add_argument(
+        "--results", type=str | None, default=None, help="folder of the small files kept (default: OUT)"
+    )
     parser.add_argument("--figure", type=str | None, default=None, help="picture (default: curves.png in the folder)")
 
 
 def _run(arguments: "Namespace") -> None:
     from confrank.active.experiment import Experiment, run_experiment
-    from confrank.active.records import collect, save_curves
+    from confrank.active.records import check_kept, collect, save_curves
     from confrank.active.strategies import STRATEGIES, get
     from confrank.report.progress import epoch_bar
 
@@ -48,14 +50,17 @@ def _run(arguments: "Namespace") -> None:
         list(STRATEGIES) if arguments.strategy == "all" else [part.strip() for part in arguments.strategy.split(",")]
     )
     methods = {name: get(name).method for name in names}
-    if arguments.trials < 1:
-        raise ValueError(f"expected at least 1 trial, but got {arguments.trials}")
+    for flag in ("trials", "together"):
+        if getattr(arguments, flag) < 1:
+            raise ValueError(f"expected --{flag} to be at least 1, but got {getattr(arguments, flag)}")
     settings = ("dataset", "model", "stages", "per_stage", "subset", "epochs", "batch_size", "lr")
     experiment = Experiment(**{name: getattr(arguments, name) for name in settings})
     stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
     out = Path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console()
+    kept = Path(arguments.results or out) / f"{stem}.json"
+    check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     console.print(f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)", markup=False)
     told: set[str] = set()
@@ -77,9 +82,7 @@ def _run(arguments: "Namespace") -> None:
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=note,
         )
-    config = {**experiment.settings(), "stages": experiment.stages}
-    curves, arrays = collect(out, config, methods, trials, experiment.stages)
-    kept = Path(arguments.results) / f"{stem}.json"
+    curves, arrays = collect(out, experiment.settings(), experiment.stages)
     save_curves(kept, curves, arrays)
     _show_curves(console, curves, picture)
     console.print(f"numbers: {kept}", markup=False)

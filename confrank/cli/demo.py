@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, make_console
-from confrank.cli.evaluate import examine, load_file, write_page
+from confrank.cli.evaluate import examine, load_file, samples_of, write_page
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,7 +24,7 @@ def _demo(arguments: "Namespace") -> None:
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import comparison_table
-    from confrank.study.demo import demo_configs, first_runs, load_rankings, run_demo
+    from confrank.study.demo import demo_configs, first_runs, load_samples, run_demo
 
     if arguments.seeds < 1:
         raise ValueError(f"expected at least 1 seed, but got {arguments.seeds}")
@@ -37,10 +37,11 @@ def _demo(arguments: "Namespace") -> None:
         results = run_demo(configs, out, lambda config, record: bar.advance(config.run_name, record))
     console.print(comparison_table(results, f"digits, small network, {arguments.seeds} seeds, test split"))
     figure = out / "demo.png"
-    comparison_figure(load_rankings(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
+    comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
     console.print(f"figure: {figure}; runs: {out}")
     runs = {str(run): load_file(str(run)) for run in first_runs(configs, out)}
-    write_page(console, examine(runs, None, 0), runs, out / "report.html", None, 0)
+    samples = {name: samples_of(name, predictions) for name, predictions in runs.items()}
+    write_page(console, examine(runs, samples, None, 0), runs, out / "report.html", None, 0)
 
 
 DEMO = Command(

@@ -49,13 +49,14 @@ def _evaluate(arguments: "Namespace") -> None:
         loaded[name if name not in loaded else f"{name} ({len(loaded) + 1})"] = load_file(name)
     for name, predictions in loaded.items():
         console.print(f"{name}: read {predictions.describe()}", markup=False)
+    samples = {name: samples_of(name, predictions) for name, predictions in loaded.items()}
+    examined = examine(loaded, samples, arguments.resamples, arguments.seed)
+    _print_examined(console, examined)
     if figure:
         from confrank.report.plots import comparison_figure
 
-        comparison_figure({name: [item.ranked()] for name, item in loaded.items()}, figure)
+        comparison_figure({name: [item] for name, item in samples.items()}, figure)
         console.print(f"figure: {figure}", markup=False)
-    examined = examine(loaded, arguments.resamples, arguments.seed)
-    _print_examined(console, examined)
     if arguments.json:
         results = [item.as_dict() for item in examined]
         write_atomically(Path(arguments.json), json.dumps(results[0] if len(results) == 1 else results, indent=1))
@@ -85,12 +86,13 @@ def samples_of(name: str, predictions: "Predictions") -> "Samples":
         raise ValueError(f"{name}: {error}") from None
 
 
-def examine(loaded: "dict[str, Predictions]", resamples: int | None, seed: int) -> "list[Examined]":
+def examine(
+    loaded: "dict[str, Predictions]", samples: "dict[str, Samples]", resamples: int | None, seed: int
+) -> "list[Examined]":
     from confrank.metrics.intervals import default_resamples
     from confrank.predictions import pairing
     from confrank.report.contents import examine, with_intervals
 
-    samples = {name: samples_of(name, predictions) for name, predictions in loaded.items()}
     examined = []
     for name, predictions in loaded.items():
         parser = predictions.metadata.get("parser")
@@ -147,11 +149,11 @@ def _images(name: str, predictions: "Predictions", rows: list[int], root: str | 
     run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
     if run is None or predictions.index is None or not rows:
         return {}
-    import yaml
-
+    from confrank.config import load_config
     from confrank.data import load
 
-    data = load(yaml.safe_load(RunFolder(run).config.read_text())["dataset"], root)
+    config = load_config(run)
+    data = load(config.dataset, None if root is None else Path(root), image_size=config.image_size)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     return {row: split.images[predictions.index[row]] for row in rows}
 

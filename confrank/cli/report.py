@@ -8,6 +8,7 @@ from confrank.cli.command import Command, add_data_flags, picture_path, root_of
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.metrics import Samples
     from confrank.report.events import Events
     from confrank.study.results import Result
 
@@ -29,22 +30,34 @@ def _report(arguments: "Namespace") -> None:
     from confrank.report.epochs import epochs_figure
     from confrank.report.events import events_figure
     from confrank.report.plots import comparison_figure
-    from confrank.study.results import read_run
+    from confrank.study.results import read_run, samples_in
 
     picture = picture_path(arguments.out or f"{arguments.what}.png")
     runs = [read_run(Path(run)) for run in arguments.runs]
     if arguments.what == "epochs":
-        epochs_figure({result.name: result.log for result, _ in runs}, picture)
+        names = [result.name for result, _ in runs]
+        labels = names if len({*names}) == len(names) else arguments.runs
+        epochs_figure({label: result.log for label, (result, _) in zip(labels, runs, strict=True)}, picture)
     elif arguments.what == "curves":
-        rankings: dict[str, list[tuple[Any, Any]]] = {}
-        for result, arrays in runs:
-            rankings.setdefault(result.config["method"], []).append((arrays["confidence"], arrays["correct"]))
-        comparison_figure(rankings, picture, _common(runs))
+        together: dict[str, list[Samples]] = {}
+        for label, (_, arrays) in zip(_labels([result for result, _ in runs]), runs, strict=True):
+            together.setdefault(label, []).append(samples_in(arrays))
+        comparison_figure(together, picture, _common(runs))
     else:
         if len(runs) > 1:
             raise ValueError(f"expected one run for the events figure, but got {len(runs)}")
         events_figure(_events(*runs[0], root_of(arguments)), picture, runs[0][0].name)
     print(f"figure: {picture}")
+
+
+def _labels(results: "list[Result]") -> list[str]:
+    """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
+    keys = ("dataset", "model", "weight", "epochs")
+    differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
+    return [
+        " ".join([result.config["method"], *(f"{key} {result.config.get(key)}" for key in differing)])
+        for result in results
+    ]
 
 
 def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:

@@ -23,7 +23,11 @@ def average(members: Sequence[Predictions], metadata: dict[str, str] | None = No
                 f"expected members that predict the same samples in the same order, but member {place} differs"
             )
     mean = np.mean([_probabilities(member) for member in members], axis=0)
-    confidence = max_probability(torch.from_numpy(mean).log()).numpy() if len(members) > 1 else first.ranked()[0]
+    confidence = first.confidence if len(members) == 1 else None
+    if confidence is None:
+        alone = first.logits if len(members) == 1 else None
+        table = torch.from_numpy(mean).log() if alone is None else torch.tensor(alone).double()
+        confidence = max_probability(table).numpy()
     return Predictions(
         probabilities=mean,
         confidence=confidence,

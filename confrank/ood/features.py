@@ -66,7 +66,7 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
 def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
     """Logits [n, K] and, for each named layer, its features [n, d]; a layer used twice gives its last output."""
     check_layers(model, layers)
-    outputs: dict[str, Any] = {}
+    outputs: dict[str, Tensor] = {}
     modules = dict(model.named_modules())
     with ExitStack() as stack:
         for name in layers:
@@ -75,11 +75,12 @@ def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tupl
         logits = logits_of(model, images)
     if silent := [name for name in layers if name not in outputs]:
         raise ValueError(f"expected layer {silent[0]!r} to run in a forward pass, but it did not; name another one")
-    return logits, [as_vectors(outputs[name], name) for name in layers]
+    return logits, [outputs[name] for name in layers]
 
 
-def _keep(outputs: dict[str, Any], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
-    outputs[name] = output
+def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    # At once: what follows may overwrite the output in place.
+    outputs[name] = as_vectors(output, name)
 
 
 def as_vectors(output: Any, name: str) -> Tensor:

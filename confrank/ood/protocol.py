@@ -113,13 +113,17 @@ def _outcomes(
 
     inside, train = images(classifier.test), Labelled(images(classifier.train.images), classifier.train.labels)
     rows = divide(len(inside), protocol.num_tuning, protocol.seed, "the test split")
+    out_rows_of = {
+        out_set: divide(len(pixels), protocol.num_tuning, protocol.seed + 1, out_set)
+        for out_set, pixels in out_sets.items()
+    }
     fixed, tuned = _Fixed.fit(classifier, protocol, train), _Tuned.fit(classifier, protocol, train)
     test_in = inside.select(rows.test)
     fixed_in = fixed.scores(test_in)
     for out_set, pixels in out_sets.items():
         on_note(f"scoring {out_set}")
         outside = images(pixels)
-        out_rows = divide(len(outside), protocol.num_tuning, protocol.seed + 1, out_set)
+        out_rows = out_rows_of[out_set]
         tuning = _tuning_images(inside, rows, outside, out_rows) if protocol.num_tuning else None
         test_out = outside.select(out_rows.test)
         fixed_out = fixed.scores(test_out)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from confrank.predictions.columns import Column, Text, class_numbers, whole_numbers
+from confrank.predictions.columns import Text, check_prediction, class_numbers, whole_numbers
 from confrank.predictions.layout import FORMS, is_complete, role_of
 from confrank.predictions.schema import Array, Predictions
 
@@ -93,7 +93,9 @@ def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict
 
 
 def _flags(values: Array, row: int = 0) -> Array:
-    wrong = (values != 0) & (values != 1) if values.dtype.kind in "fiu" else np.zeros(len(values), dtype=bool)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"expected only 0 and 1 in correct, but got values of type {values.dtype}")
+    wrong = (values != 0) & (values != 1)
     if wrong.any():
         first = int(wrong.argmax())
         raise ValueError(f"expected only 0 and 1 in correct, but got {values[first]} in row {row + first}")
@@ -119,15 +121,15 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
         raise ValueError("expected probabilities or logits, but got both")
     if not is_complete({*arrays}, has_table=False):
         raise ValueError(f"expected {FORMS}, but got {', '.join([*found, *ignored][:20]) or 'no arrays'}")
-    has_table = "probabilities" in arrays or "logits" in arrays
-    if has_table and arrays.pop("prediction", None) is not None:
-        ignored = [*ignored, "prediction"]
-    if not has_table and names is None:
+    kind = next((kind for kind in ("probabilities", "logits") if kind in arrays), None)
+    if kind is None and names is None:
         names = _names_in(arrays)
         metadata = {**metadata, "class_names": json.dumps(names)} if names else metadata
     for role in ("label", "prediction"):
         if role in arrays:
-            arrays[role] = class_numbers(_column(arrays[role]), names, role)
+            arrays[role] = _classes(arrays[role], names, role)
+    if kind is not None:
+        check_prediction(arrays.pop("prediction", None), arrays[kind], kind)
     if "index" in arrays:
         arrays["index"] = whole_numbers(arrays["index"], "index")
     if ignored:
@@ -135,11 +137,12 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     return Predictions(**arrays, metadata=metadata)
 
 
-def _column(values: Array) -> Column:
+def _classes(values: Array, names: list[str] | None, role: str) -> Array:
+    """Numbers are class indices, whatever the classes are called; text is class names."""
     if values.dtype.kind not in "US":
-        return values
+        return whole_numbers(values, role)
     distinct, codes = np.unique(values.astype(str), return_inverse=True)
-    return Text(codes, distinct.tolist())
+    return class_numbers(Text(codes, distinct.tolist()), names, role)
 
 
 def _names_in(arrays: dict[str, Array]) -> list[str] | None:

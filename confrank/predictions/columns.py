@@ -46,7 +46,9 @@ def predictions_of(
         else:
             arrays[role] = _numbers(column, role)
     if table is not None:
-        arrays[layout.kind or kind_of(table)] = table
+        kind = layout.kind or kind_of(table)
+        arrays[kind] = table
+        check_prediction(arrays.pop("prediction", None), table, kind)
     extra = {"class_names": json.dumps(names)} if names else {}
     if layout.ignored:
         extra["ignored"] = ", ".join(name.strip()[:40] or "a column without name" for name in layout.ignored[:8])
@@ -65,6 +67,23 @@ def kind_of(table: Array) -> str:
         "expected probabilities that sum to 1 in each row, or logits, but got a mixture: see row"
         f" {int((~fitting).argmax())}; name the columns probability_NAME or logit_NAME to say which they are"
     )
+
+
+def check_prediction(prediction: Array | None, table: Array, kind: str) -> None:
+    """Raise where a file predicts otherwise than its table [n, K]; any of equally large classes will do."""
+    if prediction is None:
+        return
+    num_classes = table.shape[1]
+    inside = (prediction >= 0) & (prediction < num_classes)
+    said = table[np.arange(len(table)), np.where(inside, prediction, 0)]
+    wrong = ~inside | (said < table.max(axis=1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"expected the prediction to be the class with the largest of the {kind}, but row {row} predicts class"
+            f" {prediction[row]} where class {table[row].argmax()} has it; columns of classes are named"
+            " probability_NAME or logit_NAME"
+        )
 
 
 def class_numbers(column: Column, names: list[str] | None, role: str) -> Array:

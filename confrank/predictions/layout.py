@@ -50,25 +50,33 @@ def role_of(name: str) -> str | None:
     return _ROLE_OF.get(name.strip().lower())
 
 
-def layout_of(header: Sequence[str]) -> Layout:
-    """Say what each column is; a `ValueError` tells what is missing or there twice."""
+def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
+    """Say what each column is; a `ValueError` tells what is missing or there twice.
+
+    With `lists`, one column may hold a whole row of probabilities or logits.
+    """
     roles = _roles(header)
+    roles.pop("class_names", None)  # a list beside the arrays of other formats, never a column
+    whole = {} if lists else {kind: roles.pop(kind) for kind in PREFIXES if kind in roles}
     tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
     kinds = [kind for kind, columns in tables.items() if columns]
     if len(kinds) > 1:
         raise ValueError(f"expected columns of probabilities or of logits, but got both: {_shown(header)}")
     kind = kinds[0] if kinds else None
     table = tables[kind] if kind else {}
-    if not table and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
+    if not table and not whole and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
         table = {place: name for place, name in enumerate(header) if role_of(name) is None}
         table = {place: name for place, name in table.items() if name.strip().lower() not in ROW_NAMES}
         table = table if len(table) > 1 else {}
     places, names = _in_class_order(table)
     used = {*roles.values(), *places}
     ignored = [name for place, name in enumerate(header) if place not in used]
-    if places and "prediction" in roles:
-        ignored.append(header[roles.pop("prediction")])
     if not is_complete(roles, has_table=bool(places)):
+        for role, place in whole.items():
+            raise ValueError(
+                f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME,"
+                f" but got the single column {header[place][:80]!r}: give those of the other classes too"
+            )
         raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
     return Layout(roles, places, kind, names, ignored)
 
@@ -102,7 +110,7 @@ def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int
         prefix = next((item for item in prefixes if name.strip().lower().startswith(item)), None)
         if prefix and role_of(name) is None:
             columns[place] = name.strip()[len(prefix) :]
-    return columns
+    return columns if len(columns) > 1 else {}  # one alone is something else, like p_value
 
 
 def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]:

@@ -26,7 +26,7 @@ def read_parquet(path: Path) -> Predictions:
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
-        layout = layout_of(header)
+        layout = layout_of(header, lists=True)
         wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:

@@ -49,16 +49,6 @@ class Predictions:
         """What `confrank.metrics.sample_values` takes."""
         return {name: value for name, value in self.arrays().items() if name != "index"}
 
-    def ranked(self) -> tuple[Array, Array]:
-        """(confidence, correct): the file's own confidence, or else the largest probability."""
-        table, inputs = self.table, self.evaluation_inputs()
-        correct = inputs.get("correct") if table is None or self.label is None else table.argmax(axis=1) == self.label
-        confidence = self.confidence
-        if confidence is None and table is not None:
-            confidence = table.max(axis=1) if self.logits is None else _max_probability(self.logits)
-        assert confidence is not None and correct is not None, "load_predictions() has checked that they are there"
-        return confidence, correct
-
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
 
@@ -86,14 +76,6 @@ class Predictions:
             parts.append("label, prediction and confidence")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
-
-
-def _max_probability(logits: Array) -> Array:
-    import torch
-
-    from confrank.confidence import max_probability
-
-    return max_probability(torch.tensor(logits).double()).numpy()
 
 
 def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
-from confrank.report.plots import COLOURS, escaped, save_figure
+from confrank.report.plots import colour_of, escaped, save_figure
 from confrank.report.scales import SHOWN
 
 Trials = Sequence[Sequence[float]]
@@ -30,7 +30,7 @@ def active_figure(
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
     for place, (name, trials) in enumerate(curves.items()):
-        values, colour = factor * np.array(trials), COLOURS[place % len(COLOURS)]
+        values, colour = factor * np.array(trials), colour_of(place)
         mean = values.mean(axis=0)
         axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=escaped(name))
         if len(values) > 1:

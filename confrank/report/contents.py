@@ -75,6 +75,11 @@ class Examined:
         names = self.class_names
         return names[label] if names and 0 <= label < len(names) else str(label)
 
+    @property
+    def ranks_by_share(self) -> bool:
+        """Whether the confidence lies in [0, 1] and can be shown in percent."""
+        return bool(self.histogram.edges[0] == 0 and self.histogram.edges[-1] == 1)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the evaluation, and intervals, differences to the first file and classes where there are any."""
         extra: dict[str, Any] = {"read": self.source, "num_resamples": self.num_resamples}
@@ -110,7 +115,9 @@ def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     """Bins over [0, 1] for probabilities, over the range of the scores otherwise."""
     scores = samples.confidence
     low, high = float(scores.min()), float(scores.max())
-    limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, high if high > low else low + 1)
+    # Scores that differ by rounding only, or not at all, still need bins that numbers can tell apart.
+    widened = max(high - low, 1e-9 * max(abs(low), abs(high), 1))
+    limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, low + widened)
     edges = np.linspace(*limits, bars + 1)
     both = np.histogram(scores, bars, limits)[0]
     wrong = np.histogram(scores[~samples.correct], bars, limits)[0]

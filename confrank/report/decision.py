@@ -14,7 +14,7 @@ def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> 
     if risk is not None and point.bound is not None:
         lines.append(
             f"guarantee an error rate of at most {risk:g} among accepted predictions, with probability"
-            f" {1 - delta:g} (bound {point.bound:.6g})"
+            f" {1 - delta:.12g} (bound {point.bound:.6g})"
         )
     return lines
 

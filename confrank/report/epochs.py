@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from confrank.report.plots import COLOURS, escaped, save_figure
+from confrank.report.plots import colour_of, escaped, save_figure
 from confrank.report.scales import SHOWN
 
 Log = Sequence[Mapping[str, Any]]
@@ -19,14 +19,16 @@ def epochs_figure(
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     panels = figure.subplots(1, len(keys))
     for axes, key in zip(panels, keys, strict=True):
-        for colour, (name, log) in zip(COLOURS, logs.items(), strict=False):
+        for place, (name, log) in enumerate(logs.items()):
             points = [(entry["epoch"], entry["test"][key]) for entry in log if "test" in entry]
             if not points:
                 raise ValueError(
                     f"expected test metrics in the log of {name}, but it has none; train with --test-every 1"
                 )
             epochs, values = zip(*points, strict=True)
-            axes.plot(epochs, [value * SHOWN[key].factor for value in values], color=colour, label=escaped(name))
+            axes.plot(
+                epochs, [value * SHOWN[key].factor for value in values], color=colour_of(place), label=escaped(name)
+            )
         axes.set(xlabel="epoch", ylabel=SHOWN[key].heading, yscale="log" if key == "aurc" else "linear")
         axes.yaxis.set_major_formatter("{x:g}")
         if key == "aurc":

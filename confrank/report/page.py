@@ -136,7 +136,7 @@ def _class_row(item: Examined, one: ClassSummary) -> dict[str, Any]:
         "count": one.num_samples,
         "accuracy": one.accuracy,
         "confidence": one.confidence,
-        "is_share": item.bins is not None,
+        "is_share": item.ranks_by_share,
         "aurc": one.aurc,
         "aurc_text": shown("aurc", one.aurc),
         "error_share": one.error_share,
@@ -146,7 +146,7 @@ def _class_row(item: Examined, one: ClassSummary) -> dict[str, Any]:
 def _mistake(item: Examined, one: Mistake) -> dict[str, Any]:
     return {
         "row": one.row,
-        "confidence": percent(one.confidence, 2) if item.bins is not None else f"{one.confidence:.6g}",
+        "confidence": percent(one.confidence, 2) if item.ranks_by_share else f"{one.confidence:.6g}",
         "label": None if one.label is None else item.class_name(one.label),
         "prediction": None if one.prediction is None else item.class_name(one.prediction),
         "image": None if one.image is None else data_uri(one.image),

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from confrank.metrics.repeats import Summary
 from confrank.report.scales import ALL_SHOWN
@@ -118,9 +119,9 @@ def _heading(metric: str) -> str:
 def _terminal(header: list[str], rows: Rows) -> str:
     table = Table()
     for name in header:
-        table.add_column(name, overflow="fold")
+        table.add_column(Text(name), overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console = Console(width=max(200, 24 * len(header)), file=io.StringIO(), record=True)
     console.print(table)
     return console.export_text()

@@ -2,38 +2,34 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
-from confrank.metrics import reliability_bins
+from confrank.metrics import Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
 from confrank.report.contents import Examined
 from confrank.report.svg import risk_limit
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
 GRID = np.linspace(0.005, 1, 400)
-Ranked = tuple[NDArray[Any], NDArray[Any]]
 
 
-def comparison_figure(rankings: Mapping[str, Sequence[Ranked]], path: Path, title: str = "") -> None:
+def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: Path, title: str = "") -> None:
     """Risk-coverage curves (left) and a reliability diagram (right), saved as the path's suffix says.
 
-    `rankings` maps a name to the (confidence, correct) of one or more runs: a line is their mean, a band one
-    standard deviation.
+    `samples` maps a name to one or more runs: a line is their mean, a band one standard deviation.
     """
     figure = Figure(figsize=(10, 4.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for colour, (name, runs) in zip(COLOURS, rankings.items(), strict=False):
-        _risk_coverage(left, name, runs, colour)
-        _reliability(right, name, runs, colour)
+    for place, (name, runs) in enumerate(samples.items()):
+        _risk_coverage(left, name, runs, colour_of(place))
+        _reliability(right, name, runs, colour_of(place))
     left.set(xlabel="coverage (share of predictions accepted)", ylabel="risk (error rate among them)", xlim=(0, 1))
     left.set_ylim(bottom=0)
     right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
-    right.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    right.set(xlabel="probability of the answer", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     for axes in (left, right):
         axes.grid(alpha=0.25)
         axes.legend(frameon=False)
@@ -44,8 +40,8 @@ def comparison_figure(rankings: Mapping[str, Sequence[Ranked]], path: Path, titl
     save_figure(figure, path)
 
 
-def _risk_coverage(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> None:
-    ranked = [rank(confidence, correct) for confidence, correct in runs]
+def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
+    ranked = [rank(run.confidence, run.correct) for run in runs]
     curves = [curve_of(item) for item in ranked]
     risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
     area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
@@ -62,11 +58,12 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -
         )
 
 
-def _reliability(axes: Axes, name: str, runs: Sequence[Ranked], colour: str) -> None:
-    confidence = np.concatenate([run[0] for run in runs])
-    if confidence.min() < 0 or confidence.max() > 1:
+def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
+    """The probabilities' reliability, whatever the runs rank by; none without probabilities."""
+    probabilities = [run.probability for run in runs if run.probability is not None]
+    if len(probabilities) < len(runs):
         return
-    bins = reliability_bins(confidence, np.concatenate([run[1] for run in runs]))
+    bins = reliability_bins(np.concatenate(probabilities), np.concatenate([run.correct for run in runs]))
     filled = bins.count > 0
     axes.plot(
         bins.confidence[filled],
@@ -109,7 +106,7 @@ def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
 
 def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
     for place, item in enumerate(examined):
-        axes.plot(item.curve.coverage, item.curve.risk, color=_colour(place), label=_legend(item.name))
+        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=_legend(item.name))
     axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
     axes.set_ylim(0, risk_limit(item.curve for item in examined))
 
@@ -120,7 +117,7 @@ def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
         if item.bins is not None:
             filled = item.bins.count > 0
             line = item.bins.confidence[filled], item.bins.accuracy[filled]
-            axes.plot(*line, color=_colour(place), marker="o", markersize=4, label=_legend(item.name))
+            axes.plot(*line, color=colour_of(place), marker="o", markersize=4, label=_legend(item.name))
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
@@ -128,11 +125,12 @@ def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
     for place, item in enumerate(examined):
         for counts, style, kind in ((item.histogram.right, "-", "right"), (item.histogram.wrong, "--", "wrong")):
             share, label = counts / max(1, counts.sum()), f"{_legend(item.name)}, {kind}"
-            axes.stairs(share, item.histogram.edges, color=_colour(place), linestyle=style, label=label)
+            axes.stairs(share, item.histogram.edges, color=colour_of(place), linestyle=style, label=label)
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
 
 
-def _colour(place: int) -> str:
+def colour_of(place: int) -> str:
+    """The colour of a line; after the last one they begin again."""
     return COLOURS[place % len(COLOURS)]
 
 

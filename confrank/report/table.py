@@ -20,7 +20,7 @@ def evaluation_table(
     table = Table(title="metrics", caption="lower is better but for accuracy, AUPR-Err and AUROC")
     table.add_column("metric")
     for name in evaluations:
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(Text(name), justify="right", overflow="fold")
     table.add_column("what it says", style="dim")
     for key, how in SHOWN.items():
         cells = [
@@ -38,10 +38,12 @@ def _limits(key: str, intervals: Intervals) -> str:
 
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
     """Paired differences to the first file, with interval and p-value."""
-    table = Table(title=f"difference to {first}", caption="95% interval in brackets; two-sided bootstrap p-value")
+    table = Table(
+        title=Text(f"difference to {first}"), caption="95% interval in brackets; two-sided bootstrap p-value"
+    )
     table.add_column("metric")
     for name in differences:
-        table.add_column(name, justify="right", overflow="fold")
+        table.add_column(Text(name), justify="right", overflow="fold")
     for key, how in SHOWN.items():
         table.add_row(how.heading, *(_gap(how.factor, gaps.get(key)) for gaps in differences.values()))
     return table

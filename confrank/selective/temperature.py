@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from confrank.metrics.arrays import Array, as_labels, as_probabilities, as_table, chunks, same_length
 
 Floats = NDArray[np.float64]
-# The search for ln(1 / temperature): temperatures from about 1/400 to 400.
+# The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0
 
 
@@ -35,14 +35,17 @@ def fit_temperature(logits: object, label: object) -> float:
     same_length(logits=table, label=labels)
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
-    slopes = _slope(-LIMIT, table, labels), _slope(LIMIT, table, labels)
+    # The range is that of logits whose rows spread by about 1: others are looked at in their own unit.
+    unit = float(np.ptp(table, axis=1).mean(dtype=np.float64)) / 2 or 1.0
+    low, high = -LIMIT - np.log(unit), LIMIT - np.log(unit)
+    slopes = _slope(low, table, labels), _slope(high, table, labels)
     if not slopes[0] < 0 < slopes[1]:
         direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
         raise ValueError(
             f"expected predictions that a temperature can calibrate, but {direction} in the {len(table):,} rows"
             " it is fitted to, so that the best temperature has no limit; fit it to more rows"
         )
-    return float(np.exp(-brentq(_slope, -LIMIT, LIMIT, args=(table, labels), xtol=1e-12)))
+    return float(np.exp(-brentq(_slope, low, high, args=(table, labels), xtol=1e-12)))
 
 
 def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float:

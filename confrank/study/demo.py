@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confrank.config import RunConfig, RunFolder
-from confrank.metrics import Evaluation
-from confrank.predictions import Array, load_predictions
+from confrank.metrics import Evaluation, Samples, sample_values
+from confrank.predictions import load_predictions
 from confrank.training import train
 
 METHODS = ("baseline", "crl-softmax")
@@ -46,10 +46,10 @@ def first_runs(configs: Sequence[RunConfig], out: Path) -> list[Path]:
     return list(first.values())
 
 
-def load_rankings(configs: Sequence[RunConfig], out: Path) -> dict[str, list[tuple[Array, Array]]]:
-    """(confidence, correct) on the test split of each finished run, by method."""
-    rankings: dict[str, list[tuple[Array, Array]]] = {}
+def load_samples(configs: Sequence[RunConfig], out: Path) -> dict[str, list[Samples]]:
+    """The test split of each finished run, by method."""
+    samples: dict[str, list[Samples]] = {}
     for config in configs:
         predictions = load_predictions(RunFolder(out / config.run_name).predictions("test"))
-        rankings.setdefault(config.method, []).append(predictions.ranked())
-    return rankings
+        samples.setdefault(config.method, []).append(sample_values(**predictions.sample_inputs()))
+    return samples

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from confrank.config import RunFolder, load_config
 from confrank.files import write_atomically
-from confrank.metrics import evaluate
+from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 
 KEYS = ("config", "environment", "log", "metrics", "undefined")
@@ -18,7 +18,7 @@ KEYS = ("config", "environment", "log", "metrics", "undefined")
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: flat config, environment, epoch log, test metrics; and its arrays by name."""
+    """A finished run: flat config, environment, epoch log and test metrics."""
 
     name: str
     config: dict[str, Any]
@@ -37,7 +37,8 @@ def export_run(run: Path, results: Path) -> Path:
 def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     """A finished run from its folder, or from a results JSON and the npz beside it.
 
-    Arrays: `confidence` and `correct` on the test split, `history_examined`, `history_correct`, `history_index`.
+    Arrays: `confidence` and `correct` on the test split, `probability` where the method ranks by something else,
+    `history_examined`, `history_correct`, `history_index`.
     """
     if path.suffix == ".json":
         with np.load(path.with_suffix(".npz")) as arrays:
@@ -51,6 +52,12 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     predictions = load_predictions(folder.predictions("test"))
     environment = json.loads(folder.environment.read_text())
     return _judged(path.name, config.as_dict(), environment, log, predictions, counts)
+
+
+def samples_in(arrays: dict[str, NDArray[Any]]) -> Samples:
+    """The test samples among the arrays of `read_run`."""
+    confidence = arrays["confidence"]
+    return Samples(confidence, arrays["correct"], probability=arrays.get("probability", confidence))
 
 
 def export_average(
@@ -78,10 +85,12 @@ def _judged(
     predictions: Predictions,
     counts: dict[str, NDArray[Any]],
 ) -> tuple[Result, dict[str, NDArray[Any]]]:
-    evaluation = evaluate(**predictions.evaluation_inputs())
-    confidence, correct = predictions.ranked()
+    samples = sample_values(**predictions.sample_inputs())
+    evaluation = evaluation_of(samples)
     # Whole precision: sure predictions differ from 1 by less than float32 can tell, and ties move the AURC.
-    arrays = {"confidence": confidence, "correct": correct, **counts}
+    arrays = {"confidence": samples.confidence, "correct": samples.correct, **counts}
+    if samples.probability is not None and not np.array_equal(samples.probability, samples.confidence):
+        arrays["probability"] = samples.probability
     return Result(name, config, environment, log, evaluation.metrics, evaluation.undefined), arrays
 
 
