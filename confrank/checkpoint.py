@@ -41,7 +41,7 @@ class DamagedCheckpointError(ValueError):
 
 def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpoint) -> Path:
     """Save under (epoch, step) and drop all but the newest two. An error leaves the older ones as they are."""
-    name = f"{position[0]:06d}-{position[1]:06d}"
+    name = _name(position)
     aside, target = folder / f".{name}.{os.getpid()}.part", folder / name
     folder.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(folder)
@@ -78,9 +78,29 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
     return target
 
 
+def _name(position: tuple[int, int]) -> str:
+    return f"{position[0]:06d}-{position[1]:06d}"
+
+
 def saved(folder: Path) -> list[Path]:
     """The saved positions, oldest first."""
     return sorted(path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir())
+
+
+def drop_newer(folder: Path, position: tuple[int, int]) -> None:
+    """Delete what is saved after a position: damaged ones must not count among the newest two."""
+    for path in saved(folder):
+        if path.name > _name(position):
+            shutil.rmtree(path)
+
+
+def check_data(run: Path, meta: dict[str, Any], digest: str) -> None:
+    """Raise if a checkpoint comes from other data than those with this digest (the first formats did not tell)."""
+    if meta.get("data", digest) != digest:
+        raise ValueError(
+            f"expected the data that {run} was trained on, but images, labels or classes have changed since;"
+            " give the old data, or another --out for a new run"
+        )
 
 
 def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:

@@ -1,6 +1,6 @@
 """What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,10 @@ import yaml
 
 def _flag(default: Any, text: str) -> Any:
     return field(default=default, metadata={"help": text})
+
+
+# What is written down on the way; the network that comes out is the same.
+RECORDED = ("test_every", "snapshots")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class RunConfig:
             raise ValueError(f"expected holdout to be a share in [0, 1), but got {self.holdout}")
         if not self.lr > 0:
             raise ValueError(f"expected lr to be positive, but got {self.lr}")
-        for name in ("weight", "weight_decay", "momentum", "seed"):
+        for name in ("weight", "weight_decay", "momentum", "seed", "test_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")
         if any(not 0 < share <= 1 for share in self.lr_drops):
@@ -57,9 +61,14 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}
 
+    def differences(self, other: Mapping[str, Any]) -> list[str]:
+        """The settings that make this another run than `other` (as `as_dict`); what is recorded does not count."""
+        mine = self.as_dict()
+        return [key for key in mine if key not in RECORDED and mine[key] != other.get(key)]
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunConfig":
-        """The config of a mapping as written in config.yaml; an unknown or missing key is named."""
+        """The config of a mapping as in config.yaml; an unknown key is an error, a missing one has its default."""
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:

@@ -1,9 +1,14 @@
 """Files that are either whole or absent: written aside, flushed to disk, then renamed."""
 
 import fcntl
+import io
 import json
 import os
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -19,6 +24,24 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is what a killed `write_atomically` left."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left in a folder that nobody else is working in."""
+    for path in folder.glob(".*.part"):
+        path.unlink()
+
+
+def packed(**arrays: NDArray[Any]) -> bytes:
+    """Arrays as the content of a compressed .npz file."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
 
 
 def canonical_safetensors(content: bytes) -> bytes:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.checkpoint import load_latest
+from confrank.checkpoint import check_data, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
 from confrank.data import DataSet, Split, hold_out, load
 from confrank.files import canonical_safetensors, write_atomically
@@ -48,7 +48,12 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
     `network` takes the weights where the run was trained with a network of one's own.
     """
     config = load_config(run)
-    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
+    checkpoint, problems = load_latest(RunFolder(run).checkpoint)
+    if problems:
+        raise ValueError(
+            f"expected a whole newest checkpoint in {run}, but {problems[0]};"
+            " the command that trained it goes on from the one before"
+        )
     meta = checkpoint.meta
     network = network or _network(config, meta["num_classes"], meta["image_shape"][-1])
     models.load_weights(network, checkpoint.weights)
@@ -62,16 +67,17 @@ def load_run(
     if run.suffix == ".safetensors":
         return load_weights_file(run, root=root, device=device)
     trained = load_trained(run, device, network)
-    config = trained.config
-    data, held_out = hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
-    return TrainedOn(trained.model, config, data, held_out, trained.meta["mean"], trained.meta["std"])
+    data, held_out = _data_of(trained.config, root)
+    check_data(run, trained.meta, data.digest())
+    return TrainedOn(trained.model, trained.config, data, held_out, trained.meta["mean"], trained.meta["std"])
 
 
 def save_weights_file(run: Path, path: Path) -> None:
     """Write a run's weights in half precision (batch norm's statistics in whole), with its config."""
     trained = load_trained(run)
     weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
-    metadata = {"config": json.dumps(trained.config.as_dict(), sort_keys=True)}
+    told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in ("mean", "std")}
+    metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
     write_atomically(path, canonical_safetensors(save(weights, metadata)))
 
 
@@ -89,8 +95,13 @@ def load_weights_file(
 ) -> TrainedOn:
     """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
     try:
-        config = config or _config_in(path)
-        data = load(config.dataset, root, image_size=config.image_size)
+        told = _told_in(path)
+        if config is None and "config" not in told:
+            raise ValueError(
+                f"expected {path} to tell its config, but it does not; `confrank ood` takes --model and --dataset"
+            )
+        config = config or RunConfig.from_dict(told["config"])
+        data, held_out = _data_of(config, root)
         network = _network(config, data.num_classes, data.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
@@ -99,15 +110,18 @@ def load_weights_file(
         why = " ".join(str(error).split())[:200]
         what = f"weights of {config.model} for {config.dataset}" if config else "weights"
         raise ValueError(f"expected {what} in {path}, but: {why}") from None
-    return TrainedOn(network.to(device or torch.device("cpu")), config, data, None, data.mean, data.std)
+    mean, std = told.get("mean", data.mean), told.get("std", data.std)
+    return TrainedOn(network.to(device or torch.device("cpu")), config, data, held_out, mean, std)
 
 
-def _config_in(path: Path) -> RunConfig:
+def _told_in(path: Path) -> dict[str, Any]:
     with safe_open(path, "pt") as file:
-        told = (file.metadata() or {}).get("config")
-    if told is None:
-        raise ValueError(f"expected {path} to tell its config, but it does not; give --model and --dataset")
-    return RunConfig(**json.loads(told))
+        metadata = file.metadata() or {}
+    return {key: json.loads(metadata[key]) for key in ("config", "mean", "std") if key in metadata}
+
+
+def _data_of(config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:
+    return hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
 
 
 def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module:

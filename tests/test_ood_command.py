@@ -112,7 +112,9 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys):
     assert ood(weights, "--model", "small", "--dataset", "digits", *common) == 0
     assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
     assert ood(weights, *common) == 2
-    assert "to tell its config, but it does not; give --model and --dataset" in capsys.readouterr().err
+    assert (
+        "to tell its config, but it does not; `confrank ood` takes --model and --dataset" in capsys.readouterr().err
+    )
     assert ood(weights, "--model", "small", *common) == 2
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     save_weights_file(place / "run0", place / "half.safetensors")

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import aurc, evaluate
-from confrank.predict import predict, save_weights_file
+from confrank.predict import load_run, predict, save_weights_file
 from confrank.report.paper_table import render
 from confrank.study.grid import estimated_hours, plan, run_plan
 from confrank.study.kept import kept_cells
@@ -23,6 +23,7 @@ from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.recipes import RECIPES, Recipe, recipe
 from confrank.study.results import load_result
 from confrank.study.tables import load_results, table_cells
+from confrank.training import train
 
 METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
 TINY = Recipe("tiny", ("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=12)
@@ -175,6 +176,52 @@ def test_weights_that_half_precision_cannot_hold(tmp_path):
     with pytest.raises(ValueError, match=r"expected weights within half precision, but head.bias has 1e\+06"):
         save_weights_file(run, tmp_path / "weights.safetensors")
     assert not (tmp_path / "weights.safetensors").exists()
+
+
+def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
+    short = replace(TINY, methods=("baseline", "aes-10", "ensemble-baseline"), seeds=(0, 1), epochs=1)
+    longer, cpu = replace(short, epochs=3), torch.device("cpu")
+    assert run_plan(plan(short), tmp_path / "one", tmp_path / "results", device=cpu) == []
+    with pytest.raises(ValueError, match=r"differs in epochs 3 \(there: 1\); give another --results"):
+        run_plan(plan(longer), tmp_path / "three", tmp_path / "results", device=cpu)
+    assert run_plan(plan(longer), tmp_path / "three", tmp_path / "results3", device=cpu) == []
+    for path in (tmp_path / "results3").glob("*-of2.json"):
+        path.unlink()
+    # The members are kept, but the folders that lie there are of other runs.
+    (problem,) = run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
+    assert "expected" in problem and "to be digits-small-baseline-seed0, but it differs in epochs" in problem
+
+
+def test_snapshots_that_were_not_kept(tmp_path):
+    without = replace(TINY, methods=("baseline",), seeds=(0,), epochs=2)
+    folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
+    assert run_plan(plan(without), *folders, device=cpu) == []
+    (problem,) = run_plan(plan(replace(without, methods=("baseline", "aes-10"))), *folders, device=cpu)
+    assert "the run did not keep it; remove its folder and result to train it again" in problem
+
+
+@pytest.mark.parametrize("method", ["aes-1", "aes-foo", "aes-20", "ensemble-aes-10", "crl"])
+def test_unknown_methods_are_named_before_anything_is_trained(method):
+    with pytest.raises(ValueError, match="expected a method among baseline"):
+        plan(replace(TINY, methods=(method,)))
+
+
+def test_names_of_averages_of_ones_own_data():
+    own = replace(TINY, datasets=("/data/own.npz",), methods=("aes-10", "ensemble-crl-softmax"), weight=0.5)
+    names = [item.name for item in plan(own).averages]
+    assert names == [*(f"own-small-aes-10-seed{seed}" for seed in (0, 1, 2)),
+                     "own-small-ensemble-crl-softmax-weight0.5-of3"]  # fmt: skip
+
+
+def test_weights_know_what_was_held_out(tmp_path):
+    config = RunConfig(epochs=1, holdout=0.2)
+    train(config, tmp_path / "run", device=torch.device("cpu"))
+    save_weights_file(tmp_path / "run", tmp_path / "w.safetensors")
+    whole, half = load_run(tmp_path / "run"), load_run(tmp_path / "w.safetensors")
+    assert half.config == whole.config
+    assert len(half.data.train) == len(whole.data.train) == 720
+    assert half.held_out.index.tolist() == whole.held_out.index.tolist()
+    assert (half.mean, half.std) == (whole.mean, whole.std)
 
 
 def test_an_ensemble_of_another_size_stands_in_its_own_row(tmp_path):

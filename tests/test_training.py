@@ -1,4 +1,5 @@
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -17,9 +18,10 @@ from confrank.data import load
 from confrank.metrics import evaluate
 from confrank.predict import predict
 from confrank.predictions import load_predictions
-from confrank.training import DivergedError, Run, train
+from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
-from confrank.training.loop import _stepper
+from confrank.training.jobs import Job, open_job
+from confrank.training.loop import _stepper, _train_jobs, _Watch
 from confrank.training.run import PLAIN, Parts
 
 CPU = torch.device("cpu")
@@ -219,3 +221,108 @@ def test_compiled_parts_serve_all_sizes_and_methods():
             assert torch.equal(compiled.history.correct, plain.history.correct)
     # One to fetch, one for the network, and one for each of the two losses.
     assert counters["stats"]["unique_graphs"] == 4
+
+
+def test_a_signal_while_judging_ends_what_follows(tmp_path, monkeypatch):
+    judge = Job.judge
+
+    def interrupted(job):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return judge(job)
+
+    monkeypatch.setattr(Job, "judge", interrupted)
+    configs = [tiny(seed=seed, epochs=1) for seed in (0, 1)]
+    with pytest.raises(InterruptedRunError):
+        train_together(configs, [tmp_path / "a", tmp_path / "b"], device=CPU)
+    assert RunFolder(tmp_path / "a").metrics.exists()
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_diverged_run_does_not_keep_others_from_being_saved(tmp_path, monkeypatch):
+    # Side by side as on a GPU, but plain: one run is broken when the signal comes.
+    jobs = {}
+    for place, name in enumerate("ab"):
+        options = {"device": CPU, "path": "plain", "data": lambda: load("digits"), "network": None}
+        jobs[place] = open_job(tiny(), tmp_path / name, note=print, **options)
+    with torch.no_grad():
+        jobs[0].run.model.head.bias.fill_(float("nan"))
+    watch = _Watch(60, 0, None, print, [signal.SIGTERM])
+    with pytest.raises(InterruptedRunError):
+        _train_jobs(jobs, watch, fast=False)
+    for job in jobs.values():
+        job.lock.release()
+    assert not saved(RunFolder(tmp_path / "a").checkpoint)
+    assert len(saved(RunFolder(tmp_path / "b").checkpoint)) == 1
+
+
+def test_one_bad_folder_does_not_stop_the_others(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "thesis.txt").write_text("mine")
+    bad, good = train_together([tiny(epochs=1), tiny(epochs=1)], [tmp_path / "a", tmp_path / "b"], device=CPU)
+    assert isinstance(bad, Failed) and "holds other files" in str(bad.error)
+    assert isinstance(good, Finished)
+
+
+def test_what_a_killed_writer_left_is_no_foreign_file(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".config.yaml.123.part").write_text("half")
+    train(tiny(epochs=1), tmp_path / "a", device=CPU)
+    assert not list((tmp_path / "a").glob(".*.part"))
+
+
+def own_set(path, images, labels):
+    np.savez(path, train_images=images, train_labels=labels, test_images=images[:20], test_labels=labels[:20])
+
+
+def test_data_that_change_between_two_calls_are_noticed(tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (100, 8, 8, 1), dtype=np.uint8), np.arange(100) % 3
+    own_set(tmp_path / "own.npz", images, labels)
+    config = tiny(dataset=str(tmp_path / "own.npz"), epochs=1)
+    train(config, tmp_path / "run", device=CPU)
+    before = RunFolder(tmp_path / "run").metrics.read_text()
+    changed = images.copy()
+    changed[0, 0, 0, 0] ^= 1
+    for there in ((changed, labels), (images[:90], labels[:90]), (images, (labels + 1) % 3)):
+        own_set(tmp_path / "own.npz", *there)
+        for call in (lambda: train(config, tmp_path / "run", device=CPU), lambda: predict(tmp_path / "run")):
+            with pytest.raises(ValueError, match="expected the data that .* was trained on, but images, labels"):
+                call()
+    assert RunFolder(tmp_path / "run").metrics.read_text() == before
+
+
+def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
+    train(tiny(epochs=3), tmp_path / "run", device=CPU, checkpoint_epochs=1)
+    newest = saved(RunFolder(tmp_path / "run").checkpoint)[-1]
+    weights = newest / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="expected a whole newest checkpoint .* goes on from the one before"):
+        predict(tmp_path / "run")
+    train(tiny(epochs=3), tmp_path / "run", device=CPU, checkpoint_epochs=1)
+    assert len(predict(tmp_path / "run")) == 897
+    assert len(saved(RunFolder(tmp_path / "run").checkpoint)) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": "vgg16"}, "expected a network for images of 8x8x1, but vgg16 does not take them"),
+        ({"model": "tests.test_training:CPU"}, "to be a function that makes a network, but got device"),
+        (
+            {"model": "tests.test_training:three_channels"},
+            "three_channels to take num_classes, in_channels, but it does",
+        ),
+        ({"model": "tests.test_training:too_few"}, "expected tests.test_training:too_few to return 10 logits"),
+    ],
+)
+def test_networks_that_do_not_fit(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        train(tiny(**change), tmp_path / "run", device=CPU)
+
+
+def three_channels(num_classes):
+    return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(num_classes))
+
+
+def too_few(num_classes, in_channels=3):
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * in_channels, num_classes - 1))

@@ -1,6 +1,5 @@
 """What an experiment leaves: the labelled set and the metrics of each stage, and one small file of all curves."""
 
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from confrank.active.strategies import STRATEGIES
 from confrank.config import RunFolder
-from confrank.files import write_atomically
+from confrank.files import packed, write_atomically
 
 KEYS = ("config", "environment", "curves")
 Metrics = dict[str, float | None]
@@ -171,9 +170,7 @@ def _is_finished(places: Sequence[StageFiles]) -> bool:
 
 def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the JSON, and the arrays as an npz beside it."""
-    packed = io.BytesIO()
-    np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
-    write_atomically(path.with_suffix(".npz"), packed.getvalue())
+    write_atomically(path.with_suffix(".npz"), packed(**arrays))
     write_atomically(path, json.dumps({key: getattr(curves, key) for key in KEYS}, separators=(",", ":")) + "\n")
 
 

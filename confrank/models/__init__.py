@@ -48,11 +48,17 @@ def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in
         factory = getattr(import_module(module_name), factory_name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {error}") from None
+    if not callable(factory):
+        raise ValueError(f"expected {name} to be a function that makes a network, but got {type(factory).__name__}")
     options: dict[str, object] = {}
     options |= {"in_channels": in_channels} if in_channels != 3 else {}
     options |= {"dropout": True} if dropout else {}
     options |= {"variance_head": True} if variance_head else {}
-    model = factory(num_classes, **options)
+    try:
+        model = factory(num_classes, **options)
+    except TypeError as error:
+        wanted = ", ".join(["num_classes", *options])
+        raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}") from None
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")
     return model

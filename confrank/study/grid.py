@@ -9,16 +9,18 @@ from typing import Any
 
 import torch
 
-from confrank.config import RunConfig, RunFolder, aes_epochs
+from confrank.config import RECORDED, RunConfig, RunFolder, aes_epochs, load_config
 from confrank.methods import METHODS, average
 from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.recipes import Recipe
 from confrank.study.results import export_average, export_run, load_result
-from confrank.training import Failed, train_together
+from confrank.training import DivergedError, Failed, train_together
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
+# How many snapshots these average; runs that keep any keep those of both.
+AES = {"aes-10": 10, "aes-30": 30}
 TRAIN_SIZES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
 
 
@@ -50,7 +52,7 @@ def plan(recipe: Recipe) -> Plan:
     averages: list[Average] = []
     for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
         base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
-        members = [_member(base, method, seed, "aes-10" in recipe.methods or "aes-30" in recipe.methods)
+        members = [_member(base, method, seed, any(name in recipe.methods for name in AES))
                    for seed in recipe.seeds]  # fmt: skip
         runs |= dict.fromkeys(members)
         averages += _averages(base, method, members)
@@ -59,23 +61,23 @@ def plan(recipe: Recipe) -> Plan:
 
 def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
     """The run that a cell of this method trains for this seed."""
-    trained = "baseline" if method.startswith("aes-") else method.removeprefix("ensemble-")
+    trained = "baseline" if method in AES else method.removeprefix("ensemble-")
     if trained not in METHODS:
         raise ValueError(
-            f"expected a method among {', '.join(METHODS)}, aes-10, aes-30, ensemble-*, but got {method!r}"
+            f"expected a method among {', '.join((*METHODS, *AES))}, ensemble-METHOD, but got {method!r}"
         )
     weight = base.weight if trained.startswith("crl-") else 1.0
     return replace(base, method=trained, seed=seed, weight=weight, snapshots=snapshots and trained == "baseline")
 
 
 def _averages(base: RunConfig, method: str, members: Sequence[RunConfig]) -> list[Average]:
-    stem = f"{base.dataset}-{base.model}-{method}"
-    if method.startswith("aes-"):
-        epochs = tuple(aes_epochs(base.epochs, [int(method.removeprefix("aes-"))]))
-        return [Average(f"{stem}-seed{member.seed}", method, (member,), epochs) for member in members]
+    if method in AES:
+        epochs = tuple(aes_epochs(base.epochs, [AES[method]]))
+        return [Average(replace(member, method=method).run_name, method, (member,), epochs) for member in members]
     if method.startswith("ensemble-"):
-        suffix = members[0].run_name.rpartition("-seed")[0].removeprefix(f"{stem.replace('ensemble-', '')}")
-        return [Average(f"{stem}{suffix}-of{len(members)}", method, tuple(members))]
+        first = members[0].run_name.rpartition("-seed")[0]
+        name = first.replace(f"-{members[0].method}", f"-{method}", 1)
+        return [Average(f"{name}-of{len(members)}", method, tuple(members))]
     return []
 
 
@@ -96,9 +98,7 @@ def has_result(config: RunConfig, results: Path) -> bool:
     if not path.exists():
         return False
     kept = load_result(path)
-    unimportant = ("test_every", "snapshots")
-    wanted = {key: value for key, value in config.as_dict().items() if key not in unimportant}
-    return {key: kept.config.get(key) for key in wanted} == wanted and len(kept.log) == config.epochs
+    return not config.differences(kept.config) and len(kept.log) == config.epochs
 
 
 def run_plan(
@@ -120,23 +120,41 @@ def run_plan(
     """
     note = on_note or (lambda text: None)
     problems: list[str] = []
-    for group in _groups(wanted.missing(results), together):
+    missing = wanted.missing(results)
+    for config in missing:
+        check_kept(config.as_dict(), results / f"{config.run_name}.json")
+    for group in _groups(missing, together):
         try:
             outcome = train_together(
                 group, [out / config.run_name for config in group], root=root, device=device, on_epoch=on_epoch,
                 on_note=note, checkpoint_minutes=5,
             )  # fmt: skip
-        except (ValueError, OSError, torch.OutOfMemoryError) as error:
+        except torch.OutOfMemoryError as error:
             problems += [f"{config.run_name}: {error}" for config in group]
             continue
         for config, result in zip(group, outcome, strict=True):
-            if isinstance(result, Failed):
-                problems.append(f"{config.run_name}: {result.error}")
-            else:
+            try:
+                if isinstance(result, Failed):
+                    raise result.error
                 if weights is not None:
                     save_weights_file(out / config.run_name, weights / f"{config.run_name}.safetensors")
                 export_run(out / config.run_name, results)
+            except (ValueError, OSError, DivergedError) as error:
+                problems.append(f"{config.run_name}: {error}")
     return problems + [problem for item in wanted.averages if (problem := _derive(item, out, results))]
+
+
+def check_kept(config: dict[str, Any], path: Path) -> None:
+    """Raise if a kept result of other settings would be overwritten."""
+    if not path.exists():
+        return
+    kept = load_result(path).config
+    keys = [key for key in config if key not in (*RECORDED, "members", "member_epochs")]
+    if differing := [key for key in keys if kept.get(key) != config[key]]:
+        changes = ", ".join(f"{key} {config[key]} (there: {kept.get(key)})" for key in differing)
+        raise ValueError(
+            f"expected {path} to be a result of this run, but it differs in {changes}; give another --results"
+        )
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
@@ -153,22 +171,42 @@ def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunCon
 
 def _derive(item: Average, out: Path, results: Path) -> str | None:
     """Average the members' predictions; returns why not, if it cannot be done."""
-    if (results / f"{item.name}.json").exists():
-        return None
-    folders = [RunFolder(out / member.run_name) for member in item.members]
-    if item.epochs:
-        paths = [folders[0].snapshot(epoch) for epoch in item.epochs]
-    else:
-        paths = [folder.predictions("test") for folder in folders]
-    absent = [path for path in paths if not path.exists()]
-    if absent:
-        return f"{item.name}: needs predictions that are not there, e.g. {absent[0]}"
+    path = results / f"{item.name}.json"
     config = {
         **item.members[0].as_dict(),
         "method": item.method,
         "members": [member.run_name for member in item.members],
         "member_epochs": list(item.epochs),
     }
-    environment = json.loads(folders[0].environment.read_text())
-    export_average(item.name, average([load_predictions(path) for path in paths]), config, environment, results)
+    try:
+        check_kept(config, path)
+        if path.exists() and load_result(path).config.get("members") == config["members"]:
+            return None
+        folders = [_finished(member, out) for member in item.members]
+        if item.epochs:
+            sources = [folders[0].snapshot(epoch) for epoch in item.epochs]
+        else:
+            sources = [folder.predictions("test") for folder in folders]
+        if absent := [source for source in sources if not source.exists()]:
+            raise ValueError(
+                f"expected {absent[0]}, but the run did not keep it; remove its folder and result to train it again"
+            )
+        environment = json.loads(folders[0].environment.read_text())
+        export_average(
+            item.name, average([load_predictions(source) for source in sources]), config, environment, results
+        )
+    except (ValueError, OSError) as error:
+        return f"{item.name}: {error}"
     return None
+
+
+def _finished(member: RunConfig, out: Path) -> RunFolder:
+    """The folder of a member, which must be finished and of the member's own settings."""
+    folder = RunFolder(out / member.run_name)
+    there = load_config(folder.path).as_dict()
+    if differing := member.differences(there):
+        raise ValueError(f"expected {folder.path} to be {member.run_name}, but it differs in {', '.join(differing)}")
+    epochs = len(folder.log.read_text().splitlines()) if folder.log.exists() else 0
+    if epochs != member.epochs or not folder.history.exists():
+        raise ValueError(f"expected a finished run in {folder.path}, but it has {epochs} of {member.epochs} epochs")
+    return folder

@@ -52,7 +52,7 @@ def _other_ensembles(table: str, results: list[Result]) -> Iterator[Cell]:
     for result in results:
         config = result.config
         count = len(config.get("members", ()))
-        fits = "crl-" not in config["method"] or config["weight"] == ENSEMBLES[table]
+        fits = config["epochs"] == 300 and ("crl-" not in config["method"] or config["weight"] == ENSEMBLES[table])
         if config["method"].startswith("ensemble-") and count != 5 and fits:
             for metric in metrics:
                 value = result.metrics.get(metric)

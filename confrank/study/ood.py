@@ -71,7 +71,7 @@ def kept_in(path: Path) -> list[Found]:
     try:
         tuned = content["protocol"]["uses_foreign_images"]
         return [
-            Found(RunConfig(**run["config"]), one["detector"], one["out_set"], one["metrics"], tuned)
+            Found(RunConfig.from_dict(run["config"]), one["detector"], one["out_set"], one["metrics"], tuned)
             for run in content["runs"]
             for one in run["outcomes"]
         ]

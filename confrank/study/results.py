@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.config import RunFolder, load_config
-from confrank.files import write_atomically
+from confrank.files import packed, write_atomically
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 
@@ -70,8 +70,11 @@ def export_average(
 
 def load_result(path: Path) -> Result:
     """Read a results JSON."""
-    content = json.loads(path.read_text())
-    missing = [key for key in KEYS if key not in content]
+    try:
+        content = json.loads(path.read_text())
+    except ValueError:
+        content = None
+    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
     if missing:
         raise ValueError(f"expected {', '.join(KEYS)} in {path}, but it lacks {', '.join(missing)}")
     return Result(path.stem, *(content[key] for key in KEYS))
@@ -100,6 +103,6 @@ def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
     small = {
         name: values.astype(np.int32) if values.dtype.kind in "iu" else values for name, values in arrays.items()
     }
-    np.savez_compressed(path.with_suffix(".npz"), **small)  # type: ignore[arg-type]
+    write_atomically(path.with_suffix(".npz"), packed(**small))
     write_atomically(path, json.dumps(content, separators=(",", ":")) + "\n")
     return path

@@ -4,8 +4,6 @@ The forward part is compiled and runs in bfloat16 (weights, loss and optimizer s
 images. The last, smaller batch of an epoch has a graph of its own, which is not worth compiling.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 
 import torch
@@ -49,7 +47,7 @@ class CapturedRun:
         if rest := run.num_samples % run.config.batch_size:
             sizes.add(rest)
         try:
-            with _random_state_of(run):
+            with run.own_random_state():
                 self.graphs = {size: self._capture(size, compiled and size == max(sizes)) for size in sizes}
         finally:
             run.load_state(*position)
@@ -84,15 +82,3 @@ class CapturedRun:
             body()
         torch.cuda.synchronize(run.device)
         return graph
-
-
-@contextmanager
-def _random_state_of(run: Run) -> Iterator[None]:
-    """Make the device's default generator draw from the run's own state; graphs captured meanwhile keep it."""
-    default = torch.cuda.default_generators[run.device.index or 0]
-    shared = default.graphsafe_get_state()
-    default.graphsafe_set_state(run.random)
-    try:
-        yield
-    finally:
-        default.graphsafe_set_state(shared)

@@ -14,10 +14,10 @@ import yaml
 from torch import nn
 
 from confrank import __version__
-from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved
-from confrank.config import RunConfig, RunFolder, aes_epochs
+from confrank.checkpoint import Checkpoint, check_data, drop_newer, load_latest, save_checkpoint, saved
+from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
 from confrank.data import DataSet, Split, hold_out
-from confrank.files import Lock, write_atomically
+from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
 from confrank.predictions import Predictions, run_metadata, save_predictions
@@ -35,6 +35,7 @@ class Job:
     folder: RunFolder
     data: DataSet
     held_out: Split | None
+    digest: str
     lock: Lock
     log: list[Record]
     environment: Record
@@ -75,6 +76,7 @@ class Job:
             "image_shape": list(self.data.train.images.shape[1:]),
             "mean": list(self.data.mean),
             "std": list(self.data.std),
+            "data": self.digest,
         }
         position = self.run.epoch, self.run.next_step
         weights = dict(self.run.model.state_dict())
@@ -92,7 +94,7 @@ class Job:
             content = json.dumps(evaluations[name].as_dict(), indent=1) + "\n"
             write_atomically(self.folder.metrics_of(name), content)
         counts = {name: getattr(self.run.history, name).cpu().numpy() for name in ("examined", "correct")}
-        np.savez_compressed(self.folder.history, index=self.data.train.index, **counts)
+        write_atomically(self.folder.history, packed(index=self.data.train.index, **counts))
         return evaluations
 
     def predict(self, name: str, split: Split) -> Predictions:
@@ -117,15 +119,17 @@ def open_job(
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
+    digest = used.digest()
     try:
+        remove_leftovers(out)
         if not folder.config.exists():
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = environment(device, path)
-        log = _resume(folder, run, now, note)
+        log = _resume(folder, run, digest, now, note)
     except BaseException:
         lock.release()
         raise
-    return Job(run, folder, used, held_out, lock, log, now)
+    return Job(run, folder, used, held_out, digest, lock, log, now)
 
 
 def environment(device: torch.device, path: str) -> Record:
@@ -144,26 +148,28 @@ def environment(device: torch.device, path: str) -> Record:
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this very config."""
     if folder.config.exists():
-        existing = yaml.safe_load(folder.config.read_text())
-        wanted = config.as_dict()
-        differing = [key for key in wanted if existing.get(key) != wanted[key]]
-        if differing:
-            changes = ", ".join(f"{key} {wanted[key]} (there: {existing.get(key)})" for key in differing)
+        existing, wanted = load_config(folder.path).as_dict(), config.as_dict()
+        if differing := config.differences(existing):
+            changes = ", ".join(f"{key} {wanted[key]} (there: {existing[key]})" for key in differing)
             raise ValueError(
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {changes};"
                 " give another --out"
             )
-    elif folder.path.exists() and any(path != folder.lock for path in folder.path.iterdir()):
+    elif folder.path.exists() and any(
+        path != folder.lock and not is_leftover(path) for path in folder.path.iterdir()
+    ):
         raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
 
 
-def _resume(folder: RunFolder, run: Run, now: Record, note: Note) -> list[Record]:
+def _resume(folder: RunFolder, run: Run, digest: str, now: Record, note: Note) -> list[Record]:
     """Load the newest whole checkpoint, if any, and write the epoch log as it was then."""
     log: list[Record] = []
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
+        check_data(folder.path, checkpoint.meta, digest)
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
+        drop_newer(folder.checkpoint, (checkpoint.state["epoch"], checkpoint.state["next_step"]))
         log = list(checkpoint.state["log"])
         run.load_state(checkpoint.weights, checkpoint.state)
         then = checkpoint.state["environment"]

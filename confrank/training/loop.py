@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -75,8 +75,9 @@ def train_together(
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that diverges is reported as `Failed`
-    and does not stop the others. SIGINT and SIGTERM save every run and raise `InterruptedRunError`.
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that cannot start or diverges is
+    reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run and raise
+    `InterruptedRunError`; a second one ends the process at once.
     """
     note = on_note or (lambda text: None)
     where = device or default_device()
@@ -94,21 +95,28 @@ def train_together(
             jobs = {}
             for place in group:
                 network = None if networks is None else networks[place]
-                jobs[place] = open_job(
-                    configs[place],
-                    outs[place],
-                    device=where,
-                    path=label,
-                    data=partial(_data_of, configs[place], sets[place], named),
-                    network=network,
-                    note=note,
-                )
-                locks.callback(jobs[place].lock.release)
+                try:
+                    jobs[place] = open_job(
+                        configs[place],
+                        outs[place],
+                        device=where,
+                        path=label,
+                        data=partial(_data_of, configs[place], sets[place], named),
+                        network=network,
+                        note=note,
+                    )
+                except (ValueError, OSError) as error:
+                    results[place] = Failed(RunFolder(outs[place]), error)
+                else:
+                    locks.callback(jobs[place].lock.release)
             watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
-            failures = _train_jobs(jobs, watch, fast)
+            results |= _train_jobs(jobs, watch, fast)
             for place, job in jobs.items():
-                results[place] = failures.get(place) or Finished(job.folder, job.judge())
+                if place not in results:
+                    results[place] = Finished(job.folder, job.judge())
                 job.lock.release()
+                if stopped:  # the folders are whole, but somebody wants an end
+                    raise InterruptedRunError(stopped[0], [job.folder.path for job in jobs.values()])
     return [results[place] for place in range(len(configs))]
 
 
@@ -162,7 +170,7 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
                 del active[place], steppers[place]
         if watch.stopped and active:
             for place, job in active.items():
-                with _stream_of(steppers[place]):
+                with _stream_of(steppers[place]), suppress(DivergedError):  # it will be told when it goes on
                     job.save()
             raise InterruptedRunError(watch.stopped[0], [job.folder.path for job in active.values()])
     return failures
@@ -204,11 +212,16 @@ def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM append to: handlers only set this flag, the loop looks at it."""
+    """A list that SIGINT and SIGTERM append to: handlers only set this flag, the loop looks at it.
+
+    A second signal finds the handlers that were there before.
+    """
     stopped: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         stopped.append(number)
+        for known, handler in previous.items():
+            signal.signal(known, handler)
 
     try:
         previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,7 +1,8 @@
 """One run between two steps: network, loss, optimizer, data on the device, and the place in the epoch."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -42,6 +43,7 @@ class Run:
                 self.method.variance_head,
                 in_channels=data.train.images.shape[-1],
             )
+        _check_fit(network, config, data)
         self.model = network.to(device).train()
         if device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -73,7 +75,8 @@ class Run:
 
     def step(self) -> None:
         """One optimizer step on the next mini-batch of the epoch."""
-        self.compute(self.next_size)
+        with self.own_random_state():
+            self.compute(self.next_size)
         self.next_step += 1
 
     def compute(self, size: int) -> None:
@@ -96,6 +99,20 @@ class Run:
         self.num_correct += num_correct
         self.place += size
         self.step_number += 1
+
+    @contextmanager
+    def own_random_state(self) -> Iterator[None]:
+        """Make the device's default generator draw from the run's own state; graphs captured meanwhile keep it."""
+        if self.device.type != "cuda":
+            yield
+            return
+        default = torch.cuda.default_generators[self.device.index or 0]
+        shared = default.graphsafe_get_state()
+        default.graphsafe_set_state(self.random)
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(shared)
 
     def finish_epoch(self) -> dict[str, float]:
         """Check the epoch's losses, go on to the next epoch, and return what happened in this one."""
@@ -206,6 +223,28 @@ def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) ->
 
 
 PLAIN = Parts(fetch, infer, judge)
+
+
+@torch.no_grad()
+def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
+    """Raise unless the network takes images of this shape and has an output for each class."""
+    height, width, channels = data.train.images.shape[1:]
+    was_training, like = network.training, next(network.parameters())
+    try:
+        output = network.eval()(torch.zeros(1, channels, height, width, device=like.device, dtype=like.dtype))
+    except RuntimeError as error:
+        why, shape = str(error).strip().splitlines()[0], f"{height}x{width}x{channels}"
+        raise ValueError(
+            f"expected a network for images of {shape}, but {config.model} does not take them: {why}"
+        ) from None
+    finally:
+        network.train(was_training)
+    logits = output[0] if isinstance(output, tuple) else output
+    if tuple(logits.shape) != (1, data.num_classes):
+        raise ValueError(
+            f"expected {config.model} to return {data.num_classes} logits, one for each class of {config.dataset},"
+            f" but got shape {list(logits.shape)} for one image"
+        )
 
 
 def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.SGD:
