@@ -140,3 +140,28 @@ def test_demo_compares_both_methods(tmp_path, capsys):
     assert page.read_text().count("data:image/png") == 24
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert time.monotonic() - start < 120
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
+        ("train --lr-drops 0.5,0.8", "expected a list like [0.5,0.8] for --lr-drops, but got '0.5,0.8'"),
+        ("train --modle small", "expected flags that the command knows, but got '--modle'; did you mean --model?"),
+        ("train --epochs", "expected a value after --epochs, but got none"),
+        ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
+        ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),
+        ("data chck", "expected action to be one of list, fetch, check, but got 'chck'; did you mean check?"),
+        ("active rum", "expected action to be one of run, show, query, train, but got 'rum'; did you mean run?"),
+        ("ood runs/x", "expected --out, but it is missing; see --help"),
+        ("study table-clf-perf --together 0", "expected --together to be at least 1, but got 0"),
+        ("table table-clf-perf --results nowhere", "expected a folder of results, but nowhere is none"),
+        ("table table-clf-perf --paper-only --ours-only", "expected --paper-only or --ours-only, but got both"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments.split())
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"confrank: error: {message}") and error.count("\n") == 1

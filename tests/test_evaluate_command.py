@@ -92,7 +92,10 @@ def test_pairing():
     ):
         assert pairing(first, other) == (None, reason)
     scores = Predictions(confidence=np.ones(3), correct=np.ones(3))
-    assert pairing(scores, scores)[1] == "assumed from the equal number of rows"
+    assert pairing(scores, scores)[1] == "identical"
+    others = Predictions(confidence=np.zeros(3), correct=np.ones(3))
+    assert pairing(scores, others)[0] is None
+    assert pairing(scores, others)[1].startswith("neither an index nor labels tell")
 
 
 def test_other_samples_are_not_paired(files, tmp_path, capsys):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console, picture_path, root_of
+from confrank.cli.command import Command, add_data_flags, device_of, make_console, make_parser, picture_path, root_of
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -147,17 +147,9 @@ ACTIONS: dict[str, Command] = {
 
 
 def _active_arguments(parser: "ArgumentParser") -> None:
-    from jsonargparse import ArgumentParser
-
     actions = parser.add_subcommands(required=True, dest="action")
     for name, command in ACTIONS.items():
-        sub = ArgumentParser(
-            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-            epilog=f"example: {command.example}",
-            allow_abbrev=False,
-        )
-        command.add_arguments(sub)
-        actions.add_subcommand(name, sub, help=command.summary)
+        actions.add_subcommand(name, make_parser(command), help=command.summary)
 
 
 def _active(arguments: "Namespace") -> None:

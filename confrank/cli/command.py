@@ -1,8 +1,11 @@
 """What a command is, and what several of them share."""
 
+import re
 import sys
-from collections.abc import Callable
+from argparse import RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Device = Literal["auto", "cpu", "cuda"]
+USAGE_ERROR = 2
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "tuple": "a list like [0.5,0.8]"}
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,71 @@ class Command:
     example: str
     add_arguments: Callable[["ArgumentParser"], None]
     run: Callable[["Namespace"], None]
+
+
+def make_parser(command: Command, prog: str | None = None) -> "ArgumentParser":
+    """The parser of a command: its mistakes are one line, its example is one line."""
+    from jsonargparse import ArgumentParser, DefaultHelpFormatter
+
+    class Formatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
+        pass
+
+    class Parser(ArgumentParser):
+        def error(self, message: str, ex: Exception | None = None) -> Any:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            fail(explained(message, flags))
+
+    parser = Parser(
+        prog=prog,
+        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        epilog=f"example: {command.example}\n",
+        formatter_class=Formatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def fail(message: str) -> None:
+    """Say what is wrong in one line, and exit as for a user's mistake."""
+    print(f"confrank: error: {message}", file=sys.stderr)
+    sys.exit(USAGE_ERROR)
+
+
+def explained(message: str, flags: Iterable[str]) -> str:
+    """The parser's words in ours.
+
+    >>> explained("unrecognized arguments: --modle small", ["--model", "--method"])
+    "expected flags that the command knows, but got '--modle'; did you mean --model?"
+    """
+    text, flags = " ".join(message.split()), list(flags)
+    if found := re.fullmatch(r"Parser key \"(\w+)\": Expected a (.*?)\. Got value: (.*)", text):
+        key, kind, value = found.groups()
+        flag = f"--{key.replace('_', '-')}"
+        name = flag if flag in flags else key
+        if choices := re.findall(r"'([^']*)'", kind.partition("Literal")[2]):
+            close = get_close_matches(value, choices, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{hint}"
+        word = next((word for key, word in KINDS.items() if f"'{key}'" in kind), kind)
+        return f"expected {word} for {name}, but got {value!r}"
+    if found := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
+        close = get_close_matches(found[1].partition("=")[0], flags, n=1)
+        hint = f"did you mean {close[0]}?" if close else "see --help"
+        return f"expected flags that the command knows, but got {found[1]!r}; {hint}"
+    if found := re.fullmatch(r"the following arguments are required: (.*)", text):
+        flag = f"--{found[1].replace('_', '-')}"
+        return f"expected {flag if flag in flags else found[1]}, but it is missing; see --help"
+    if found := re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", text):
+        choices = [choice.strip("' ") for choice in found[3].split(",")]
+        close = get_close_matches(found[2], choices, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        return f"expected {found[1]} to be one of {', '.join(choices)}, but got {found[2]!r}{hint}"
+    if text.startswith("Problems parsing config: "):
+        return f"expected settings in YAML, but they cannot be read: {text.partition(': ')[2]}"
+    if found := re.fullmatch(r"argument (\S+): expected one argument", text):
+        return f"expected a value after {found[1]}, but got none"
+    return text
 
 
 def make_console() -> "Console":

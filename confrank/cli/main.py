@@ -5,11 +5,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
-from confrank.cli.command import Command
+from confrank.cli.command import Command, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
@@ -17,11 +16,6 @@ from confrank.cli.ood import OOD
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
 from confrank.cli.train import PREDICT, TRAIN
-
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
-USAGE_ERROR = 2
 
 COMMANDS: dict[str, Command] = {
     "demo": DEMO,
@@ -52,16 +46,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     if name not in COMMANDS:
         close = get_close_matches(name, COMMANDS, n=1)
         hint = f"did you mean {close[0]}?" if close else "see confrank --help"
-        _fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; {hint}")
+        fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; {hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 
 
 def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
     """Run a command, turning mistakes into one line and signals into exit codes."""
     try:
-        parser = _parser(name, command)
-        command.add_arguments(parser)
-        command.run(parser.parse_args(arguments))
+        command.run(make_parser(command, f"confrank {name}").parse_args(arguments))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 128 + signal.SIGINT
@@ -69,7 +61,7 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (ValueError, OSError) as error:
-        _fail(str(error))
+        fail(str(error))
     except RuntimeError as error:
         return _stopped_run(error)
     return 0
@@ -87,11 +79,6 @@ def _stopped_run(error: RuntimeError) -> int:
     raise error
 
 
-def _fail(message: str) -> None:
-    print(f"confrank: error: {message}", file=sys.stderr)
-    sys.exit(USAGE_ERROR)
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
@@ -105,15 +92,4 @@ def _overview() -> str:
             "",
             "confrank COMMAND --help explains a command. Start with: confrank demo",
         ]
-    )
-
-
-def _parser(name: str, command: Command) -> "ArgumentParser":
-    from jsonargparse import ArgumentParser
-
-    return ArgumentParser(
-        prog=f"confrank {name}",
-        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=f"example: {command.example}",
-        allow_abbrev=False,
     )

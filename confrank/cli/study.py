@@ -21,7 +21,7 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="only these seeds, e.g. 0,1,2 (default: five)")
     parser.add_argument("--epochs", type=int, default=300, help="passes over the training set")
     parser.add_argument("--together", type=int, default=4, help="runs side by side on a GPU")
-    parser.add_argument("--dry-run", type=bool, default=False, help="show the plan and stop")
+    parser.add_argument("--dry-run", type=bool, nargs="?", const=True, default=False, help="show the plan and stop")
     add_data_flags(parser)
     parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
     parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
@@ -34,6 +34,8 @@ def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.study.grid import plan, run_plan
 
+    if arguments.together < 1:
+        raise ValueError(f"expected --together to be at least 1, but got {arguments.together}")
     wanted, results, console = plan(_narrowed(arguments)), Path(arguments.results), make_console()
     missing = wanted.missing(results)
     for line in _plan_lines(wanted, results):
@@ -107,6 +109,10 @@ def _table(arguments: "Namespace") -> None:
         print("\n".join(paper_tables()))
         return
     name, results = arguments.name, Path(arguments.results)
+    if arguments.paper_only and arguments.ours_only:
+        raise ValueError("expected --paper-only or --ours-only, but got both")
+    if not arguments.paper_only and not results.is_dir():
+        raise ValueError(f"expected a folder of results, but {results} is none; --paper-only needs none")
     cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
     print(render(cells, arguments.format, paper_only=arguments.paper_only, ours_only=arguments.ours_only), end="")
     if arguments.format == "terminal" and not arguments.paper_only:

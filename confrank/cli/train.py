@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
 
@@ -18,11 +18,13 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 
     parser.add_argument("--config", action="config", help="read settings from a YAML file, e.g. a run's config.yaml")
     for item in dataclasses.fields(RunConfig):
+        switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type is bool else {}
         parser.add_argument(
             f"--{item.name.replace('_', '-')}",
             type=item.type,
             default=item.default,
             help=item.metadata["help"],
+            **switch,
         )
     add_data_flags(parser)
     parser.add_argument(
@@ -48,14 +50,19 @@ def _train_arguments(parser: "ArgumentParser") -> None:
         help="plain: eager float32 on a GPU too; auto: captured graphs in bfloat16 there",
     )
     parser.add_argument(
-        "--deterministic", type=bool, default=False, help="only deterministic algorithms on a GPU (slower)"
+        "--deterministic",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="only deterministic algorithms on a GPU (slower)",
     )
 
 
 def _train(arguments: "Namespace") -> None:
     import torch
 
-    from confrank.config import RunConfig
+    from confrank.config import RunConfig, RunFolder
     from confrank.report.progress import epoch_bar
     from confrank.training import Failed, train_together
 
@@ -67,9 +74,14 @@ def _train(arguments: "Namespace") -> None:
     if arguments.out and arguments.seeds is None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
+    for flag in ("checkpoint_minutes", "checkpoint_epochs"):
+        if getattr(arguments, flag) < 0:
+            shown = flag.replace("_", "-")
+            raise ValueError(f"expected --{shown} to be at least 0, but got {getattr(arguments, flag)}")
     console = make_console()
     for item, out in zip(configs, outs, strict=True):
-        console.print(f"training {item.run_name} in {out}", markup=False)
+        what = "finished already:" if RunFolder(out).metrics.exists() else "training"
+        console.print(f"{what} {item.run_name} in {out}", markup=False)
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
         results = train_together(
             configs,
@@ -84,6 +96,8 @@ def _train(arguments: "Namespace") -> None:
         )
     failures = [result for result in results if isinstance(result, Failed)]
     _show_runs(console, [result for result in results if not isinstance(result, Failed)])
+    for failure in failures[1:]:
+        console.print(f"{failure.folder.path}: {failure.error}", markup=False)
     if failures:
         raise failures[0].error
 
@@ -122,7 +136,10 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--split", type=Literal["test", "train", "holdout"], default="test", help="which images")
     add_data_flags(parser)
     parser.add_argument(
-        "--out", type=str | None, default=None, help="file to write (default: predictions/ in the run folder)"
+        "--out",
+        type=str | None,
+        default=None,
+        help="file to write (default: predictions/ in the run folder, or beside the weights)",
     )
 
 
@@ -132,13 +149,12 @@ def _predict(arguments: "Namespace") -> None:
     from confrank.predictions import save_predictions
 
     run = Path(arguments.run)
-    if run.suffix == ".safetensors" and arguments.out is None:
-        raise ValueError(f"expected --out, the file to write, for the weights in {run}, but it is missing")
-    root = root_of(arguments)
-    predictions = predict(run, arguments.split, root=root, device=device_of(arguments.device))
-    out = Path(arguments.out) if arguments.out else RunFolder(run).predictions(arguments.split)
+    beside = run.with_name(f"{run.stem}-{arguments.split}-predictions.safetensors")
+    usual = beside if run.suffix == ".safetensors" else RunFolder(run).predictions(arguments.split)
+    out = Path(arguments.out) if arguments.out else usual
     if out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
+    predictions = predict(run, arguments.split, root=root_of(arguments), device=device_of(arguments.device))
     save_predictions(out, predictions)
     print(f"wrote {predictions.describe()} to {out}")
 

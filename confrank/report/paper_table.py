@@ -40,7 +40,7 @@ Rows = list[list[str]]
 def render(cells: Sequence[CellLike], form: str, *, paper_only: bool = False, ours_only: bool = False) -> str:
     """The table as text. One row per data set, network and method; `ours_only` leaves out rows not run."""
     if form == "csv":
-        return _csv(cells)
+        return _csv([cell for cell in cells if cell.ours or not ours_only])
     header, rows = _wide(cells, paper_only, ours_only)
     return FORMS[form](header, rows)
 
@@ -64,11 +64,11 @@ def _csv(cells: Sequence[CellLike]) -> str:
         ]
     )
     for cell in cells:
-        ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else ("", "", 0)
+        ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else (None, None, 0)
         place = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
-        paper = (cell.paper.mean, cell.paper.std) if cell.paper else ("", "")
+        paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
         values = [*paper, *ours, cell.deviations]
-        writer.writerow(place + ["" if value is None else value for value in values])
+        writer.writerow(place + ["" if value is None else f"{value:.12g}" for value in values])
     return text.getvalue()
 
 
