@@ -1,5 +1,6 @@
 """What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -42,8 +43,10 @@ class RunConfig:
                 raise ValueError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
         if not 0 <= self.holdout < 1:
             raise ValueError(f"expected holdout to be a share in [0, 1), but got {self.holdout}")
-        if not self.lr > 0:
+        if not 0 < self.lr < math.inf:
             raise ValueError(f"expected lr to be positive, but got {self.lr}")
+        if not self.momentum < 1:
+            raise ValueError(f"expected momentum to be below 1, but got {self.momentum}")
         for name in ("weight", "weight_decay", "momentum", "seed", "test_every"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")

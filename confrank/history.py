@@ -53,7 +53,9 @@ class CorrectnessHistory(nn.Module):
                 raise ValueError(
                     f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
                 )
-        self._update(index, correct.bool(), label)
+        if label is not None and (label.is_floating_point() or label.dtype == torch.bool):
+            raise ValueError(f"expected label to hold class numbers, but got {label.dtype}")
+        self._update(index, correct.bool(), None if label is None else label.long())
 
     def audit(self, epochs: int | None = None) -> "Audit":
         """Which samples were fed in a way that makes the counts wrong (see `Audit`).

@@ -104,3 +104,12 @@ def test_indexed_dataset_needs_positions():
     assert IndexedDataset([{"image": 1}])[0] == {"image": 1, "index": 0}
     with pytest.raises(ValueError, match="map-style data set"):
         IndexedDataset(iter([1, 2]))
+
+
+def test_labels_of_any_whole_kind_and_no_other():
+    history = CorrectnessHistory(4)
+    history.update(torch.tensor([0, 1]), torch.tensor([True, True]), torch.tensor([3, 2], dtype=torch.int32))
+    assert history.lowest_label[:2].tolist() == [3, 2]
+    with pytest.raises(ValueError, match=r"expected label to hold class numbers, but got torch.float32"):
+        history.update(torch.tensor([0]), torch.tensor([True]), torch.tensor([1.0]))
+    assert history.examined.tolist() == [1, 1, 0, 0]

@@ -134,3 +134,12 @@ def test_crl_is_judged_by_the_confidence_it_was_trained_with():
         assert predictions.confidence == pytest.approx(expected, abs=1e-12)
     with pytest.raises(ValueError, match="among baseline, crl-softmax.*but got 'dropout'"):
         methods.get("dropout")
+
+
+def test_mc_dropout_knows_every_kind_of_dropout():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(4 * 36, 3)).eval()
+    image = torch.randn(5, 1, 8, 8)
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        expected = torch.softmax(model(image).double(), dim=1)
+    assert (mc_predict(model, image, passes=3).probabilities - expected).abs().max() > 1e-3

@@ -217,7 +217,7 @@ def test_runs_are_summarised_beside_the_papers_cells():
     )
     assert "| cifar10 | resnet110 | baseline/energy | tinyimagenet | 2 | 50.00±0.00 | 20.00±0.00 |" in text
     assert "FPR-95%-TPR % | detection error % | AUROC % | AUPR-In % | AUPR-Out %" in text
-    assert "cifar10,resnet110,baseline/energy,tinyimagenet,auroc,,,0.8,0.0,2,\n" in render(cells, "csv")
+    assert "cifar10,resnet110,baseline/energy,tinyimagenet,auroc,,,0.8,0,2,\n" in render(cells, "csv")
     short = RunConfig(dataset="cifar10", model="resnet110", method="baseline", epochs=3)
     (row, *_) = ood_cells(found_in([ExaminedRun("short", short, [outcome("odin", 0)])], Protocol()))
     assert (row.method, row.paper) == ("baseline-3epochs/odin", None)

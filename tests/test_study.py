@@ -271,3 +271,9 @@ def test_committed_results_are_whole():
                 assert [entry["epoch"] for entry in result.log] == list(range(1, result.config["epochs"] + 1))
                 assert set(arrays["history_examined"]) == {result.config["epochs"]}
                 assert f"seed{result.config['seed']}" in path.stem
+
+
+def test_run_times_in_the_recipes_are_the_estimates():
+    for make in RECIPES.values():
+        runs = plan(make()).runs
+        assert f"Run time: about {estimated_hours(runs):.0f} hours for {len(runs)} runs." in make.__doc__

@@ -40,6 +40,9 @@ def _demo(arguments: "Namespace") -> None:
     comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
     console.print(f"figure: {figure}; runs: {out}")
     runs = {str(run): load_file(str(run)) for run in first_runs(configs, out)}
+    console.print(
+        f"the page below compares one seed of each method, the table above all {arguments.seeds}", style="dim"
+    )
     samples = {name: samples_of(name, predictions) for name, predictions in runs.items()}
     write_page(console, examine(runs, samples, None, 0), runs, out / "report.html", None, 0)
 

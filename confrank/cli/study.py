@@ -60,16 +60,25 @@ def _study(arguments: "Namespace") -> None:
 
 
 def _narrowed(arguments: "Namespace") -> "Recipe":
+    from confrank.data import LOADERS
+    from confrank.models import MODELS
     from confrank.study.recipes import recipe
 
     def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return default if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
 
     whole = recipe(arguments.name)
+    datasets, models = listed(arguments.datasets, whole.datasets), listed(arguments.models, whole.models)
+    for name in datasets:
+        if name not in LOADERS and not Path(name).exists():
+            raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {name!r}")
+    for name in models:
+        if name not in MODELS and ":" not in name:
+            raise ValueError(f"expected networks among {', '.join(MODELS)}, but got {name!r}")
     return dataclasses.replace(
         whole,
-        datasets=listed(arguments.datasets, whole.datasets),
-        models=listed(arguments.models, whole.models),
+        datasets=datasets,
+        models=models,
         methods=listed(arguments.methods, whole.methods),
         seeds=whole.seeds if arguments.seeds is None else tuple(parse_seeds(arguments.seeds, 0)),
         epochs=arguments.epochs,

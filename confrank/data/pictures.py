@@ -60,12 +60,16 @@ def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uin
 def picture_files(folder: Path) -> list[Path]:
     """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out."""
     files = sorted(
-        (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")),
+        (path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path.relative_to(folder))),
         key=lambda path: path.relative_to(folder).as_posix(),
     )
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
     return [path for path in files if path.suffix.lower() in SUFFIXES]
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:

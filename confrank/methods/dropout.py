@@ -14,6 +14,7 @@ from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss
 from confrank.methods.method import Method, Output
 
+DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 PASSES = 50
 LOGIT_SAMPLES = 50
 
@@ -21,7 +22,7 @@ LOGIT_SAMPLES = 50
 @torch.inference_mode()
 def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     """Mean probability over passes with active dropout, drawn from torch's random state."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Dropout)]
+    layers = [module for module in model.modules() if isinstance(module, DROPOUT)]
     if not layers:
         raise ValueError("expected a network with dropout layers for MC-dropout, but got one without")
     for layer in layers:

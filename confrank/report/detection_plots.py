@@ -47,7 +47,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     axes.set(xlim=(0, 1), ylim=(0, 1.005))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(framealpha=0.85, edgecolor="none", loc="lower right")
     return figure
 
 

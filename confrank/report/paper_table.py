@@ -113,6 +113,8 @@ def _factor(metric: str) -> float:
 
 
 def _heading(metric: str) -> str:
+    if metric.startswith("acc_stage"):
+        return f"stage {metric.removeprefix('acc_stage')} accuracy %"
     return ALL_SHOWN[metric].heading if metric in ALL_SHOWN else f"{metric} %"
 
 

@@ -139,9 +139,10 @@ class Run:
         if bad:
             start = bad[0] * self.config.batch_size
             index = self.draws.order[start : start + self.config.batch_size].tolist()
+            more = f" and {len(index) - 8} more" if len(index) > 8 else ""
             raise DivergedError(
                 f"expected a finite loss, but got {float(losses[bad[0]])} in epoch {self.epoch + 1},"
-                f" step {bad[0] + 1} of {self.num_steps}, on training samples {index};"
+                f" step {bad[0] + 1} of {self.num_steps}, on training samples {index[:8]}{more};"
                 " lower --lr, or look at these samples"
             )
         if not bool(torch.stack([values.detach().isfinite().all() for values in self.model.parameters()]).all()):
