@@ -113,8 +113,8 @@ def test_pictures_of_many_modes():
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "cannot identify"),
-        (b"GIF89a" + bytes(20), "cannot identify"),
+        (b"", "not a picture of these kinds"),
+        (b"GIF89a" + bytes(20), "not a picture of these kinds"),
         (encoded(pixels(0, 64, 64))[:1000], ""),
         (encoded(pixels(0, 64, 64), "JPEG")[:700], ""),
         (encoded(np.zeros((4, 4), dtype=np.uint16)), "not 8-bit"),

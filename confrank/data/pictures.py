@@ -37,6 +37,7 @@ def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
             pixels = np.array(plain, dtype=np.uint8)
     except Exception as error:  # Pillow's decoders meet damage with errors of many kinds
         why = " ".join(str(error).split()) or type(error).__name__
+        why = "not a picture of these kinds" if "cannot identify image file" in why else why
         raise ValueError(f"expected an 8-bit PNG, JPEG, WebP or BMP picture, but {origin}: {why}") from None
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
 
