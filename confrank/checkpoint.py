@@ -87,18 +87,20 @@ def saved(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir())
 
 
-def drop_newer(folder: Path, position: tuple[int, int]) -> None:
-    """Delete what is saved after a position: damaged ones must not count among the newest two."""
+def set_newer_aside(folder: Path, position: tuple[int, int]) -> None:
+    """Rename what is saved after a position: what cannot be read must not count among the newest two."""
     for path in saved(folder):
         if path.name > _name(position):
-            shutil.rmtree(path)
+            aside = folder / f"damaged-{path.name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
 
 
-def check_data(run: Path, meta: dict[str, Any], digest: str) -> None:
-    """Raise if a checkpoint comes from other data than those with this digest (the first formats did not tell)."""
-    if meta.get("data", digest) != digest:
+def check_data(source: Path, told: dict[str, Any], **digests: str) -> None:
+    """Raise if a run's file tells other digests of its data than these (the first formats told none)."""
+    if any(told.get(key, digest) != digest for key, digest in digests.items()):
         raise ValueError(
-            f"expected the data that {run} was trained on, but images, labels or classes have changed since;"
+            f"expected the data that {source} comes from, but images, labels or classes have changed since;"
             " give the old data, or another --out for a new run"
         )
 

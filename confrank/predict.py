@@ -12,12 +12,15 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.checkpoint import check_data, load_latest
+from confrank.checkpoint import DamagedCheckpointError, check_data, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
 from confrank.data import DataSet, Split, hold_out, load
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
+
+# What a weights file of ours tells beside the weights.
+TOLD = ("config", "mean", "std", "test_data")
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
     config = load_config(run)
     checkpoint, problems = load_latest(RunFolder(run).checkpoint)
     if problems:
-        raise ValueError(
+        raise DamagedCheckpointError(
             f"expected a whole newest checkpoint in {run}, but {problems[0]};"
             " the command that trained it goes on from the one before"
         )
@@ -68,7 +71,7 @@ def load_run(
         return load_weights_file(run, root=root, device=device)
     trained = load_trained(run, device, network)
     data, held_out = _data_of(trained.config, root)
-    check_data(run, trained.meta, data.digest())
+    check_data(run, trained.meta, test_data=data.digest(test_only=True))
     return TrainedOn(trained.model, trained.config, data, held_out, trained.meta["mean"], trained.meta["std"])
 
 
@@ -76,7 +79,7 @@ def save_weights_file(run: Path, path: Path) -> None:
     """Write a run's weights in half precision (batch norm's statistics in whole), with its config."""
     trained = load_trained(run)
     weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
-    told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in ("mean", "std")}
+    told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in TOLD if key in trained.meta}
     metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
     write_atomically(path, canonical_safetensors(save(weights, metadata)))
 
@@ -102,6 +105,7 @@ def load_weights_file(
             )
         config = config or RunConfig.from_dict(told["config"])
         data, held_out = _data_of(config, root)
+        check_data(path, told, test_data=data.digest(test_only=True))
         network = _network(config, data.num_classes, data.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
@@ -117,7 +121,11 @@ def load_weights_file(
 def _told_in(path: Path) -> dict[str, Any]:
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
-    return {key: json.loads(metadata[key]) for key in ("config", "mean", "std") if key in metadata}
+    try:
+        told = {key: json.loads(metadata[key]) for key in TOLD if key in metadata}
+    except ValueError:
+        told = {}
+    return told if isinstance(told.get("config"), dict) else {}
 
 
 def _data_of(config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:

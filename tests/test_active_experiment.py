@@ -182,7 +182,10 @@ def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
 
 
 def test_curves_are_kept_and_shown_again(finished, tiny, tmp_path, capsys):
+    (finished / "trials.txt").write_text("not a trial")
+    (finished / "trial7").mkdir()
     curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, 3)
+    (finished / "trial7").rmdir()
     assert list(curves.curves) == list(STRATEGIES) and curves.config["trials"] == [0, 1]
     by_hand = json.loads((finished / "trial1" / "margin" / "stage03" / "metrics.json").read_text())["metrics"]["acc"]
     assert curves.values()["margin"][1][2] == by_hand

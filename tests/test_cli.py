@@ -148,6 +148,8 @@ def test_demo_compares_both_methods(tmp_path, capsys):
         ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
         ("train --lr-drops 0.5,0.8", "expected a list like [0.5,0.8] for --lr-drops, but got '0.5,0.8'"),
         ("train --modle small", "expected flags that the command knows, but got '--modle'; did you mean --model?"),
+        ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
+        ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),
         ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
         ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),

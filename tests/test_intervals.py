@@ -146,6 +146,17 @@ def test_confident_mistakes_are_the_surest_wrong_rows(limit):
     assert confident_mistakes(samples, limit) == expected
 
 
+def test_one_discordant_row_proves_nothing():
+    correct = np.arange(2000) % 5 > 0
+    other = correct.copy()
+    other[0] = ~other[0]
+    confidence = np.linspace(0, 1, 2000)
+    for seed in range(10):
+        pair = [sample_values(confidence=confidence, correct=values) for values in (correct, other)]
+        metrics = [evaluation_of(samples).metrics for samples in pair]
+        assert paired_differences(*bootstrap(pair, 200, seed), *metrics)["acc"].p > 0.3
+
+
 def test_p_value_and_interval_tell_the_same():
     rng = np.random.default_rng(0)
     for _ in range(40):

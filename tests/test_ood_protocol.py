@@ -234,6 +234,11 @@ def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
     ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}
     assert set(ours) == {"baseline/odin", "baseline/energy"}
     assert ours["baseline/odin"].ours == Summary(0.5, None, 1) and ours["baseline/odin"].paper
-    (tmp_path / "ood" / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match="expected a file that `confrank ood --json` wrote, but .*other.json"):
-        kept_cells("table-ood-perf", tmp_path)
+    more = [*runs, ExaminedRun("run1", replace(config, seed=1), [outcome("odin", 0.1)])]
+    (tmp_path / "ood" / "both.json").write_text(json.dumps(ood_json(more, Protocol())))
+    (cell,) = [c for c in kept_cells("table-ood-perf", tmp_path) if c.ours and c.ours.n == 2 and c.metric == "fpr95"]
+    assert cell.ours.mean == pytest.approx(0.55)  # the first run stands in two files and counts once
+    for text in ("{}", "no JSON"):
+        (tmp_path / "ood" / "other.json").write_text(text)
+        with pytest.raises(ValueError, match="expected a file that `confrank ood --json` wrote, but .*other.json"):
+            kept_cells("table-ood-perf", tmp_path)

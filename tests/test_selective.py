@@ -218,6 +218,16 @@ def test_selective_classifier_options():
         SelectiveClassifier(nn.Identity(), 0.5, temperature=-1)
 
 
+@pytest.mark.parametrize("masked", [-1e3, -1e9])
+def test_temperature_beside_classes_that_are_masked_out(masked):
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.standard_normal((500, 5))
+    probabilities = torch.softmax(torch.from_numpy(logits), dim=1)
+    label = torch.multinomial(probabilities, 1, generator=torch.Generator().manual_seed(0))[:, 0].numpy()
+    wide = np.concatenate([logits, np.full((500, 2), masked)], axis=1)
+    assert fit_temperature(wide, label) == pytest.approx(fit_temperature(logits, label), rel=1e-6)
+
+
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_temperature_of_logits_in_any_unit(scale):
     rng = np.random.default_rng(0)

@@ -162,7 +162,8 @@ def test_kept_weights_are_half_as_large_and_predict_the_same(tmp_path):
     again = evaluate(**half.evaluation_inputs()).metrics
     assert again == pytest.approx(load_results(tmp_path / "results")[0].metrics, abs=0.005)
     before = path.read_bytes()
-    save_weights_file(run, path)
+    path.unlink()  # results are there: only the weights are written again
+    assert run_plan(plan(small), *folders, weights=tmp_path / "weights", device=torch.device("cpu")) == []
     assert path.read_bytes() == before
 
 
@@ -190,6 +191,14 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
     # The members are kept, but the folders that lie there are of other runs.
     (problem,) = run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
     assert "expected" in problem and "to be digits-small-baseline-seed0, but it differs in epochs" in problem
+
+
+def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
+    pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
+    folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
+    assert run_plan(plan(pair), *folders, device=cpu) == []
+    (problem,) = run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
+    assert "differs in members" in problem
 
 
 def test_snapshots_that_were_not_kept(tmp_path):

@@ -16,7 +16,7 @@ from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig, RunFolder, learning_rate
 from confrank.data import load
 from confrank.metrics import evaluate
-from confrank.predict import predict
+from confrank.predict import predict, save_weights_file
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
@@ -283,12 +283,44 @@ def test_data_that_change_between_two_calls_are_noticed(tmp_path):
     before = RunFolder(tmp_path / "run").metrics.read_text()
     changed = images.copy()
     changed[0, 0, 0, 0] ^= 1
-    for there in ((changed, labels), (images[:90], labels[:90]), (images, (labels + 1) % 3)):
+    save_weights_file(tmp_path / "run", tmp_path / "w.safetensors")
+    message = "expected the data that .* comes from, but images, labels or classes have changed since"
+    for there in ((changed, labels), (images, (labels + 1) % 3)):
         own_set(tmp_path / "own.npz", *there)
-        for call in (lambda: train(config, tmp_path / "run", device=CPU), lambda: predict(tmp_path / "run")):
-            with pytest.raises(ValueError, match="expected the data that .* was trained on, but images, labels"):
-                call()
+        with pytest.raises(ValueError, match=message):
+            train(config, tmp_path / "run", device=CPU)
+        for source in ("run", "w.safetensors"):
+            with pytest.raises(ValueError, match=message):
+                predict(tmp_path / source)
+    own_set(tmp_path / "own.npz", images[:90], labels[:90])  # the test split is the same
+    with pytest.raises(ValueError, match=message):
+        train(config, tmp_path / "run", device=CPU)
+    assert len(predict(tmp_path / "run")) == 20
     assert RunFolder(tmp_path / "run").metrics.read_text() == before
+
+
+def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatch):
+    save = Job.save
+
+    def failing(job):
+        if job.folder.path.name == "a":
+            raise OSError(28, "No space left on device")
+        save(job)
+
+    monkeypatch.setattr(Job, "save", failing)
+    bad, good = train_together([tiny(epochs=1), tiny(epochs=1)], [tmp_path / "a", tmp_path / "b"], device=CPU)
+    assert isinstance(bad, Failed) and isinstance(bad.error, OSError)
+    assert isinstance(good, Finished)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_many_networks_are_compiled():
+    parts = Parts(*(torch.compile(part, dynamic=False, fullgraph=True, backend="eager") for part in PLAIN))
+    torch._dynamo.reset()
+    for width in range(1, 12):
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
+        run = Run(tiny(), load("digits"), CPU, network=network)
+        compiled_forward(run, 32, parts)  # would raise at the ninth under torch's own limit
 
 
 def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
@@ -301,6 +333,7 @@ def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
     train(tiny(epochs=3), tmp_path / "run", device=CPU, checkpoint_epochs=1)
     assert len(predict(tmp_path / "run")) == 897
     assert len(saved(RunFolder(tmp_path / "run").checkpoint)) == 2
+    assert (RunFolder(tmp_path / "run").checkpoint / f"damaged-{newest.name}").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -312,6 +345,7 @@ def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
             {"model": "tests.test_training:three_channels"},
             "three_channels to take num_classes, in_channels, but it does",
         ),
+        ({"model": "tests.test_training:mapping"}, "one for each class of digits, but got dict for one image"),
         ({"model": "tests.test_training:too_few"}, "expected tests.test_training:too_few to return 10 logits"),
     ],
 )
@@ -326,3 +360,11 @@ def three_channels(num_classes):
 
 def too_few(num_classes, in_channels=3):
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64 * in_channels, num_classes - 1))
+
+
+def mapping(num_classes, in_channels=3):
+    class Mapping(torch.nn.Linear):
+        def forward(self, image):
+            return {"logits": super().forward(image.flatten(1))}
+
+    return Mapping(64 * in_channels, num_classes)

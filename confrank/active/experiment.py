@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from confrank.active import strategies
 from confrank.active.records import StageFiles, check_settings, write_labelled, write_metrics
 from confrank.active.strategies import Strategy, confidence_of, select
+from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
 from confrank.files import Lock
@@ -162,7 +163,11 @@ class Trial:
             return
         before = self.files(strategy, stage - 1)
         labelled, seed = before.read_labelled(), stage_seed(self.trial, stage)
-        trained = load_trained(before.run, self.device)
+        try:
+            trained = load_trained(before.run, self.device)
+        except DamagedCheckpointError:
+            before.metrics.unlink(missing_ok=True)  # the same command then trains that stage to its end again
+            raise
         asked = ask(
             strategy, trained, self.data.train, labelled, count=wanted.per_stage, subset=wanted.subset, seed=seed
         )

@@ -128,7 +128,8 @@ def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dic
                     [[record[key] for record in log] for log in logs], dtype=np.float32
                 )
             environment = environment or json.loads(RunFolder(places[0].run).environment.read_text())
-    whole = {**config, "stages": stages, "strategies": list(curves), "trials": trials}
+    entered = [trial for trial in trials if any(f"{name}-trial{trial}" in arrays for name in curves)]
+    whole = {**config, "stages": stages, "strategies": list(curves), "trials": entered}
     return Curves(whole, environment, curves), arrays
 
 
@@ -156,7 +157,7 @@ def check_kept(
 
 def trials_in(out: Path) -> list[int]:
     """The numbers of the trials in an experiment folder."""
-    return sorted(int(path.name.removeprefix("trial")) for path in out.glob("trial*"))
+    return sorted(int(path.name.removeprefix("trial")) for path in out.glob("trial[0-9]*") if path.is_dir())
 
 
 def stage_files(out: Path, trial: int, name: str, stages: int) -> list[StageFiles]:

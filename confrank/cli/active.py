@@ -91,7 +91,7 @@ def _run(arguments: "Namespace") -> None:
 def _show_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("curves", type=str, help="a JSON file that `active run` wrote")
     parser.add_argument("--figure", type=str | None, default=None, help="picture to draw, e.g. curves.png")
-    parser.add_argument("--markdown", type=bool, nargs="?", const=True, default=False, help="print a Markdown table")
+    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
 def _show(arguments: "Namespace") -> None:
@@ -113,7 +113,7 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
 
     config, values = curves.config, curves.values()
     # The paper's numbers stand beside ours only where the protocol is the paper's.
-    beside = of_the_paper(curves)
+    beside = of_the_paper(curves) and bool(active_means(config["dataset"]))
     if picture is not None:
         count = len(config["trials"])
         title = f"{config['dataset']}, {config['model']}, {count} trial{'s' if count > 1 else ''}"

@@ -74,6 +74,13 @@ def explained(message: str, flags: Iterable[str]) -> str:
             return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{hint}"
         word = next((word for key, word in KINDS.items() if f"'{key}'" in kind), kind)
         return f"expected {word} for {name}, but got {value!r}"
+    if found := re.match(r"Parser key \"(\w+)\": Does not validate against any of the Union subtypes", text):
+        flag = f"--{found[1].replace('_', '-')}"
+        word = next((word for key, word in KINDS.items() if f"<class '{key}'>" in text), "another kind of value")
+        value = re.search(r"Given value: (.*?)(?: \(|$)", text)
+        return f"expected {word} for {flag if flag in flags else found[1]}" + (
+            f", but got {value[1]!r}" if value else ""
+        )
     if found := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
         close = get_close_matches(found[1].partition("=")[0], flags, n=1)
         hint = f"did you mean {close[0]}?" if close else "see --help"

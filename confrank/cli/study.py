@@ -21,7 +21,7 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--seeds", type=str | None, default=None, help="only these seeds, e.g. 0,1,2 (default: five)")
     parser.add_argument("--epochs", type=int, default=300, help="passes over the training set")
     parser.add_argument("--together", type=int, default=4, help="runs side by side on a GPU")
-    parser.add_argument("--dry-run", type=bool, nargs="?", const=True, default=False, help="show the plan and stop")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_data_flags(parser)
     parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
     parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
@@ -102,10 +102,8 @@ def _table_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="how to print it"
     )
-    parser.add_argument(
-        "--paper-only", type=bool, nargs="?", const=True, default=False, help="the paper's numbers alone"
-    )
-    parser.add_argument("--ours-only", type=bool, nargs="?", const=True, default=False, help="leave out rows not run")
+    parser.add_argument("--paper-only", action="store_true", help="the paper's numbers alone")
+    parser.add_argument("--ours-only", action="store_true", help="leave out rows not run")
 
 
 def _table(arguments: "Namespace") -> None:

@@ -96,9 +96,11 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
     if limits is None:
         return None
     known = resampled[np.isfinite(resampled)]
-    known = known - (known.mean() - value)  # as the limits are, so that both tell the same
+    # As the limits are, so that both tell the same; but a resample without any difference counts on both sides.
+    centred, equal = known - (known.mean() - value), known == 0
+    sides = (centred <= 0) | equal, (centred >= 0) | equal
     # The add-one form never claims p = 0; a set against itself gives 1.
-    tails = [(1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in (known <= 0, known >= 0)]
+    tails = [(1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in sides]
     return PairedDifference(value, *limits, min(1.0, 2 * min(tails)))
 
 

@@ -117,7 +117,7 @@ def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     low, high = float(scores.min()), float(scores.max())
     # Scores that differ by rounding only, or not at all, still need bins that numbers can tell apart.
     widened = max(high - low, 1e-9 * max(abs(low), abs(high), 1))
-    limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, low + widened)
+    limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, max(high, low + widened))
     edges = np.linspace(*limits, bars + 1)
     both = np.histogram(scores, bars, limits)[0]
     wrong = np.histogram(scores[~samples.correct], bars, limits)[0]

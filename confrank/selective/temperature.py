@@ -35,9 +35,9 @@ def fit_temperature(logits: object, label: object) -> float:
     same_length(logits=table, label=labels)
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
-    # The range is that of logits whose rows spread by about 1: others are looked at in their own unit.
+    # The range is that of logits whose rows spread by about 1; for others it reaches as far as their own unit asks.
     unit = float(np.ptp(table, axis=1).mean(dtype=np.float64)) / 2 or 1.0
-    low, high = -LIMIT - np.log(unit), LIMIT - np.log(unit)
+    low, high = -LIMIT - max(0.0, np.log(unit)), LIMIT - min(0.0, np.log(unit))
     slopes = _slope(low, table, labels), _slope(high, table, labels)
     if not slopes[0] < 0 < slopes[1]:
         direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"

@@ -15,7 +15,7 @@ from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.recipes import Recipe
 from confrank.study.results import export_average, export_run, load_result
-from confrank.training import DivergedError, Failed, train_together
+from confrank.training import Failed, train_together
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
@@ -133,15 +133,25 @@ def run_plan(
             problems += [f"{config.run_name}: {error}" for config in group]
             continue
         for config, result in zip(group, outcome, strict=True):
-            try:
-                if isinstance(result, Failed):
-                    raise result.error
-                if weights is not None:
-                    save_weights_file(out / config.run_name, weights / f"{config.run_name}.safetensors")
+            if isinstance(result, Failed):
+                problems.append(f"{config.run_name}: {result.error}")
+            else:
                 export_run(out / config.run_name, results)
-            except (ValueError, OSError, DivergedError) as error:
-                problems.append(f"{config.run_name}: {error}")
+    if weights is not None:
+        there = [config for config in wanted.runs if has_result(config, results)]
+        problems += [problem for config in there if (problem := _keep_weights(config, out, weights))]
     return problems + [problem for item in wanted.averages if (problem := _derive(item, out, results))]
+
+
+def _keep_weights(config: RunConfig, out: Path, weights: Path) -> str | None:
+    """Write the weights of a finished run, unless they are there; returns why not, if it cannot be done."""
+    path = weights / f"{config.run_name}.safetensors"
+    try:
+        if not path.exists():
+            save_weights_file(_finished(config, out).path, path)
+    except (ValueError, OSError) as error:
+        return f"weights of {config.run_name}: {error}"
+    return None
 
 
 def check_kept(config: dict[str, Any], path: Path) -> None:
@@ -149,7 +159,7 @@ def check_kept(config: dict[str, Any], path: Path) -> None:
     if not path.exists():
         return
     kept = load_result(path).config
-    keys = [key for key in config if key not in (*RECORDED, "members", "member_epochs")]
+    keys = [key for key in config if key not in RECORDED]
     if differing := [key for key in keys if kept.get(key) != config[key]]:
         changes = ", ".join(f"{key} {config[key]} (there: {kept.get(key)})" for key in differing)
         raise ValueError(
@@ -180,7 +190,7 @@ def _derive(item: Average, out: Path, results: Path) -> str | None:
     }
     try:
         check_kept(config, path)
-        if path.exists() and load_result(path).config.get("members") == config["members"]:
+        if path.exists():
             return None
         folders = [_finished(member, out) for member in item.members]
         if item.epochs:

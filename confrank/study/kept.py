@@ -20,8 +20,12 @@ def kept_cells(table: str, results: Path) -> list[Cell]:
     Active learning is kept in results/active, out-of-distribution detection in results/ood.
     """
     if table == ACTIVE_TABLE:
-        curves = [load_curves(path) for path in sorted((results / ACTIVE).glob("*.json"))]
-        return active_cells({one.config["dataset"]: one.values() for one in curves if of_the_paper(one)})
+        curves: dict[str, Curves] = {}
+        for path in sorted((results / ACTIVE).glob("*.json")):
+            one = load_curves(path)
+            if of_the_paper(one) and curves.setdefault(one.config["dataset"], one) != one:
+                raise ValueError(f"expected one experiment on {one.config['dataset']}, but {path} is another")
+        return active_cells({dataset: one.values() for dataset, one in curves.items()})
     if table == ood.TABLE:
         return _ood_cells(results / OOD)
     kept = load_results(results)
@@ -35,8 +39,13 @@ def of_the_paper(curves: Curves) -> bool:
 
 
 def _ood_cells(folder: Path) -> list[Cell]:
-    found = [one for path in sorted(folder.glob("*.json")) for one in ood.kept_in(path) if one.tuned]
-    ours = {_place(cell): cell for cell in ood.ood_cells(found)}
+    found: dict[tuple[str, str, str, str], ood.Found] = {}
+    for path in sorted(folder.glob("*.json")):
+        for one in ood.kept_in(path):
+            key = one.run, str(one.config), one.detector, one.out_set
+            if one.tuned and found.setdefault(key, one) != one:
+                raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
+    ours = {_place(cell): cell for cell in ood.ood_cells(found.values())}
     paper = {_place(cell): cell for cell in table_cells(ood.TABLE, [])}
     return [*(ours.get(place, cell) for place, cell in paper.items()),
             *(cell for place, cell in ours.items() if place not in paper)]  # fmt: skip

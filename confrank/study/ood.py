@@ -31,6 +31,7 @@ class ExaminedRun:
 class Found:
     """The metrics of one run's detector on one out-set; `tuned` as the paper tunes."""
 
+    run: str
     config: RunConfig
     detector: str
     out_set: str
@@ -59,7 +60,7 @@ def ood_cells(found: Iterable[Found]) -> list[Cell]:
 def found_in(runs: Sequence[ExaminedRun], protocol: Protocol) -> list[Found]:
     """What has just been measured."""
     return [
-        Found(run.config, one.detector, one.out_set, one.detection.metrics, protocol.num_tuning > 0)
+        Found(run.name, run.config, one.detector, one.out_set, one.detection.metrics, protocol.num_tuning > 0)
         for run in runs
         for one in run.outcomes
     ]
@@ -67,16 +68,23 @@ def found_in(runs: Sequence[ExaminedRun], protocol: Protocol) -> list[Found]:
 
 def kept_in(path: Path) -> list[Found]:
     """What a file of `ood_json` holds."""
-    content = json.loads(path.read_text())
     try:
+        content = json.loads(path.read_text())
         tuned = content["protocol"]["uses_foreign_images"]
         return [
-            Found(RunConfig.from_dict(run["config"]), one["detector"], one["out_set"], one["metrics"], tuned)
+            Found(
+                run["name"],
+                RunConfig.from_dict(run["config"]),
+                one["detector"],
+                one["out_set"],
+                one["metrics"],
+                tuned,
+            )
             for run in content["runs"]
             for one in run["outcomes"]
         ]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"expected a file that `confrank ood --json` wrote, but {path} lacks {error}") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"expected a file that `confrank ood --json` wrote, but {path} is none: {error}") from None
 
 
 def group_of(config: RunConfig) -> str:

@@ -28,7 +28,8 @@ def compiled_forward(run: Run, size: int, parts: Parts) -> tuple[Tensor, Tensor]
     for values in (run.store.images, run.store.labels, *run.draws, *run.history.buffers()):
         torch._dynamo.mark_dynamic(values, 0)
     # The history's counters are buffers, which the compiler would take to be of one size for good.
-    with torch._dynamo.config.patch(force_parameter_static_shapes=False):
+    # And a study of many networks compiles `infer` for each of them.
+    with torch._dynamo.config.patch(force_parameter_static_shapes=False, recompile_limit=256):
         return run.forward(size, parts, bf16=True)
 
 
@@ -37,7 +38,7 @@ class CapturedRun:
 
     def __init__(self, run: Run, *, compiled: bool = True) -> None:
         assert run.device.type == "cuda"
-        self.run = run
+        self.run, self.compiled = run, compiled
         self.stream: torch.cuda.Stream = torch.cuda.Stream(run.device)  # type: ignore[no-untyped-call]
         self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if not torch.are_deterministic_algorithms_enabled():

@@ -14,7 +14,7 @@ import yaml
 from torch import nn
 
 from confrank import __version__
-from confrank.checkpoint import Checkpoint, check_data, drop_newer, load_latest, save_checkpoint, saved
+from confrank.checkpoint import Checkpoint, check_data, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
 from confrank.data import DataSet, Split, hold_out
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
@@ -77,6 +77,7 @@ class Job:
             "mean": list(self.data.mean),
             "std": list(self.data.std),
             "data": self.digest,
+            "test_data": self.data.digest(test_only=True),
         }
         position = self.run.epoch, self.run.next_step
         weights = dict(self.run.model.state_dict())
@@ -166,12 +167,12 @@ def _resume(folder: RunFolder, run: Run, digest: str, now: Record, note: Note) -
     log: list[Record] = []
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
-        check_data(folder.path, checkpoint.meta, digest)
+        check_data(folder.path, checkpoint.meta, data=digest)
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
-        drop_newer(folder.checkpoint, (checkpoint.state["epoch"], checkpoint.state["next_step"]))
         log = list(checkpoint.state["log"])
         run.load_state(checkpoint.weights, checkpoint.state)
+        set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
         if differing := [key for key in now if now[key] != then.get(key)]:
             changes = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)

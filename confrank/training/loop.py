@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,9 @@ from confrank.training.jobs import Job, Record, open_job
 from confrank.training.run import DivergedError, Run
 
 EpochListener = Callable[[RunConfig, Record], None]
-CAPTURED, EAGER = "captured graph, bfloat16", "eager float32"
+# What goes wrong with one run and need not stop the others.
+RUN_ERRORS = (ValueError, OSError, DivergedError)
+CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 Computation = Literal["auto", "plain"]
 
 
@@ -75,8 +77,8 @@ def train_together(
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that cannot start or diverges is
-    reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run and raise
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that cannot start, diverges or cannot
+    be written is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run and raise
     `InterruptedRunError`; a second one ends the process at once.
     """
     note = on_note or (lambda text: None)
@@ -105,15 +107,18 @@ def train_together(
                         network=network,
                         note=note,
                     )
-                except (ValueError, OSError) as error:
+                except RUN_ERRORS as error:
                     results[place] = Failed(RunFolder(outs[place]), error)
                 else:
                     locks.callback(jobs[place].lock.release)
             watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
             results |= _train_jobs(jobs, watch, fast)
             for place, job in jobs.items():
-                if place not in results:
-                    results[place] = Finished(job.folder, job.judge())
+                try:
+                    if place not in results:
+                        results[place] = Finished(job.folder, job.judge())
+                except RUN_ERRORS as error:
+                    results[place] = Failed(job.folder, error)
                 job.lock.release()
                 if stopped:  # the folders are whole, but somebody wants an end
                     raise InterruptedRunError(stopped[0], [job.folder.path for job in jobs.values()])
@@ -156,7 +161,7 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
     active = {place: job for place, job in jobs.items() if not job.run.finished}
     steppers = {place: _stepper(job.run, fast, watch.note) for place, job in active.items()}
     for place, stepper in steppers.items():
-        active[place].write_environment(CAPTURED if isinstance(stepper, CapturedRun) else EAGER)
+        active[place].write_environment(_label(stepper))
     failures: dict[int, Failed] = {}
     while active:
         for place, job in list(active.items()):
@@ -164,14 +169,17 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
             try:
                 with _stream_of(steppers[place]):
                     _after_step(job, watch)
-            except DivergedError as error:
+            except RUN_ERRORS as error:
                 failures[place] = Failed(job.folder, error)
             if place in failures or job.run.finished:
                 del active[place], steppers[place]
         if watch.stopped and active:
             for place, job in active.items():
-                with _stream_of(steppers[place]), suppress(DivergedError):  # it will be told when it goes on
-                    job.save()
+                try:
+                    with _stream_of(steppers[place]):
+                        job.save()
+                except RUN_ERRORS as error:  # the others are still to be saved
+                    watch.note(f"{job.run.config.run_name} could not be saved: {error}")
             raise InterruptedRunError(watch.stopped[0], [job.folder.path for job in active.values()])
     return failures
 
@@ -189,6 +197,12 @@ def _stepper(run: Run, fast: bool, note: Callable[[str], None]) -> Run | Capture
             note(f"{run.config.run_name} cannot be {what}: {reason}")
     note(f"{run.config.run_name} is trained eagerly in float32")
     return run
+
+
+def _label(stepper: Run | CapturedRun) -> str:
+    if isinstance(stepper, CapturedRun):
+        return CAPTURED if stepper.compiled else UNCOMPILED
+    return EAGER
 
 
 def _after_step(job: Job, watch: _Watch) -> None:

@@ -230,21 +230,23 @@ PLAIN = Parts(fetch, infer, judge)
 def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
     """Raise unless the network takes images of this shape and has an output for each class."""
     height, width, channels = data.train.images.shape[1:]
-    was_training, like = network.training, next(network.parameters())
+    was_training, like = network.training, next(network.parameters(), torch.zeros(1))
     try:
         output = network.eval()(torch.zeros(1, channels, height, width, device=like.device, dtype=like.dtype))
-    except RuntimeError as error:
-        why, shape = str(error).strip().splitlines()[0], f"{height}x{width}x{channels}"
+    except Exception as error:  # anybody's network refuses images in its own way
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        shape = f"{height}x{width}x{channels}"
         raise ValueError(
             f"expected a network for images of {shape}, but {config.model} does not take them: {why}"
         ) from None
     finally:
         network.train(was_training)
     logits = output[0] if isinstance(output, tuple) else output
-    if tuple(logits.shape) != (1, data.num_classes):
+    got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != [1, data.num_classes]:
         raise ValueError(
             f"expected {config.model} to return {data.num_classes} logits, one for each class of {config.dataset},"
-            f" but got shape {list(logits.shape)} for one image"
+            f" but got {got} for one image"
         )
 
 
