@@ -20,7 +20,7 @@ from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
 
 # What a weights file of ours tells beside the weights.
-TOLD = ("config", "mean", "std", "test_data")
+TOLD = ("config", "mean", "std", "data", "test_data")
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,22 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
 
 
 def load_run(
-    run: Path, *, root: Path | None = None, device: torch.device | None = None, network: nn.Module | None = None
+    run: Path,
+    *,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    network: nn.Module | None = None,
+    test_only: bool = False,
 ) -> TrainedOn:
-    """`load_trained` together with the data set of the run; a .safetensors file that tells its config will do."""
+    """`load_trained` together with the data set of the run; a .safetensors file that tells its config will do.
+
+    The data must be those of the training; with `test_only`, the test split and the classes.
+    """
     if run.suffix == ".safetensors":
-        return load_weights_file(run, root=root, device=device)
+        return load_weights_file(run, root=root, device=device, test_only=test_only)
     trained = load_trained(run, device, network)
     data, held_out = _data_of(trained.config, root)
-    check_data(run, trained.meta, test_data=data.digest(test_only=True))
+    _check_data(run, trained.meta, data, test_only)
     return TrainedOn(trained.model, trained.config, data, held_out, trained.meta["mean"], trained.meta["std"])
 
 
@@ -94,7 +102,12 @@ def _halved(name: str, value: Tensor) -> Tensor:
 
 
 def load_weights_file(
-    path: Path, config: RunConfig | None = None, *, root: Path | None = None, device: torch.device | None = None
+    path: Path,
+    config: RunConfig | None = None,
+    *,
+    root: Path | None = None,
+    device: torch.device | None = None,
+    test_only: bool = False,
 ) -> TrainedOn:
     """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
     try:
@@ -105,7 +118,7 @@ def load_weights_file(
             )
         config = config or RunConfig.from_dict(told["config"])
         data, held_out = _data_of(config, root)
-        check_data(path, told, test_data=data.digest(test_only=True))
+        _check_data(path, told, data, test_only)
         network = _network(config, data.num_classes, data.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
@@ -126,6 +139,13 @@ def _told_in(path: Path) -> dict[str, Any]:
     except ValueError:
         told = {}
     return told if isinstance(told.get("config"), dict) else {}
+
+
+def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bool) -> None:
+    if test_only and "test_data" in told:
+        check_data(source, told, test_data=data.digest(test_only=True))
+    else:
+        check_data(source, told, data=data.digest())
 
 
 def _data_of(config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:
@@ -149,7 +169,7 @@ def predict(
 
     `network` takes the weights where the run was trained with a network of one's own.
     """
-    trained = load_run(run, root=root, device=device, network=network)
+    trained = load_run(run, root=root, device=device, network=network, test_only=split == "test")
     data, held_out = trained.data, trained.held_out
     splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:

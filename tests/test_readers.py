@@ -59,7 +59,8 @@ def test_tables_of_classes(tmp_path, parser, header, label, names):
     assert loaded.metadata["parser"] == parser
     assert loaded.class_names == names
     assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
-    assert loaded.describe() == "3 predictions, 3 classes, probabilities"
+    note = ", labels read as names of classes, not as their numbers" if names == ["1", "2", "3"] else ""
+    assert loaded.describe() == f"3 predictions, 3 classes, probabilities{note}"
 
 
 def test_columns_in_any_order_with_others_around(tmp_path, parser):
@@ -338,6 +339,31 @@ def test_classes_called_by_numbers_keep_their_indices(tmp_path):
         assert load_predictions(tmp_path / name).label.tolist() == label.tolist()
     np.savez(tmp_path / "b.npz", logits=np.eye(12), label=np.array(names), class_names=names)
     assert load_predictions(tmp_path / "b.npz").label.tolist() == label.tolist()
+
+
+@pytest.mark.parametrize(
+    ("header", "label", "expected"),
+    [
+        ("logit_01,logit_02,logit_03", ["01", "02"], [0, 1]),  # 01 is not 1
+        ("logit_01,logit_02,logit_03", ["01", "03"], [0, 2]),
+        ("logit_1,logit_2,logit_other", ["1", "2"], [0, 1]),  # no word among the labels that occur
+        ("logit_1,logit_2,logit_other", ["other", "2"], [2, 1]),
+        ("logit_1,logit_2,logit_3", ["0", "2"], [0, 2]),  # 0 is no name, so they are numbers
+        ("logit_1,logit_2,logit_3", ["3", "2"], [2, 1]),
+        ("logit_a,logit_b,logit_c", ["1", "2.0"], [1, 2]),
+    ],
+)
+def test_labels_beside_named_classes(tmp_path, parser, header, label, expected):
+    text = f"label,{header}\n" + "".join(f"{one},1,2,3\n" for one in label)
+    assert written(tmp_path, "p.csv", text).label.tolist() == expected
+
+
+def test_label_and_prediction_are_read_in_one_way(tmp_path, parser):
+    table = rows("label,prediction,logit_1,logit_2,logit_3", [1, 2], [0, 2], [5, 0], [1, 0], [0, 5])
+    loaded = written(tmp_path, "p.csv", table)  # a prediction 0 tells that both columns hold numbers
+    assert loaded.label.tolist() == [1, 2]
+    words = written(tmp_path, "q.csv", rows("label,prediction,confidence", ["1", "other"], [1, 2], [0.5, 0.6]))
+    assert (words.label == words.prediction).tolist() == [True, False]
 
 
 def test_words_in_a_structured_array_are_no_flags(tmp_path):

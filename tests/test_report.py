@@ -83,8 +83,8 @@ def test_reliability_is_that_of_the_probabilities(monkeypatch, tmp_path):
 
 def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
     figures = drawn(monkeypatch)
-    for name, model in (("a", "vgg16"), ("b", "resnet110")):
-        config = {"dataset": "cifar10", "model": model, "method": "baseline", "weight": 1.0, "epochs": 3}
+    for name, lr in (("a", 0.1), ("b", 0.01)):
+        config = {"dataset": "cifar10", "model": "vgg16", "method": "baseline", "lr": lr, "seed": len(name)}
         content = {"config": config, "environment": {}, "log": [], "metrics": {}, "undefined": {}}
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
         np.savez(tmp_path / f"{name}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
@@ -93,7 +93,7 @@ def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
             ["report", "curves", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "c.png")]
         )
     labels = [line.get_label() for line in figures[0].axes[0].lines]
-    assert [label.partition(" (")[0] for label in labels] == ["baseline model vgg16", "baseline model resnet110"]
+    assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
 
 
 def test_names_are_text_and_no_markup():

@@ -235,3 +235,13 @@ def test_temperature_of_logits_in_any_unit(scale):
     probabilities = torch.softmax(torch.from_numpy(logits), dim=1)
     label = torch.multinomial(probabilities, 1, generator=torch.Generator().manual_seed(0))[:, 0].numpy()
     assert fit_temperature(scale * logits, label) == pytest.approx(scale * fit_temperature(logits, label), rel=1e-6)
+
+
+def test_the_lowest_risk_that_is_told_can_be_asked_for():
+    rng = np.random.default_rng(3)
+    confidence = rng.random(60)
+    correct = rng.random(60) < 0.4 + 0.3 * confidence
+    with pytest.raises(ValueError, match="the lowest guaranteed is") as told:
+        guaranteed_threshold(confidence, correct, 0.01, 0.05)
+    lowest = float(str(told.value).partition("the lowest guaranteed is ")[2].split()[0])
+    assert guaranteed_threshold(confidence, correct, lowest, 0.05).bound <= lowest

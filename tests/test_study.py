@@ -193,6 +193,18 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
     assert "expected" in problem and "to be digits-small-baseline-seed0, but it differs in epochs" in problem
 
 
+def test_averages_of_other_data_are_noticed(tmp_path):
+    pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
+    folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
+    assert run_plan(plan(pair), *folders, device=cpu) == []
+    (kept,) = (tmp_path / "results").glob("*-of2.json")
+    content = json.loads(kept.read_text())
+    content["environment"]["data"] = "of old images"
+    kept.write_text(json.dumps(content))
+    (problem,) = run_plan(plan(pair), *folders, device=cpu)
+    assert "is of other data; remove it" in problem
+
+
 def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
     pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")

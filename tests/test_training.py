@@ -296,6 +296,9 @@ def test_data_that_change_between_two_calls_are_noticed(tmp_path):
     with pytest.raises(ValueError, match=message):
         train(config, tmp_path / "run", device=CPU)
     assert len(predict(tmp_path / "run")) == 20
+    for source in ("run", "w.safetensors"):
+        with pytest.raises(ValueError, match=message):
+            predict(tmp_path / source, "train")
     assert RunFolder(tmp_path / "run").metrics.read_text() == before
 
 

@@ -147,15 +147,20 @@ def _images(name: str, predictions: "Predictions", rows: list[int], root: str | 
 
     place = Path(name)
     run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
-    if run is None or predictions.index is None or not rows:
+    if run is None or predictions.index is None or predictions.label is None or not rows:
         return {}
+    import numpy as np
+
     from confrank.config import load_config
     from confrank.data import load
 
     config = load_config(run)
     data = load(config.dataset, None if root is None else Path(root), image_size=config.image_size)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
-    return {row: split.images[predictions.index[row]] for row in rows}
+    index = predictions.index
+    if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
+        raise ValueError(f"expected the data that {run} comes from, but images or labels have changed since")
+    return {row: split.images[index[row]] for row in rows}
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_data_flags, picture_path, root_of
+from confrank.config import RECORDED
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -52,7 +53,7 @@ def _report(arguments: "Namespace") -> None:
 
 def _labels(results: "list[Result]") -> list[str]:
     """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
-    keys = ("dataset", "model", "weight", "epochs")
+    keys = [key for key in results[0].config if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
     differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
     return [
         " ".join([result.config["method"], *(f"{key} {result.config.get(key)}" for key in differing)])
@@ -67,7 +68,7 @@ def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
 
 
 def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Events":
-    from confrank.data import load
+    from confrank.data import hold_out, load
     from confrank.report.events import Events
 
     if "history_correct" not in arrays:
@@ -76,6 +77,10 @@ def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Eve
     data = load(config["dataset"], root, image_size=config.get("image_size"))
     # The first results keep no index: they are runs on the whole training split.
     index = arrays.get("history_index")
+    used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])
+    known = result.environment.get("data")
+    if known not in (None, used.digest()) or (index is not None and index.max() >= len(data.train)):
+        raise ValueError(f"expected the data that {result.name} was trained on, but {config['dataset']} holds others")
     split = data.train if index is None else data.train.select(index)
     return Events(arrays["history_examined"], arrays["history_correct"], split.images, split.labels, data.class_names)
 

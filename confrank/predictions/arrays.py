@@ -142,7 +142,7 @@ def _classes(values: Array, names: list[str] | None, role: str) -> Array:
     if values.dtype.kind not in "US":
         return whole_numbers(values, role)
     distinct, codes = np.unique(values.astype(str), return_inverse=True)
-    return class_numbers(Text(codes, distinct.tolist()), names, role)
+    return class_numbers({role: Text(codes, distinct.tolist())}, names)[0][role]
 
 
 def _names_in(arrays: dict[str, Array]) -> list[str] | None:

@@ -1,6 +1,8 @@
 """Columns as read from a table -> predictions: names become class numbers, words become truth values."""
 
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,14 +33,14 @@ def predictions_of(
 ) -> Predictions:
     """Assemble what a reader found; `table` [n, K] holds the classes' columns in class order."""
     arrays: dict[str, Any] = {}
+    classes = {role: column for role, column in columns.items() if role in ("label", "prediction")}
     names = layout.class_names
-    if table is None and any(isinstance(columns.get(role), Text) for role in ("label", "prediction")):
-        names = _all_names(columns)
-        if names and not all(isinstance(columns.get(role), Text) for role in ("label", "prediction")):
-            raise ValueError("expected names in both label and prediction, or numbers in both, but got one of each")
+    if table is None and any(isinstance(column, Text) for column in classes.values()):
+        names = _all_names(classes)
+    numbers, ambiguous = class_numbers(classes, names)
     for role, column in columns.items():
-        if role in ("label", "prediction"):
-            arrays[role] = class_numbers(column, names, role)
+        if role in classes:
+            arrays[role] = numbers[role]
         elif role == "correct":
             arrays[role] = _truth(column)
         elif role == "index":
@@ -50,6 +52,8 @@ def predictions_of(
         arrays[kind] = table
         check_prediction(arrays.pop("prediction", None), table, kind)
     extra = {"class_names": json.dumps(names)} if names else {}
+    if ambiguous:
+        extra["labels"] = "read as names of classes, not as their numbers"
     if layout.ignored:
         extra["ignored"] = ", ".join(name.strip()[:40] or "a column without name" for name in layout.ignored[:8])
     return Predictions(**arrays, metadata={**metadata, **extra})
@@ -86,25 +90,67 @@ def check_prediction(prediction: Array | None, table: Array, kind: str) -> None:
         )
 
 
-def class_numbers(column: Column, names: list[str] | None, role: str) -> Array:
-    """Class indices from names or from whole numbers; an unknown name is an error that names the row."""
+def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tuple[dict[str, Array], bool]:
+    """Class indices from names or from whole numbers, and whether both readings were possible (names are taken).
+
+    All columns are read in the same way; a value that is neither is an error that names the row.
+    """
+    if not names:
+        return {role: whole_numbers(_as_numbers(column, role), role) for role, column in columns.items()}, False
+    place = {name: number for number, name in enumerate(names)}
+    texts = {role: _as_text(column, place, role) for role, column in columns.items()}
+    values = {value for text in texts.values() for value in text.values}
+    are_names, are_indices = all(value in place for value in values), all(_is_index(value) for value in values)
+    if not are_names and not are_indices:
+        for role, text in texts.items():
+            for code, value in enumerate(text.values):
+                if value not in place:
+                    raise ValueError(
+                        f"expected a class name or a class index in {role}, but got {value[:80]!r}"
+                        f" in row {text.first_row(code)}"
+                    )
+    number_of = place.__getitem__ if are_names else int
+    numbers = {
+        role: np.array([number_of(value) for value in text.values], dtype=np.int64)[text.codes]
+        for role, text in texts.items()
+    }
+    other = are_indices and any(place[value] != int(value) < len(names) for value in values if value in place)
+    return numbers, are_names and other
+
+
+def _as_text(column: Column, place: Mapping[str, int], role: str) -> Text:
+    """A column as text: numbers without a fraction, unless such a name is there as it stands."""
     if not isinstance(column, Text):
-        numbers = whole_numbers(column, role)
-        if not names or not all(name.isdigit() for name in names):
-            return numbers
-        # Classes named by numbers that are not 0..K-1: the labels are those names.
-        distinct, codes = np.unique(numbers, return_inverse=True)
-        column = Text(codes, [str(number) for number in distinct])
-    place = {name: number for number, name in enumerate(names or [])}
-    if not all(value in place for value in column.values) and all(_is_index(value) for value in column.values):
-        return np.array([int(value) for value in column.values], dtype=np.int64)[column.codes]
+        distinct, codes = np.unique(whole_numbers(column, role), return_inverse=True)
+        return Text(codes, [str(number) for number in distinct])
+    numbers = {
+        value: number for value in column.values if value not in place and (number := _whole(value)) is not None
+    }
+    return Text(column.codes, [str(numbers.get(value, value)) for value in column.values])
+
+
+def _as_numbers(column: Column, role: str) -> Array:
+    if not isinstance(column, Text):
+        return column
     for code, value in enumerate(column.values):
-        if value not in place:
+        if _whole(value) is None:
             raise ValueError(
                 f"expected a class name or a class index in {role}, but got {value[:80]!r}"
                 f" in row {column.first_row(code)}"
             )
-    return np.array([place[value] for value in column.values], dtype=np.int64)[column.codes]
+    return np.array([_whole(value) for value in column.values], dtype=np.int64)[column.codes]
+
+
+def _whole(value: str) -> int | None:
+    """
+    >>> _whole(" 3.0"), _whole("01"), _whole("3.5"), _whole("cat")
+    (3, 1, None, None)
+    """
+    try:
+        number = float(value) if value.isascii() and "_" not in value else math.nan
+    except ValueError:
+        return None
+    return int(number) if math.isfinite(number) and number == int(number) and abs(number) < 2**53 else None
 
 
 def whole_numbers(column: Array, role: str) -> Array:
@@ -123,11 +169,13 @@ def _is_index(value: str) -> bool:
     return value.isascii() and value.strip().isdigit() and len(value) < 16
 
 
-def _all_names(columns: dict[str, Column]) -> list[str] | None:
+def _all_names(columns: Mapping[str, Column]) -> list[str] | None:
     """The names in the columns label and prediction, sorted; None if all of them are numbers."""
-    texts = [column for role in ("label", "prediction") if isinstance(column := columns.get(role), Text)]
-    names = sorted({value for text in texts for value in text.values})
-    return None if all(_is_index(name) for name in names) else names
+    said = [{*_as_text(column, {}, role).values} for role, column in columns.items()]
+    numeric = [all(_whole(value) is not None for value in values) for values in said]
+    if any(numeric) and not all(numeric) and not set.intersection(*said):
+        raise ValueError("expected names in both label and prediction, or numbers in both, but got one of each")
+    return None if all(numeric) else sorted(set.union(*said))
 
 
 def _truth(column: Column) -> Array:

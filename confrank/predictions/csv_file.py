@@ -75,7 +75,7 @@ def _read_with_pyarrow(
         return None
     types: dict[str, Any] = {str(place): pa.float64() for place in [*layout.roles.values(), *layout.table]}
     for role in WORDS:
-        if role in layout.roles and _number(first[layout.roles[role]]) is None:
+        if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
             types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
     places = [str(place) for place in range(len(header))]
     options = {
@@ -91,6 +91,11 @@ def _read_with_pyarrow(
         return _collected(iter(table.to_batches()), layout, len(table))
     except (pa.ArrowException, UnicodeDecodeError):
         return None
+
+
+def _named(role: str, layout: Layout) -> bool:
+    """Whether a column may hold names that look like numbers: 01 is not 1."""
+    return layout.class_names is not None and role in ("label", "prediction")
 
 
 def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Found:
@@ -164,7 +169,8 @@ def _read_row_by_row(path: Path, header: list[str], layout: Layout) -> Found:
     columns: dict[str, Column] = {}
     for role, arrays in parts.items():
         joined = _joined(arrays)
-        columns[role] = _numbers_if_all(Text(joined, list(words[role]))) if role in words else joined
+        column: Column = Text(joined, list(words[role])) if role in words else joined
+        columns[role] = _numbers_if_all(column) if isinstance(column, Text) and not _named(role, layout) else column
     return columns, _joined(tables) if layout.table else None
 
 

@@ -74,6 +74,8 @@ class Predictions:
             parts.append("confidence and correct")
         else:
             parts.append("label, prediction and confidence")
+        if "labels" in self.metadata:
+            parts.append(f"labels {self.metadata['labels']}")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 

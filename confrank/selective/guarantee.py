@@ -19,11 +19,17 @@ class UnreachableError(ValueError):
 
     def __init__(self, risk: float, best: OperatingPoint) -> None:
         self.risk, self.best = risk, best
+        lowest = _rounded_up(best.bound)
         super().__init__(
-            f"no threshold reaches a guaranteed risk of {risk:g}, the lowest guaranteed is {best.bound:.6g}"
+            f"no threshold reaches a guaranteed risk of {risk:g}, the lowest guaranteed is {lowest:g}"
             f" (accepting {best.accepted:,} of {best.num_samples:,} predictions, {best.wrong:,} of them wrong);"
             " ask for a higher risk or a larger delta, or bring more predictions"
         )
+
+
+def _rounded_up(bound: float | None) -> float:
+    """A number that can be asked for: rounding to the nearest might fall below the bound."""
+    return 1.0 if bound is None else math.ceil(bound * 1e6) / 1e6
 
 
 def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:

@@ -191,7 +191,7 @@ def _derive(item: Average, out: Path, results: Path) -> str | None:
     try:
         check_kept(config, path)
         if path.exists():
-            return None
+            return _stale(item, path, out)
         folders = [_finished(member, out) for member in item.members]
         if item.epochs:
             sources = [folders[0].snapshot(epoch) for epoch in item.epochs]
@@ -207,6 +207,18 @@ def _derive(item: Average, out: Path, results: Path) -> str | None:
         )
     except (ValueError, OSError) as error:
         return f"{item.name}: {error}"
+    return None
+
+
+def _stale(item: Average, path: Path, out: Path) -> str | None:
+    """What is wrong with a kept average, if its members have been trained on other data since."""
+    for member in item.members:
+        there = RunFolder(out / member.run_name).environment
+        if not there.exists():
+            continue
+        now, then = json.loads(there.read_text()).get("data"), load_result(path).environment.get("data")
+        if None not in (now, then) and now != then:
+            return f"{item.name}: expected an average of {there.parent}, but {path} is of other data; remove it"
     return None
 
 

@@ -29,7 +29,7 @@ class ExaminedRun:
 
 @dataclass(frozen=True)
 class Found:
-    """The metrics of one run's detector on one out-set; `tuned` as the paper tunes."""
+    """The metrics of one run's detector on one out-set; `tuned`: by the paper's protocol."""
 
     run: str
     config: RunConfig
@@ -60,17 +60,22 @@ def ood_cells(found: Iterable[Found]) -> list[Cell]:
 def found_in(runs: Sequence[ExaminedRun], protocol: Protocol) -> list[Found]:
     """What has just been measured."""
     return [
-        Found(run.name, run.config, one.detector, one.out_set, one.detection.metrics, protocol.num_tuning > 0)
+        Found(run.name, run.config, one.detector, one.out_set, one.detection.metrics, _is_usual(protocol))
         for run in runs
         for one in run.outcomes
     ]
+
+
+def _is_usual(protocol: Protocol) -> bool:
+    return (protocol.num_tuning, protocol.aupr) == (Protocol.num_tuning, Protocol.aupr)
 
 
 def kept_in(path: Path) -> list[Found]:
     """What a file of `ood_json` holds."""
     try:
         content = json.loads(path.read_text())
-        tuned = content["protocol"]["uses_foreign_images"]
+        told = content["protocol"]
+        tuned = _is_usual(Protocol(num_tuning=told["num_tuning"], aupr=told["aupr"]))
         return [
             Found(
                 run["name"],
@@ -88,13 +93,16 @@ def kept_in(path: Path) -> list[Found]:
 
 
 def group_of(config: RunConfig) -> str:
-    """The method, with its weight or number of epochs where they are not the paper's.
+    """The method, with the settings that are not the paper's.
 
     >>> group_of(RunConfig(method="crl-softmax", weight=0.5)), group_of(RunConfig(method="baseline", epochs=60))
     ('crl-softmax-weight0.5', 'baseline-60epochs')
     """
     weight = f"-weight{config.weight:g}" if config.method.startswith("crl-") and config.weight != 1 else ""
-    return f"{config.method}{weight}" + ("" if config.epochs == RunConfig.epochs else f"-{config.epochs}epochs")
+    epochs = "" if config.epochs == RunConfig.epochs else f"-{config.epochs}epochs"
+    plain = ("batch_size", "lr", "lr_drops", "momentum", "weight_decay", "holdout")
+    others = [f"-{key}{getattr(config, key)}" for key in plain if getattr(config, key) != getattr(RunConfig, key)]
+    return "".join((config.method, weight, epochs, *others))
 
 
 def _paper_cells() -> dict[Place, Summary]:

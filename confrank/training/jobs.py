@@ -125,7 +125,7 @@ def open_job(
         remove_leftovers(out)
         if not folder.config.exists():
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
-        now = environment(device, path)
+        now = {**environment(device, path), "data": digest}
         log = _resume(folder, run, digest, now, note)
     except BaseException:
         lock.release()
@@ -174,7 +174,7 @@ def _resume(folder: RunFolder, run: Run, digest: str, now: Record, note: Note) -
         run.load_state(checkpoint.weights, checkpoint.state)
         set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
-        if differing := [key for key in now if now[key] != then.get(key)]:
+        if differing := [key for key in now if now[key] != then.get(key, now[key])]:
             changes = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
             note(f"the result will not equal an uninterrupted run to the bit: {changes}")
         if not run.finished:
