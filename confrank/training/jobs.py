@@ -35,7 +35,7 @@ class Job:
     folder: RunFolder
     data: DataSet
     held_out: Split | None
-    digest: str
+    digests: dict[str, str]
     lock: Lock
     log: list[Record]
     environment: Record
@@ -76,8 +76,7 @@ class Job:
             "image_shape": list(self.data.train.images.shape[1:]),
             "mean": list(self.data.mean),
             "std": list(self.data.std),
-            "data": self.digest,
-            "test_data": self.data.digest(test_only=True),
+            **self.digests,
         }
         position = self.run.epoch, self.run.next_step
         weights = dict(self.run.model.state_dict())
@@ -120,17 +119,17 @@ def open_job(
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
-    digest = used.digest()
+    digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
     try:
         remove_leftovers(out)
         if not folder.config.exists():
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
-        now = {**environment(device, path), "data": digest}
-        log = _resume(folder, run, digest, now, note)
+        now = {**environment(device, path), "data": digests["data"]}
+        log = _resume(folder, run, digests, now, note)
     except BaseException:
         lock.release()
         raise
-    return Job(run, folder, used, held_out, digest, lock, log, now)
+    return Job(run, folder, used, held_out, digests, lock, log, now)
 
 
 def environment(device: torch.device, path: str) -> Record:
@@ -162,12 +161,12 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
         raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
 
 
-def _resume(folder: RunFolder, run: Run, digest: str, now: Record, note: Note) -> list[Record]:
+def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note) -> list[Record]:
     """Load the newest whole checkpoint, if any, and write the epoch log as it was then."""
     log: list[Record] = []
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
-        check_data(folder.path, checkpoint.meta, data=digest)
+        check_data(folder.path, checkpoint.meta, **digests)
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
         log = list(checkpoint.state["log"])
