@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from confrank.checkpoint import load_latest, save_checkpoint
+from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import aurc, evaluate
 from confrank.predict import load_run, predict, save_weights_file
@@ -56,12 +57,38 @@ def test_paper_only_prints_every_number_of_every_table(table):
 
 def test_every_recipe_names_its_table_command_time_and_expectation():
     for name, function in RECIPES.items():
-        assert function().name == name
-        assert name in paper_tables()
+        assert {part.name for part in recipe(name)} == {name}
+        assert name in paper_tables() or name == "reproduction"
         for word in (f"Command: confrank study {name}", "Run time:", "Expected"):
             assert word in function.__doc__
     with pytest.raises(ValueError, match="expected a study among"):
         recipe("table-1")
+
+
+def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
+    wanted = plan(*recipe("reproduction"))
+    names = [config.run_name for config in wanted.runs]
+    assert len(names) == len({*names}) == 24
+    assert [name for name, config in zip(names, wanted.runs, strict=True) if config.snapshots] == [
+        "cifar10-vgg16-baseline-seed0",
+        "cifar100-vgg16-baseline-seed0",
+    ]
+    members = {item.name: [member.seed for member in item.members] for item in wanted.averages}
+    assert members["cifar100-vgg16-ensemble-baseline-of3"] == [1, 2, 3]
+    assert members["cifar10-vgg16-aes-10-seed0"] == [0]
+
+
+def test_flags_narrow_a_recipe_in_parts(capsys):
+    flags = ["--datasets", "cifar10", "--methods", "baseline,aes-10,mcdropout", "--dry-run"]
+    with pytest.raises(SystemExit):
+        main(["study", "reproduction", *flags])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines[:-1]] == [
+        *(f"cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
+        "cifar10-resnet110-baseline-seed0",
+        "cifar10-vgg16-mcdropout-seed0",
+        "cifar10-vgg16-aes-10-seed0",
+    ]
 
 
 def test_plan_shares_runs_between_cells():
@@ -78,7 +105,7 @@ def test_plan_shares_runs_between_cells():
         "digits-small-aes-10-seed0", "digits-small-aes-10-seed1", "digits-small-aes-10-seed2",
         "digits-small-ensemble-crl-softmax-of3",
     ]  # fmt: skip
-    half = plan(recipe("table-clf-ensemble-perf"))
+    half = plan(*recipe("table-clf-ensemble-perf"))
     assert {config.weight for config in half.runs if config.method == "crl-softmax"} == {0.5}
     assert {config.weight for config in half.runs if config.method == "baseline"} == {1.0}
     assert half.runs[-1].run_name == "svhn-densenet-bc-crl-softmax-weight0.5-seed4"
@@ -295,6 +322,6 @@ def test_committed_results_are_whole():
 
 
 def test_run_times_in_the_recipes_are_the_estimates():
-    for make in RECIPES.values():
-        runs = plan(make()).runs
-        assert f"Run time: about {estimated_hours(runs):.0f} hours for {len(runs)} runs." in make.__doc__
+    for name, make in RECIPES.items():
+        runs = plan(*recipe(name)).runs
+        assert f"Run time: about {estimated_hours(runs):.2g} hours for {len(runs)} runs." in make.__doc__

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
 from confrank.cli.train import parse_seeds
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def _study_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("name", type=str, help="a table of the paper; `confrank table list` names them")
+    parser.add_argument(
+        "name", type=str, help="a table of the paper (`confrank table list`), or reproduction: our part of it"
+    )
     for flag, what in (("datasets", "data sets"), ("models", "networks"), ("methods", "methods")):
         parser.add_argument(f"--{flag}", type=str | None, default=None, help=f"only these {what}, e.g. one,two")
     parser.add_argument("--seeds", type=str | None, default=None, help="only these seeds, e.g. 0,1,2 (default: five)")
@@ -36,7 +38,7 @@ def _study(arguments: "Namespace") -> None:
 
     if arguments.together < 1:
         raise ValueError(f"expected --together to be at least 1, but got {arguments.together}")
-    wanted, results, console = plan(_narrowed(arguments)), Path(arguments.results), make_console()
+    wanted, results, console = plan(*_narrowed(arguments)), Path(arguments.results), make_console()
     missing = wanted.missing(results)
     for line in _plan_lines(wanted, results):
         console.print(line, markup=False)
@@ -54,35 +56,40 @@ def _study(arguments: "Namespace") -> None:
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=lambda text: console.print(text, markup=False),
         )
-    console.print(f"results: {results}; table: confrank table {arguments.name} --results {results}", markup=False)
+    shown = "table-clf-perf" if arguments.name == "reproduction" else arguments.name
+    console.print(f"results: {results}; table: confrank table {shown} --results {results}", markup=False)
     if problems:
         raise ValueError(f"{len(problems)} runs are missing: " + "; ".join(problems))
 
 
-def _narrowed(arguments: "Namespace") -> "Recipe":
+def _narrowed(arguments: "Namespace") -> "list[Recipe]":
+    """The recipe with the data sets, networks, methods and seeds of the flags; in parts, those that it has of them."""
     from confrank.data import LOADERS
     from confrank.models import MODELS
     from confrank.study.recipes import recipe
 
-    def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
-        return default if text is None else tuple(part.strip() for part in text.split(",") if part.strip())
-
-    whole = recipe(arguments.name)
-    datasets, models = listed(arguments.datasets, whole.datasets), listed(arguments.models, whole.models)
-    for name in datasets:
+    parts = recipe(arguments.name)
+    flags: dict[str, Any] = {}
+    for key in ("datasets", "models", "methods"):
+        if (text := getattr(arguments, key)) is not None:
+            flags[key] = tuple(part.strip() for part in text.split(",") if part.strip())
+    if arguments.seeds is not None:
+        flags["seeds"] = tuple(parse_seeds(arguments.seeds, 0))
+    for name in flags.get("datasets", ()):
         if name not in LOADERS and not Path(name).exists():
             raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {name!r}")
-    for name in models:
+    for name in flags.get("models", ()):
         if name not in MODELS and ":" not in name:
             raise ValueError(f"expected networks among {', '.join(MODELS)}, but got {name!r}")
-    return dataclasses.replace(
-        whole,
-        datasets=datasets,
-        models=models,
-        methods=listed(arguments.methods, whole.methods),
-        seeds=whole.seeds if arguments.seeds is None else tuple(parse_seeds(arguments.seeds, 0)),
-        epochs=arguments.epochs,
-    )
+    if len(parts) == 1:
+        return [dataclasses.replace(parts[0], epochs=arguments.epochs, **flags)]
+    kept: list[dict[str, Any]] = [
+        {key: tuple(one for one in getattr(part, key) if one in wanted) for key, wanted in flags.items()}
+        for part in parts
+    ]
+    return [
+        dataclasses.replace(part, epochs=arguments.epochs, **chosen) for part, chosen in zip(parts, kept, strict=True)
+    ]
 
 
 def _plan_lines(wanted: "Plan", results: Path) -> list[str]:

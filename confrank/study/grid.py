@@ -46,17 +46,20 @@ class Plan:
         return [config for config in self.runs if not has_result(config, results)]
 
 
-def plan(recipe: Recipe) -> Plan:
-    """Which runs and averages fill the recipe's cells; a run that several cells need stands once."""
-    runs: dict[RunConfig, None] = {}
+def plan(*recipes: Recipe) -> Plan:
+    """Which runs and averages fill the recipes' cells; a run that several cells need stands once."""
+    runs: dict[str, RunConfig] = {}
     averages: list[Average] = []
-    for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
-        base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
-        members = [_member(base, method, seed, any(name in recipe.methods for name in AES))
-                   for seed in recipe.seeds]  # fmt: skip
-        runs |= dict.fromkeys(members)
-        averages += _averages(base, method, members)
-    return Plan(tuple(runs), tuple(averages))
+    for recipe in recipes:
+        snapshots = any(name in recipe.methods for name in AES)
+        for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
+            base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
+            members = [_member(base, method, seed, snapshots) for seed in recipe.seeds]
+            for member in members:
+                if member.run_name not in runs or member.snapshots:
+                    runs[member.run_name] = member
+            averages += _averages(base, method, members) if members else []
+    return Plan(tuple(runs.values()), tuple(averages))
 
 
 def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
@@ -168,13 +171,13 @@ def check_kept(config: dict[str, Any], path: Path) -> None:
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
-    """Runs on one data set, a few at a time: they share it, and a small network's work fits beside a deep one's."""
+    """Runs on one data set, a few at a time: they share it, and what a deep network leaves idle others can use."""
 
     def key(config: RunConfig) -> str:
         return config.dataset
 
     for _, same in groupby(sorted(configs, key=key), key=key):
-        members = list(same)
+        members = sorted(same, key=lambda config: -STEP_MS.get(config.model, 0.0))
         for start in range(0, len(members), together):
             yield members[start : start + together]
 

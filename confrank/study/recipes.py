@@ -1,4 +1,4 @@
-"""One recipe per table of the paper: which data sets, networks and methods, and what to expect.
+"""One recipe per table of the paper, and ours: which data sets, networks and methods, and what to expect.
 
 A recipe can be narrowed: `confrank study NAME --datasets cifar10 --models vgg16 --methods baseline --seeds 0,1`.
 Run times are those of one NVIDIA H200 at the measured speeds (benchmarks/), for everything in the recipe.
@@ -92,7 +92,26 @@ def stable_clf_ensemble_weight1() -> Recipe:
 
 _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy", "ensemble-crl-margin")
 
-RECIPES: dict[str, Callable[[], Recipe]] = {
+
+def reproduction() -> tuple[Recipe, ...]:
+    """Our part of the tables: what docs/reproduction.md shows. Ensembles have three members instead of five.
+
+    Command: confrank study reproduction. Run time: about 1.1 hours for 24 runs.
+    Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
+    """
+    both, vgg, name = ("cifar10", "cifar100"), ("vgg16",), "reproduction"
+    ensembles = ("ensemble-baseline", "ensemble-crl-softmax")
+    others = ("aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-entropy", "crl-margin")
+    return (
+        Recipe(name, both, vgg, ("baseline", "crl-softmax"), seeds=(0, 1, 2)),
+        Recipe(name, ("cifar10",), ("resnet110",), ("baseline", "crl-softmax"), seeds=(0,)),
+        Recipe(name, ("cifar10",), vgg, ensembles, seeds=(0, 1, 2)),
+        Recipe(name, ("cifar100",), vgg, ensembles, seeds=(1, 2, 3)),
+        Recipe(name, both, vgg, others, seeds=(0,)),
+    )
+
+
+RECIPES: dict[str, Callable[[], Recipe | tuple[Recipe, ...]]] = {
     "table-clf-perf": table_clf_perf,
     "table-clf-ensemble-perf": table_clf_ensemble_perf,
     "stable-clf-perf-cifar10": stable_clf_perf_cifar10,
@@ -100,6 +119,7 @@ RECIPES: dict[str, Callable[[], Recipe]] = {
     "stable-clf-perf-svhn": stable_clf_perf_svhn,
     "stable-clf-ensemble-weight0.5": stable_clf_ensemble_weight05,
     "stable-clf-ensemble-weight1": stable_clf_ensemble_weight1,
+    "reproduction": reproduction,
 }
 
 
@@ -111,9 +131,10 @@ OTHER_COMMANDS = {
 }
 
 
-def recipe(name: str) -> Recipe:
-    """The recipe of that name, or an error that lists the names."""
+def recipe(name: str) -> tuple[Recipe, ...]:
+    """The recipe of that name, in one part or several, or an error that lists the names."""
     if name not in RECIPES:
         other = OTHER_COMMANDS.get(name, "")
         raise ValueError(f"expected a study among {', '.join(RECIPES)}, but got {name!r}{other}")
-    return RECIPES[name]()
+    found = RECIPES[name]()
+    return found if isinstance(found, tuple) else (found,)
