@@ -63,7 +63,7 @@ def _study(arguments: "Namespace") -> None:
 
 
 def _narrowed(arguments: "Namespace") -> "list[Recipe]":
-    """The recipe with the data sets, networks, methods and seeds of the flags; in parts, those that it has of them."""
+    """The recipe with the flags' data sets, networks, methods and seeds; one in parts is only cut down to them."""
     from confrank.data import LOADERS
     from confrank.models import MODELS
     from confrank.study.recipes import recipe
