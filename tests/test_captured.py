@@ -120,3 +120,34 @@ def test_criterion_under_graph_capture():
 def test_metrics_take_tensors_on_the_device():
     logits, label = torch.randn(100, 10), torch.randint(0, 10, (100,))
     assert evaluate(logits=logits.to(CUDA), label=label.to(CUDA)) == evaluate(logits=logits, label=label)
+
+
+def test_plain_steps_resume_with_the_masks_of_the_run(deterministic):
+    def run():
+        config = RunConfig(dataset="random", model="vgg16", method="crl-softmax", seed=3, lr=0.01, epochs=2)
+        return Run(config, random_set(), CUDA)
+
+    whole, first, second = run(), run(), run()
+    for _ in range(4):
+        whole.step()
+    for _ in range(2):
+        first.step()
+    torch.cuda.manual_seed(99)  # whatever else draws from the device must not matter
+    second.load_state(*first.snapshot())
+    for _ in range(2):
+        second.step()
+    assert torch.equal(whole.step_loss[:4], second.step_loss[:4])
+
+
+def test_different_networks_side_by_side(tmp_path):
+    configs = [
+        RunConfig(epochs=2, seed=0),
+        RunConfig(epochs=2, seed=0, method="mcdropout"),
+        RunConfig(epochs=2, seed=1),
+    ]
+    results = train_together(configs, [tmp_path / str(place) for place in range(3)], device=CUDA)
+    alone = train(configs[0], tmp_path / "alone", device=CUDA)
+    assert all(result.evaluations["test"].metrics["acc"] > 0.05 for result in results)
+    assert alone.evaluations["test"].metrics["nll"] == pytest.approx(
+        results[0].evaluations["test"].metrics["nll"], rel=0.1
+    )

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from confrank.report.paper_table import render
+from confrank.study.kept import kept_cells
+
 PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -50,3 +53,12 @@ def test_nothing_names_a_machine():
         if name.endswith((".py", ".md", ".toml", ".txt", ".json", "Makefile", "run")):
             text = Path(name).read_text()
             assert not re.search(r"(?<![\w.])/(work|root|home|Users)/\w", text), name
+
+
+def test_the_reproduction_shows_what_the_results_hold():
+    page = Path("docs/reproduction.md").read_text()
+    tables = re.findall(r"^confrank table (\S+) --ours-only --format markdown$", page, re.MULTILINE)
+    assert tables
+    for table in tables:
+        for line in render(kept_cells(table, Path("results")), "markdown", ours_only=True).splitlines():
+            assert line in page, f"{table}: docs/reproduction.md lacks {line}"
