@@ -13,7 +13,7 @@ from confrank.data import load
 from confrank.data.cifar import CIFAR100_CLASSES, load_cifar10, load_cifar100
 from confrank.data.published import default_root
 from confrank.data.survey import check, known_sets
-from confrank.data.svhn import load_svhn, read_digits
+from confrank.data.svhn import load_svhn, read_digits, svhn_test_images
 
 REAL = os.environ.get("CONFRANK_TEST_DATA")
 real_sets = pytest.mark.skipif(REAL is None, reason="CONFRANK_TEST_DATA names no folder with the real sets")
@@ -109,6 +109,13 @@ def test_svhn_writes_the_digit_0_as_10(tmp_path):
     assert np.array_equal(data.test.images, test[0])
     assert data.class_names[0] == "0"
     assert (data.mean, data.std, data.padding, data.flip) == ((0.5,) * 3, (0.5,) * 3, 4, True)
+
+
+def test_svhn_test_images_need_the_test_file_only(tmp_path):
+    images, _ = digits_file(tmp_path / "test_32x32.mat", 12, seed=1)
+    assert np.array_equal(svhn_test_images(tmp_path, num_test=12), images)
+    with pytest.raises(ValueError, match="expected train_32x32.mat and test_32x32.mat in"):
+        svhn_test_images(tmp_path / "elsewhere")
 
 
 def test_a_set_of_the_right_size_needs_no_parameters(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from confrank.data.own import is_own, load_own, npz_images, read_npz
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, hold_out, split_of
-from confrank.data.svhn import load_svhn
+from confrank.data.svhn import load_svhn, svhn_test_images
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": lambda root: load_digits(),
@@ -72,6 +72,8 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
             return npz_images(path, "images", arrays["images"])
     if name not in LOADERS and not is_own(name):
         raise _unknown(name, [*LOADERS, *IMAGE_SETS])
+    if name == "svhn" and image_size is None:
+        return svhn_test_images(None if root is None else Path(root))
     return load(name, root, image_size=image_size).test.images
 
 

@@ -6,9 +6,12 @@ A file holds X, uint8 [32, 32, 3, n], and y, [n, 1], in which the digit 0 is wri
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from confrank.data.published import locate
+from confrank.data.published import PUBLISHED, locate, places
 from confrank.data.sets import DataSet, Split, split_of
+
+TEST_FILE = PUBLISHED["svhn"].files[1].name
 
 
 def load_svhn(root: Path | None, num_train: int = 73_257, num_test: int = 26_032) -> DataSet:
@@ -24,6 +27,15 @@ def load_svhn(root: Path | None, num_train: int = 73_257, num_test: int = 26_032
         padding=4,
         flip=True,
     )
+
+
+def svhn_test_images(root: Path | None, num_test: int = 26_032) -> NDArray[np.uint8]:
+    """The test images alone, which need the smaller of the two files only."""
+    for place in places("svhn", root):
+        if (place / TEST_FILE).is_file():
+            return read_digits(place / TEST_FILE, num_test).images
+    _, test = locate("svhn", root)  # says what is missing
+    return read_digits(test, num_test).images
 
 
 def read_digits(path: Path, num_images: int) -> Split:
