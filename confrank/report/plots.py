@@ -32,8 +32,11 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: Path, titl
     right.set(xlabel="probability of the answer", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     for axes in (left, right):
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
+    # Names may be long paths: one legend for both panels, below them.
+    handles = [*left.get_lines(), *right.get_lines()[-1:]]
+    columns = 1 if max(map(len, samples)) > 30 else 3
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
     left.set_title("risk-coverage curve")
     right.set_title("reliability diagram (15 bins)")
     figure.suptitle(escaped(title))
