@@ -3,7 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console, make_parser, picture_path, root_of
+from confrank.cli.command import (
+    Command,
+    add_data_flags,
+    at_least,
+    device_of,
+    make_console,
+    make_parser,
+    picture_path,
+    root_of,
+)
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -50,9 +59,7 @@ def _run(arguments: "Namespace") -> None:
         list(STRATEGIES) if arguments.strategy == "all" else [part.strip() for part in arguments.strategy.split(",")]
     )
     methods = {name: get(name).method for name in names}
-    for flag in ("trials", "together"):
-        if getattr(arguments, flag) < 1:
-            raise ValueError(f"expected --{flag} to be at least 1, but got {getattr(arguments, flag)}")
+    at_least(1, arguments, "trials", "together")
     settings = ("dataset", "model", "stages", "per_stage", "subset", "epochs", "batch_size", "lr")
     experiment = Experiment(**{name: getattr(arguments, name) for name in settings})
     stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"

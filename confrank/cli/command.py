@@ -66,38 +66,44 @@ def explained(message: str, flags: Iterable[str]) -> str:
     text, flags = " ".join(message.split()), list(flags)
     if found := re.fullmatch(r"Parser key \"(\w+)\": Expected a (.*?)\. Got value: (.*)", text):
         key, kind, value = found.groups()
-        flag = f"--{key.replace('_', '-')}"
-        name = flag if flag in flags else key
         if choices := re.findall(r"'([^']*)'", kind.partition("Literal")[2]):
-            close = get_close_matches(value, choices, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{hint}"
-        word = next((word for key, word in KINDS.items() if f"'{key}'" in kind), kind)
-        return f"expected {word} for {name}, but got {value!r}"
+            return _no_choice(_flag(key, flags), value, choices)
+        return f"expected {_word(kind) or kind} for {_flag(key, flags)}, but got {value!r}"
     if found := re.match(r"Parser key \"(\w+)\": Does not validate against any of the Union subtypes", text):
-        flag = f"--{found[1].replace('_', '-')}"
-        word = next((word for key, word in KINDS.items() if f"<class '{key}'>" in text), "another kind of value")
-        value = re.search(r"Given value: (.*?)(?: \(|$)", text)
-        return f"expected {word} for {flag if flag in flags else found[1]}" + (
-            f", but got {value[1]!r}" if value else ""
-        )
+        given = re.search(r"Given value: (.*?)(?: \(|$)", text)
+        got = f", but got {given[1]!r}" if given else ""
+        return f"expected {_word(text) or 'another kind of value'} for {_flag(found[1], flags)}{got}"
     if found := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
-        close = get_close_matches(found[1].partition("=")[0], flags, n=1)
-        hint = f"did you mean {close[0]}?" if close else "see --help"
-        return f"expected flags that the command knows, but got {found[1]!r}; {hint}"
+        hint = did_you_mean(found[1].partition("=")[0], flags) or "; see --help"
+        return f"expected flags that the command knows, but got {found[1]!r}{hint}"
     if found := re.fullmatch(r"the following arguments are required: (.*)", text):
-        flag = f"--{found[1].replace('_', '-')}"
-        return f"expected {flag if flag in flags else found[1]}, but it is missing; see --help"
+        return f"expected {_flag(found[1], flags)}, but it is missing; see --help"
     if found := re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", text):
-        choices = [choice.strip("' ") for choice in found[3].split(",")]
-        close = get_close_matches(found[2], choices, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        return f"expected {found[1]} to be one of {', '.join(choices)}, but got {found[2]!r}{hint}"
+        return _no_choice(found[1], found[2], [choice.strip("' ") for choice in found[3].split(",")])
     if text.startswith("Problems parsing config: "):
         return f"expected settings in YAML, but they cannot be read: {text.partition(': ')[2]}"
     if found := re.fullmatch(r"argument (\S+): expected one argument", text):
         return f"expected a value after {found[1]}, but got none"
     return text
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint to end a message with, if one of the known words is near."""
+    close = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _no_choice(name: str, value: str, choices: Iterable[str]) -> str:
+    return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{did_you_mean(value, choices)}"
+
+
+def _flag(key: str, flags: Iterable[str]) -> str:
+    flag = f"--{key.replace('_', '-')}"
+    return flag if flag in flags else key
+
+
+def _word(kind: str) -> str | None:
+    return next((word for name, word in KINDS.items() if f"<class '{name}'>" in kind), None)
 
 
 def make_console() -> "Console":
@@ -128,6 +134,14 @@ def add_data_flags(parser: "ArgumentParser") -> None:
 def root_of(arguments: "Namespace") -> Path | None:
     """The folder of a --root flag."""
     return None if arguments.root is None else Path(arguments.root)
+
+
+def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
+    """Raise if one of the flags has a smaller value; those not given are None."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and value < minimum:
+            raise ValueError(f"expected --{name.replace('_', '-')} to be at least {minimum}, but got {value}")
 
 
 def picture_path(name: str) -> Path:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, make_console, page_path, picture_path
+from confrank.cli.command import Command, at_least, make_console, page_path, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -38,8 +38,7 @@ def _evaluate(arguments: "Namespace") -> None:
 
     from confrank.files import write_atomically
 
-    if arguments.resamples is not None and arguments.resamples < 0:
-        raise ValueError(f"expected --resamples to be at least 0, but got {arguments.resamples}")
+    at_least(0, arguments, "resamples")
     figure = None if arguments.figure is None else picture_path(arguments.figure)
     report = None if arguments.report is None else page_path(arguments.report)
     console = make_console()

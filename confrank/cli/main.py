@@ -4,11 +4,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
-from confrank.cli.command import Command, fail, make_parser
+from confrank.cli.command import Command, did_you_mean, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
@@ -44,9 +43,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        close = get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {close[0]}?" if close else "see confrank --help"
-        fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}; {hint}")
+        hint = did_you_mean(name, COMMANDS) or "; see confrank --help"
+        fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, page_path, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, page_path, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -84,10 +84,7 @@ def _ood(arguments: "Namespace") -> None:
 def _protocol(arguments: "Namespace") -> "Protocol":
     from confrank.ood import DETECTORS, Protocol
 
-    for name in ("tuning_images", "batch_size", "neighbours"):
-        if getattr(arguments, name) < 1:
-            flag = name.replace("_", "-")
-            raise ValueError(f"expected --{flag} to be at least 1, but got {getattr(arguments, name)}")
+    at_least(1, arguments, "tuning_images", "batch_size", "neighbours")
     if len(set(arguments.out)) < len(arguments.out):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
     return Protocol(

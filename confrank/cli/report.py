@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_data_flags, picture_path, root_of
-from confrank.config import RECORDED
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -53,6 +52,8 @@ def _report(arguments: "Namespace") -> None:
 
 def _labels(results: "list[Result]") -> list[str]:
     """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
+    from confrank.config import RECORDED
+
     keys = [key for key in results[0].config if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
     differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
     return [

@@ -4,12 +4,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of
 from confrank.cli.train import parse_seeds
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.config import RunConfig
     from confrank.study.grid import Plan
     from confrank.study.recipes import Recipe
 
@@ -36,11 +37,10 @@ def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.study.grid import plan, run_plan
 
-    if arguments.together < 1:
-        raise ValueError(f"expected --together to be at least 1, but got {arguments.together}")
+    at_least(1, arguments, "together")
     wanted, results, console = plan(*_narrowed(arguments)), Path(arguments.results), make_console()
     missing = wanted.missing(results)
-    for line in _plan_lines(wanted, results):
+    for line in _plan_lines(wanted, missing):
         console.print(line, markup=False)
     if arguments.dry_run:
         return
@@ -83,19 +83,19 @@ def _narrowed(arguments: "Namespace") -> "list[Recipe]":
             raise ValueError(f"expected networks among {', '.join(MODELS)}, but got {name!r}")
     if len(parts) == 1:
         return [dataclasses.replace(parts[0], epochs=arguments.epochs, **flags)]
-    kept: list[dict[str, Any]] = [
-        {key: tuple(one for one in getattr(part, key) if one in wanted) for key, wanted in flags.items()}
-        for part in parts
-    ]
-    return [
-        dataclasses.replace(part, epochs=arguments.epochs, **chosen) for part, chosen in zip(parts, kept, strict=True)
-    ]
+
+    def cut_down(part: "Recipe") -> "Recipe":
+        kept: dict[str, Any] = {
+            key: tuple(one for one in getattr(part, key) if one in wanted) for key, wanted in flags.items()
+        }
+        return dataclasses.replace(part, epochs=arguments.epochs, **kept)
+
+    return [cut_down(part) for part in parts]
 
 
-def _plan_lines(wanted: "Plan", results: Path) -> list[str]:
+def _plan_lines(wanted: "Plan", missing: "list[RunConfig]") -> list[str]:
     from confrank.study.grid import estimated_hours
 
-    missing = wanted.missing(results)
     hours = estimated_hours(missing)
     estimate = "no estimate for these" if hours is None else f"about {hours:.1f} hours on one H200"
     lines = [f"{'to train' if config in missing else 'there':>9}  {config.run_name}" for config in wanted.runs]

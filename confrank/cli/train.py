@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, device_of, make_console, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -74,10 +74,7 @@ def _train(arguments: "Namespace") -> None:
     if arguments.out and arguments.seeds is None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
-    for flag in ("checkpoint_minutes", "checkpoint_epochs"):
-        if getattr(arguments, flag) < 0:
-            shown = flag.replace("_", "-")
-            raise ValueError(f"expected --{shown} to be at least 0, but got {getattr(arguments, flag)}")
+    at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
     console = make_console()
     for item, out in zip(configs, outs, strict=True):
         what = "finished already:" if RunFolder(out).metrics.exists() else "training"
