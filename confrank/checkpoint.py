@@ -20,7 +20,7 @@ from safetensors.torch import load as load_weights
 from safetensors.torch import save as save_weights
 from torch import Tensor
 
-from confrank.files import sync_folder
+from confrank.files import remove_leftovers, sync_folder
 
 FORMAT = 1
 KEPT = 2
@@ -44,7 +44,7 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
     name = _name(position)
     aside, target = folder / f".{name}.{os.getpid()}.part", folder / name
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_leftovers(folder)
+    remove_leftovers(folder)
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
     contents = {
@@ -175,8 +175,3 @@ def _write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _remove_leftovers(folder: Path) -> None:
-    for path in folder.glob(".*.part"):
-        shutil.rmtree(path, ignore_errors=True)

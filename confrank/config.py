@@ -1,5 +1,6 @@
 """What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -15,6 +16,16 @@ def _flag(default: Any, text: str) -> Any:
 
 # What is written down on the way; the network that comes out is the same.
 RECORDED = ("test_every", "snapshots")
+
+
+def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """The settings in which what is there differs from what is wanted, in words; empty if none does.
+
+    >>> changes({"epochs": 3, "lr": 0.1}, {"epochs": 1, "lr": 0.1})
+    'epochs 3 (there: 1)'
+    """
+    differing = [key for key in wanted if key not in RECORDED and there.get(key) != wanted[key]]
+    return ", ".join(f"{key} {wanted[key]} (there: {there.get(key)})" for key in differing)
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,6 @@ class RunConfig:
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}
 
-    def differences(self, other: Mapping[str, Any]) -> list[str]:
-        """The settings that make this another run than `other` (as `as_dict`); what is recorded does not count."""
-        mine = self.as_dict()
-        return [key for key in mine if key not in RECORDED and mine[key] != other.get(key)]
-
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunConfig":
         """The config of a mapping as in config.yaml; an unknown key is an error, a missing one has its default."""
@@ -112,6 +118,10 @@ class RunFolder:
     @property
     def log(self) -> Path:
         return self.path / "log.jsonl"
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """The records of the epochs so far."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
 
     @property
     def checkpoint(self) -> Path:

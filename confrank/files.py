@@ -4,6 +4,7 @@ import fcntl
 import io
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,17 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether this is what a killed `write_atomically` left."""
+    """Whether this is what a killed writer left: a file or folder under a name like .config.yaml.123.part."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what killed writers left in a folder that nobody else is working in."""
-    for path in folder.glob(".*.part"):
-        path.unlink()
+    for path in filter(is_leftover, folder.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
 
 
 def packed(**arrays: NDArray[Any]) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.active.strategies import STRATEGIES
-from confrank.config import RunFolder
+from confrank.config import RunFolder, changes
 from confrank.files import packed, write_atomically
 
 KEYS = ("config", "environment", "curves")
@@ -65,11 +65,9 @@ def check_settings(out: Path, settings: dict[str, Any]) -> None:
     """Raise unless the folder is new or holds an experiment of these settings, which are then written down."""
     path = out / "experiment.json"
     if path.exists():
-        there = json.loads(path.read_text())
-        if differing := [key for key in settings if there.get(key) != settings[key]]:
-            changes = ", ".join(f"{key} {settings[key]} (there: {there.get(key)})" for key in differing)
+        if differing := changes(settings, json.loads(path.read_text())):
             raise ValueError(
-                f"expected a new folder or an experiment of the same settings, but {out} differs in {changes};"
+                f"expected a new folder or an experiment of the same settings, but {out} differs in {differing};"
                 " give another --out"
             )
     elif any(item.name != ".lock" for item in out.iterdir()):
@@ -120,9 +118,7 @@ def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dic
                 ]
             )
             arrays[f"{name}-trial{trial}"] = labelled[-1].astype(np.int32)
-            logs = [
-                [json.loads(line) for line in RunFolder(place.run).log.read_text().splitlines()] for place in places
-            ]
+            logs = [RunFolder(place.run).read_log() for place in places]
             for key in ("loss", "acc"):
                 arrays[f"{name}-trial{trial}-{key}"] = np.array(
                     [[record[key] for record in log] for log in logs], dtype=np.float32
@@ -140,10 +136,9 @@ def check_kept(
     if not kept.exists():
         return
     there = load_curves(kept)
-    if differing := [key for key in settings if there.config.get(key) != settings[key]]:
-        changes = ", ".join(f"{key} {settings[key]} (there: {there.config.get(key)})" for key in differing)
+    if differing := changes(settings, there.config):
         raise ValueError(
-            f"expected {kept} to hold this experiment, but it differs in {changes}; give another --results"
+            f"expected {kept} to hold this experiment, but it differs in {differing}; give another --results"
         )
     for name, curves in there.curves.items():
         asked = {*trials} if name in names else set()

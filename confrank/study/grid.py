@@ -3,18 +3,19 @@
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from confrank.config import RECORDED, RunConfig, RunFolder, aes_epochs, load_config
+from confrank.config import RunConfig, RunFolder, aes_epochs, changes, load_config
 from confrank.methods import METHODS, average
 from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.recipes import Recipe
-from confrank.study.results import export_average, export_run, load_result
+from confrank.study.results import export_average, export_run, finished_run, load_result
 from confrank.training import Failed, train_together
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
@@ -101,7 +102,7 @@ def has_result(config: RunConfig, results: Path) -> bool:
     if not path.exists():
         return False
     kept = load_result(path)
-    return not config.differences(kept.config) and len(kept.log) == config.epochs
+    return not changes(config.as_dict(), kept.config) and len(kept.log) == config.epochs
 
 
 def run_plan(
@@ -139,51 +140,54 @@ def run_plan(
             if isinstance(result, Failed):
                 problems.append(f"{config.run_name}: {result.error}")
             else:
-                export_run(out / config.run_name, results)
+                problems += _tried(config.run_name, partial(export_run, out / config.run_name, results))
     if weights is not None:
-        there = [config for config in wanted.runs if has_result(config, results)]
-        problems += [problem for config in there if (problem := _keep_weights(config, out, weights))]
-    return problems + [problem for item in wanted.averages if (problem := _derive(item, out, results))]
+        for config in wanted.runs:
+            if has_result(config, results):
+                problems += _tried(f"weights of {config.run_name}", partial(_keep_weights, config, out, weights))
+    for item in wanted.averages:
+        problems += _tried(item.name, partial(_derive, item, out, results))
+    return problems
 
 
-def _keep_weights(config: RunConfig, out: Path, weights: Path) -> str | None:
-    """Write the weights of a finished run, unless they are there; returns why not, if it cannot be done."""
-    path = weights / f"{config.run_name}.safetensors"
+def _tried(what: str, work: Callable[[], object]) -> list[str]:
+    """Do one piece of work; a line that says what is wrong with it, if anything, so that the others go on."""
     try:
-        if not path.exists():
-            save_weights_file(_finished(config, out).path, path)
+        work()
     except (ValueError, OSError) as error:
-        return f"weights of {config.run_name}: {error}"
-    return None
+        return [f"{what}: {error}"]
+    return []
+
+
+def _keep_weights(config: RunConfig, out: Path, weights: Path) -> None:
+    """Write the weights of a finished run, unless they are there."""
+    path = weights / f"{config.run_name}.safetensors"
+    if not path.exists():
+        save_weights_file(_finished(config, out).path, path)
 
 
 def check_kept(config: dict[str, Any], path: Path) -> None:
     """Raise if a kept result of other settings would be overwritten."""
     if not path.exists():
         return
-    kept = load_result(path).config
-    keys = [key for key in config if key not in RECORDED]
-    if differing := [key for key in keys if kept.get(key) != config[key]]:
-        changes = ", ".join(f"{key} {config[key]} (there: {kept.get(key)})" for key in differing)
+    if differing := changes(config, load_result(path).config):
         raise ValueError(
-            f"expected {path} to be a result of this run, but it differs in {changes}; give another --results"
+            f"expected {path} to be a result of this run, but it differs in {differing}; give another --results"
         )
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
     """Runs on one data set, a few at a time: they share it, and what a deep network leaves idle others can use."""
 
-    def key(config: RunConfig) -> str:
-        return config.dataset
-
-    for _, same in groupby(sorted(configs, key=key), key=key):
-        members = sorted(same, key=lambda config: -STEP_MS.get(config.model, 0.0))
+    ordered = sorted(configs, key=lambda config: (config.dataset, -STEP_MS.get(config.model, 0.0)))
+    for _, same in groupby(ordered, key=lambda config: config.dataset):
+        members = list(same)
         for start in range(0, len(members), together):
             yield members[start : start + together]
 
 
-def _derive(item: Average, out: Path, results: Path) -> str | None:
-    """Average the members' predictions; returns why not, if it cannot be done."""
+def _derive(item: Average, out: Path, results: Path) -> None:
+    """Average the members' predictions, unless that is there."""
     path = results / f"{item.name}.json"
     config = {
         **item.members[0].as_dict(),
@@ -191,47 +195,38 @@ def _derive(item: Average, out: Path, results: Path) -> str | None:
         "members": [member.run_name for member in item.members],
         "member_epochs": list(item.epochs),
     }
-    try:
-        check_kept(config, path)
-        if path.exists():
-            return _stale(item, path, out)
-        folders = [_finished(member, out) for member in item.members]
-        if item.epochs:
-            sources = [folders[0].snapshot(epoch) for epoch in item.epochs]
-        else:
-            sources = [folder.predictions("test") for folder in folders]
-        if absent := [source for source in sources if not source.exists()]:
-            raise ValueError(
-                f"expected {absent[0]}, but the run did not keep it; remove its folder and result to train it again"
-            )
-        environment = json.loads(folders[0].environment.read_text())
-        export_average(
-            item.name, average([load_predictions(source) for source in sources]), config, environment, results
+    check_kept(config, path)
+    if path.exists():
+        _check_fresh(item, path, out)
+        return
+    folders = [_finished(member, out) for member in item.members]
+    if item.epochs:
+        sources = [folders[0].snapshot(epoch) for epoch in item.epochs]
+    else:
+        sources = [folder.predictions("test") for folder in folders]
+    if absent := [source for source in sources if not source.exists()]:
+        raise ValueError(
+            f"expected {absent[0]}, but the run did not keep it; remove its folder and result to train it again"
         )
-    except (ValueError, OSError) as error:
-        return f"{item.name}: {error}"
-    return None
+    environment = json.loads(folders[0].environment.read_text())
+    predictions = average([load_predictions(source) for source in sources])
+    export_average(item.name, predictions, config, environment, results)
 
 
-def _stale(item: Average, path: Path, out: Path) -> str | None:
-    """What is wrong with a kept average, if its members have been trained on other data since."""
+def _check_fresh(item: Average, path: Path, out: Path) -> None:
+    """Raise if the members of a kept average have been trained on other data since."""
+    then = load_result(path).environment.get("data")
     for member in item.members:
         there = RunFolder(out / member.run_name).environment
-        if not there.exists():
-            continue
-        now, then = json.loads(there.read_text()).get("data"), load_result(path).environment.get("data")
+        now = json.loads(there.read_text()).get("data") if there.exists() else None
         if None not in (now, then) and now != then:
-            return f"{item.name}: expected an average of {there.parent}, but {path} is of other data; remove it"
-    return None
+            raise ValueError(f"expected an average of {there.parent}, but {path} is of other data; remove it")
 
 
 def _finished(member: RunConfig, out: Path) -> RunFolder:
     """The folder of a member, which must be finished and of the member's own settings."""
-    folder = RunFolder(out / member.run_name)
-    there = load_config(folder.path).as_dict()
-    if differing := member.differences(there):
-        raise ValueError(f"expected {folder.path} to be {member.run_name}, but it differs in {', '.join(differing)}")
-    epochs = len(folder.log.read_text().splitlines()) if folder.log.exists() else 0
-    if epochs != member.epochs or not folder.history.exists():
-        raise ValueError(f"expected a finished run in {folder.path}, but it has {epochs} of {member.epochs} epochs")
+    path = out / member.run_name
+    if differing := changes(member.as_dict(), load_config(path).as_dict()):
+        raise ValueError(f"expected {path} to be {member.run_name}, but it differs in {differing}")
+    folder, _, _ = finished_run(path)
     return folder

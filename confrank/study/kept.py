@@ -5,6 +5,7 @@ from pathlib import Path
 
 from confrank.active.experiment import Experiment
 from confrank.active.records import Curves, load_curves
+from confrank.config import changes
 from confrank.metrics.repeats import summarise
 from confrank.study import ood
 from confrank.study.paper import ENSEMBLES, table_values
@@ -34,8 +35,7 @@ def kept_cells(table: str, results: Path) -> list[Cell]:
 
 def of_the_paper(curves: Curves) -> bool:
     """Whether an experiment follows the paper's protocol; it may have fewer stages, trials and strategies."""
-    wanted = Experiment(dataset=curves.config["dataset"]).settings()
-    return all(curves.config.get(key) == value for key, value in wanted.items())
+    return not changes(Experiment(dataset=curves.config["dataset"]).settings(), curves.config)
 
 
 def _ood_cells(folder: Path) -> list[Cell]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.config import RunFolder, load_config
+from confrank.config import RunConfig, RunFolder, load_config
 from confrank.files import packed, write_atomically
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
@@ -43,15 +43,21 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     if path.suffix == ".json":
         with np.load(path.with_suffix(".npz")) as arrays:
             return load_result(path), dict(arrays)
-    folder, config = RunFolder(path), load_config(path)
-    log = [json.loads(line) for line in folder.log.read_text().splitlines()] if folder.log.exists() else []
-    if not folder.history.exists() or len(log) != config.epochs:
-        raise ValueError(f"expected a finished run in {path}, but it has {len(log)} of {config.epochs} epochs")
+    folder, config, log = finished_run(path)
     with np.load(folder.history) as history:
         counts = {f"history_{name}": history[name] for name in ("examined", "correct", "index")}
     predictions = load_predictions(folder.predictions("test"))
     environment = json.loads(folder.environment.read_text())
     return _judged(path.name, config.as_dict(), environment, log, predictions, counts)
+
+
+def finished_run(path: Path) -> tuple[RunFolder, RunConfig, list[dict[str, Any]]]:
+    """The folder, config and epoch log of a run that must have got to its end."""
+    folder, config = RunFolder(path), load_config(path)
+    log = folder.read_log()
+    if not folder.history.exists() or len(log) != config.epochs:
+        raise ValueError(f"expected a finished run in {path}, but it has {len(log)} of {config.epochs} epochs")
+    return folder, config, log
 
 
 def samples_in(arrays: dict[str, NDArray[Any]]) -> Samples:

@@ -15,7 +15,7 @@ from torch import nn
 
 from confrank import __version__
 from confrank.checkpoint import Checkpoint, check_data, load_latest, save_checkpoint, saved, set_newer_aside
-from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
+from confrank.config import RunConfig, RunFolder, aes_epochs, changes, load_config
 from confrank.data import DataSet, Split, hold_out
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
 from confrank.methods import predict_split
@@ -148,11 +148,9 @@ def environment(device: torch.device, path: str) -> Record:
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this very config."""
     if folder.config.exists():
-        existing, wanted = load_config(folder.path).as_dict(), config.as_dict()
-        if differing := config.differences(existing):
-            changes = ", ".join(f"{key} {wanted[key]} (there: {existing[key]})" for key in differing)
+        if differing := changes(config.as_dict(), load_config(folder.path).as_dict()):
             raise ValueError(
-                f"expected a new folder or a run of the same settings, but {folder.path} differs in {changes};"
+                f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"
                 " give another --out"
             )
     elif folder.path.exists() and any(
@@ -174,8 +172,8 @@ def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, n
         set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
         if differing := [key for key in now if now[key] != then.get(key, now[key])]:
-            changes = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
-            note(f"the result will not equal an uninterrupted run to the bit: {changes}")
+            moved = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
+            note(f"the result will not equal an uninterrupted run to the bit: {moved}")
         if not run.finished:
             note(f"going on after epoch {run.epoch}, step {run.next_step}")
     write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
