@@ -142,10 +142,8 @@ def _told_in(path: Path) -> dict[str, Any]:
 
 
 def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bool) -> None:
-    if test_only and "test_data" in told:
-        check_data(source, told, test_data=data.digest(test_only=True))
-    else:
-        check_data(source, told, data=data.digest())
+    test_only = test_only and "test_data" in told
+    check_data(source, told, **{"test_data" if test_only else "data": data.digest(test_only=test_only)})
 
 
 def _data_of(config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:

@@ -69,6 +69,7 @@ def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
 
 
 def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Events":
+    from confrank.checkpoint import check_data
     from confrank.data import hold_out, load
     from confrank.report.events import Events
 
@@ -79,8 +80,8 @@ def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Eve
     # The first results keep no index: they are runs on the whole training split.
     index = arrays.get("history_index")
     used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])
-    known = result.environment.get("data")
-    if known not in (None, used.digest()) or (index is not None and index.max() >= len(data.train)):
+    check_data(Path(result.name), result.environment, data=used.digest())
+    if index is not None and index.max() >= len(data.train):  # runs of the first formats tell no digest
         raise ValueError(f"expected the data that {result.name} was trained on, but {config['dataset']} holds others")
     split = data.train if index is None else data.train.select(index)
     return Events(arrays["history_examined"], arrays["history_correct"], split.images, split.labels, data.class_names)

@@ -8,7 +8,7 @@ import gzip
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,21 +112,21 @@ def places(name: str, root: Path | None) -> tuple[Path, Path]:
     return base / name, base
 
 
-def found(name: str, root: Path | None) -> tuple[Path, ...]:
-    """The folder or files that hold the named set, or nothing when some are missing."""
+def found(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The folder or files (`only` these) that hold the named set, or nothing when some are missing."""
     published = PUBLISHED[name]
     for place in places(name, root):
         if published.folder and (place / published.folder).is_dir():
             return (place / published.folder,)
-        paths = tuple(place / file.name for file in published.files)
+        paths = tuple(place / file.name for file in published.files if not only or file.name in only)
         if all(path.is_file() for path in paths):
             return paths
     return ()
 
 
-def locate(name: str, root: Path | None) -> tuple[Path, ...]:
+def locate(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path, ...]:
     """The folder or files that hold the named set; a `ValueError` says how to get them."""
-    if paths := found(name, root):
+    if paths := found(name, root, only):
         return paths
     published, (own, base) = PUBLISHED[name], places(name, root)
     entries = " and ".join(file.name for file in published.files)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,14 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def digest(self) -> str:
+        """A fingerprint of the images and labels: another one means other data."""
+        total = hashlib.blake2b(repr(self.images.shape).encode(), digest_size=16)
+        for values in (self.images, self.labels):
+            total.update(np.ascontiguousarray(values).data)
+        return total.hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> "Split":
         return Split(self.images[rows], self.labels[rows], self.index[rows])
@@ -53,13 +62,10 @@ class DataSet:
         return len(self.class_names)
 
     def digest(self, *, test_only: bool = False) -> str:
-        """A fingerprint of class names and of the images and labels of both splits: another one means other data."""
-        total = hashlib.blake2b("\n".join(self.class_names).encode(), digest_size=16)
-        for split in (self.test,) if test_only else (self.train, self.test):
-            total.update(repr(split.images.shape).encode())
-            for values in (split.images, split.labels):
-                total.update(np.ascontiguousarray(values).data)
-        return total.hexdigest()
+        """A fingerprint of the class names and of both splits; another one means other data."""
+        splits = (self.test,) if test_only else (self.train, self.test)
+        parts = [*self.class_names, *(split.digest for split in splits)]
+        return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
 def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:

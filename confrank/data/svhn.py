@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.published import PUBLISHED, locate, places
+from confrank.data.published import locate
 from confrank.data.sets import DataSet, Split, split_of
-
-TEST_FILE = PUBLISHED["svhn"].files[1].name
 
 
 def load_svhn(root: Path | None, num_train: int = 73_257, num_test: int = 26_032) -> DataSet:
@@ -31,10 +29,7 @@ def load_svhn(root: Path | None, num_train: int = 73_257, num_test: int = 26_032
 
 def svhn_test_images(root: Path | None, num_test: int = 26_032) -> NDArray[np.uint8]:
     """The test images alone, which need the smaller of the two files only."""
-    for place in places("svhn", root):
-        if (place / TEST_FILE).is_file():
-            return read_digits(place / TEST_FILE, num_test).images
-    _, test = locate("svhn", root)  # says what is missing
+    (test,) = locate("svhn", root, only=["test_32x32.mat"])
     return read_digits(test, num_test).images
 
 

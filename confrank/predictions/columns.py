@@ -103,12 +103,7 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
     are_names, are_indices = all(value in place for value in values), all(_is_index(value) for value in values)
     if not are_names and not are_indices:
         for role, text in texts.items():
-            for code, value in enumerate(text.values):
-                if value not in place:
-                    raise ValueError(
-                        f"expected a class name or a class index in {role}, but got {value[:80]!r}"
-                        f" in row {text.first_row(code)}"
-                    )
+            _refuse(text, [value not in place for value in text.values], "a class name or a class index", role)
     number_of = place.__getitem__ if are_names else int
     numbers = {
         role: np.array([number_of(value) for value in text.values], dtype=np.int64)[text.codes]
@@ -132,13 +127,16 @@ def _as_text(column: Column, place: Mapping[str, int], role: str) -> Text:
 def _as_numbers(column: Column, role: str) -> Array:
     if not isinstance(column, Text):
         return column
+    numbers = [_whole(value) for value in column.values]
+    _refuse(column, [number is None for number in numbers], "a class name or a class index", role)
+    return np.array(numbers, dtype=np.int64)[column.codes]
+
+
+def _refuse(column: Text, wrong: list[bool], expected: str, role: str) -> None:
+    """Raise if one of the distinct values is wrong, naming the first row that has it."""
     for code, value in enumerate(column.values):
-        if _whole(value) is None:
-            raise ValueError(
-                f"expected a class name or a class index in {role}, but got {value[:80]!r}"
-                f" in row {column.first_row(code)}"
-            )
-    return np.array([_whole(value) for value in column.values], dtype=np.int64)[column.codes]
+        if wrong[code]:
+            raise ValueError(f"expected {expected} in {role}, but got {value[:80]!r} in row {column.first_row(code)}")
 
 
 def _whole(value: str) -> int | None:
@@ -181,13 +179,9 @@ def _all_names(columns: Mapping[str, Column]) -> list[str] | None:
 def _truth(column: Column) -> Array:
     if not isinstance(column, Text):
         return column
-    for code, value in enumerate(column.values):
-        if value.strip().lower() not in TRUTH:
-            raise ValueError(
-                f"expected true or false (or 1 or 0) in correct, but got {value[:80]!r}"
-                f" in row {column.first_row(code)}"
-            )
-    return np.array([TRUTH[value.strip().lower()] for value in column.values], dtype=bool)[column.codes]
+    flags = [TRUTH.get(value.strip().lower()) for value in column.values]
+    _refuse(column, [flag is None for flag in flags], "true or false (or 1 or 0)", "correct")
+    return np.array(flags, dtype=bool)[column.codes]
 
 
 def _numbers(column: Column, role: str) -> Array:
