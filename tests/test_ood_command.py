@@ -68,6 +68,8 @@ def test_runs_to_table_json_and_figures(place, capsys):
     assert "tuning: 60 in-distribution and 60 out-of-distribution images of each out-set (30 + 30 to fit" in printed
     result = json.loads(out[0].read_text())
     assert result["protocol"]["uses_foreign_images"] is True
+    assert result["environment"]["torch"] == torch.__version__
+    assert [run["name"] for run in result["runs"]] == ["run0", "run1"]  # not the folders of this machine
     first, second = ([one["metrics"]["auroc"] for one in run["outcomes"]] for run in result["runs"])
     assert len(first) == 7
     assert {(one["num_in"], one["num_out"]) for one in result["runs"][0]["outcomes"]} == {(837, 90)}

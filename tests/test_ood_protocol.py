@@ -166,7 +166,7 @@ def test_the_same_seed_gives_the_same_outcomes_and_sets_do_not_disturb_each_othe
     classifier, sets = small_classifier(), {"a": pixels(60, 2, 60, 200), "b": pixels(50, 3, 0, 99)}
     wanted = Protocol(("knn", "odin", "mahalanobis"), num_tuning=40, neighbours=9)
     both, alone = examine(classifier, sets, wanted), examine(classifier, {"b": sets["b"]}, wanted)
-    first, again = (ood_json([ExaminedRun("r", RunConfig(), part)], wanted)["runs"] for part in (both[3:], alone))
+    first, again = (ood_json([ExaminedRun("r", RunConfig(), part)], wanted, {})["runs"] for part in (both[3:], alone))
     assert first == again
     assert all(np.array_equal(one.inside, other.inside) for one, other in zip(both[3:], alone, strict=True))
     other = examine(classifier, {"b": sets["b"]}, replace(wanted, seed=1))
@@ -228,14 +228,14 @@ def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
     runs = [ExaminedRun("run", config, [outcome("odin", 0), outcome("energy", 0)])]
     (tmp_path / "ood").mkdir()
     for name, used in (("tuned", Protocol()), ("untuned", Protocol(num_tuning=0))):
-        (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(ood_json(runs, used)))
+        (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(ood_json(runs, used, {})))
     cells = kept_cells("table-ood-perf", tmp_path)
     assert len(cells) == len(table_cells("table-ood-perf", [])) + 5  # the paper has no energy
     ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}
     assert set(ours) == {"baseline/odin", "baseline/energy"}
     assert ours["baseline/odin"].ours == Summary(0.5, None, 1) and ours["baseline/odin"].paper
     more = [*runs, ExaminedRun("run1", replace(config, seed=1), [outcome("odin", 0.1)])]
-    (tmp_path / "ood" / "both.json").write_text(json.dumps(ood_json(more, Protocol())))
+    (tmp_path / "ood" / "both.json").write_text(json.dumps(ood_json(more, Protocol(), {})))
     (cell,) = [c for c in kept_cells("table-ood-perf", tmp_path) if c.ours and c.ours.n == 2 and c.metric == "fpr95"]
     assert cell.ours.mean == pytest.approx(0.55)  # the first run stands in two files and counts once
     for text in ("{}", "no JSON"):

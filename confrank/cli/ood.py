@@ -60,6 +60,8 @@ def _ood(arguments: "Namespace") -> None:
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
     from confrank.study.ood import found_in, ood_cells, ood_json
+    from confrank.training.jobs import environment
+    from confrank.training.loop import EAGER
 
     # A table to be piped somewhere stands alone on the output.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
@@ -72,7 +74,8 @@ def _ood(arguments: "Namespace") -> None:
     for line in (protocol.describe(), *notes):
         show(line)
     if arguments.json:
-        write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol), indent=1))
+        where = environment(device_of(arguments.device), EAGER)
+        write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol, where), indent=1))
     if arguments.figures:
         paths = detection_figures(_scored(runs), Path(arguments.figures))
         show(f"figures: {len(paths)} files in {arguments.figures}")

@@ -112,8 +112,8 @@ def _paper_cells() -> dict[Place, Summary]:
     }
 
 
-def ood_json(runs: Sequence[ExaminedRun], protocol: Protocol) -> dict[str, Any]:
-    """Everything but the scores: the protocol in words and numbers, each run's outcomes, and the summary."""
+def ood_json(runs: Sequence[ExaminedRun], protocol: Protocol, environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything but the scores: protocol, versions and hardware, each run's outcomes, and the summary."""
     return {
         "protocol": {
             "description": protocol.describe(),
@@ -122,8 +122,14 @@ def ood_json(runs: Sequence[ExaminedRun], protocol: Protocol) -> dict[str, Any]:
             "seed": protocol.seed,
             "aupr": protocol.aupr,
         },
+        "environment": dict(environment),
         "runs": [
-            {"name": run.name, "config": run.config.as_dict(), "outcomes": [_outcome(one) for one in run.outcomes]}
+            {
+                # A file to be kept and passed on says nothing of where it was made.
+                "name": Path(run.name).name if Path(run.name).is_absolute() else run.name,
+                "config": run.config.as_dict(),
+                "outcomes": [_outcome(one) for one in run.outcomes],
+            }
             for run in runs
         ],
         "summary": [_summary(cell) for cell in ood_cells(found_in(runs, protocol))],
