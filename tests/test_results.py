@@ -1,0 +1,45 @@
+"""What is kept under results/ is whole, and the kept weights still give it."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from confrank.config import RunConfig
+from confrank.metrics import evaluation_of, sample_values
+from confrank.predict import predict
+from confrank.study.results import load_result, read_run, samples_in
+
+REAL = os.environ.get("CONFRANK_TEST_DATA")
+KEPT = sorted(Path("results").glob("*.json"))
+WEIGHTS = sorted(Path("results/weights").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_a_kept_result_is_a_whole_run_of_its_own_seed(path):
+    result, arrays = read_run(path)
+    if "members" in result.config:
+        assert result.config["members"]
+    else:
+        config = RunConfig.from_dict(result.config)
+        assert (config.run_name, config.epochs) == (path.stem, 300)
+        assert [record["epoch"] for record in result.log] == list(range(1, 301))
+        assert set(arrays["history_examined"].tolist()) == {300}
+    assert len(arrays["correct"]) == 10_000
+    told = evaluation_of(samples_in(arrays)).metrics
+    # The first results keep confidences in float32, which makes ties.
+    tolerance = 1e-9 if arrays["confidence"].dtype == np.float64 else 5e-3
+    for name in ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece"):
+        assert told[name] == pytest.approx(result.metrics[name], rel=tolerance), name
+
+
+@pytest.mark.skipif(REAL is None, reason="CONFRANK_TEST_DATA names no folder with the real sets")
+@pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
+def test_reloaded_weights_give_the_kept_metrics(path):
+    kept = load_result(Path("results") / f"{path.stem}.json").metrics
+    told = evaluation_of(sample_values(**predict(path, root=Path(REAL)).sample_inputs())).metrics
+    # Weights in half precision on another processor: a handful of images in 10,000 may change places.
+    places = {"acc": 5e-4, "aurc": 5e-5, "e_aurc": 5e-5, "augrc": 5e-5}
+    for name, value in kept.items():
+        assert told[name] == pytest.approx(value, abs=places.get(name, 1e-3)), name
