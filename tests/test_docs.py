@@ -62,3 +62,17 @@ def test_the_reproduction_shows_what_the_results_hold():
     for table in tables:
         for line in render(kept_cells(table, Path("results")), "markdown", ours_only=True).splitlines():
             assert line in page, f"{table}: docs/reproduction.md lacks {line}"
+
+
+def test_the_readmes_numbers_are_those_of_the_reproduction():
+    shown = re.findall(
+        r"^\| \S+ \| \S+ \| (\S+) \| \d+ \| (.+) \|$", Path("docs/reproduction.md").read_text(), re.MULTILINE
+    )
+    known = [
+        (method, [cell.rsplit(" ", 1)[0].replace("±", " ± ") for cell in row.split(" | ")]) for method, row in shown
+    ]
+    rows = re.findall(r"^\| [^|]*\| (\S+) \| (.+ ± .+) \|$", Path("README.md").read_text(), re.MULTILINE)
+    assert len(rows) >= 5
+    for method, row in rows:
+        values = row.split(" | ")
+        assert any(method == other and set(values) <= set(cells) for other, cells in known), (method, row)

@@ -1,5 +1,6 @@
 """Detectors against scipy, numpy, scikit-learn and autograd by hand."""
 
+import copy
 import re
 from collections import OrderedDict
 from pathlib import Path
@@ -84,7 +85,30 @@ def test_a_singular_covariance_gets_scipys_pseudo_inverse():
     assert np.allclose(fitted.distances(torch.from_numpy(features[:20])).numpy(), expected, atol=1e-7)
 
 
-def test_a_dead_unit_is_said(recwarn):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_only_rounding_counts_as_no_variance(dtype):
+    torch.manual_seed(0)
+    label = torch.arange(4000) % 10
+    scales = torch.cat([torch.ones(1), torch.full((63,), 0.05)])
+    whole = fit_gaussians((torch.randn(4000, 64) * scales + label[:, None] / 10).to(dtype), label, 10)
+    assert whole.rank == 64
+    some = torch.randn(4000, 3, dtype=torch.float64) + 5
+    mixed = torch.cat([some, some @ torch.randn(3, 2, dtype=torch.float64), torch.zeros(4000, 1)], dim=1)
+    assert fit_gaussians(mixed.to(dtype), label, 10).rank == 3
+    with pytest.raises(ValueError, match="features that vary within a class"):
+        fit_gaussians((3 * torch.rand(10, 5))[label].to(dtype), label, 10)
+
+
+def test_a_wide_spread_of_variances_is_kept():
+    rng = np.random.default_rng(2)
+    features = (rng.normal(size=(3000, 40)) * np.logspace(0, -3, 40)).astype(np.float32)
+    label = np.arange(3000) % 3
+    fitted = fit_gaussians(torch.from_numpy(features), torch.from_numpy(label), 3)
+    expected = cdist(features[:50], fitted.mean.numpy(), "mahalanobis", VI=np.linalg.inv(fitted.covariance)) ** 2
+    assert np.allclose(fitted.distances(torch.from_numpy(features[:50])).numpy(), expected, rtol=1e-6)
+
+
+def test_a_dead_unit_is_said():
     model = Tiny()
     with torch.no_grad():
         model.body.weight[2], model.body.bias[2] = 0, 0
@@ -112,6 +136,20 @@ def test_odins_step_equals_autograd_by_hand():
     still = Odin(model, temperature, 0.0, std).score(images)
     assert (found > still).all()
     assert torch.equal(odin_scores(model, images, temperature, [0.0, eps], std), torch.stack([still, found]))
+
+
+def test_odins_step_is_right_for_the_surest_images():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    with torch.no_grad():
+        model[1].weight.mul_(20)
+    images = torch.randn(200, 3, 2, 2)
+    exact = odin_scores(copy.deepcopy(model).double(), images.double(), 1.0, [0.01], (1.0,))
+    found = odin_scores(model, images, 1.0, [0.01], (1.0,))
+    doubt = 1 - exact
+    sure = (doubt > 1e-13) & (doubt < 1e-8)  # float32 would have no gradient on the winning logit
+    assert sure.sum() > 10
+    assert torch.allclose(1 - found[sure], doubt[sure], rtol=0.01)
 
 
 def test_odin_without_step_and_temperature_is_the_maximum_probability():
@@ -230,8 +268,7 @@ def test_detectors_leave_the_network_as_it_was():
     before = {name: values.clone() for name, values in model.state_dict().items()}
     images, labels = samples()
     for detector in (Odin(model), Mahalanobis(model, ["stem"], eps=0.01), NearestNeighbours(model, "body", k=3)):
-        if hasattr(detector, "fit"):
-            detector.fit(loader(images, labels))
+        detector.fit(loader(images, labels))
         first, again = detector.score(images[:6]), torch.cat([detector.score(image[None]) for image in images[:6]])
         assert torch.allclose(first, again, rtol=1e-4)
         assert not first.requires_grad
@@ -268,6 +305,13 @@ def test_wrong_use_is_named():
         LogitDetector(model, "entropy")
     with pytest.raises(ValueError, match="the loader gave none"):
         Mahalanobis(model, ["stem"]).fit([])
+    with pytest.raises(ValueError, match="expected eps of 0 or more, but got -1.0"):
+        Mahalanobis(model, ["stem"], eps=-1.0)
+    broken = Tiny()
+    with torch.no_grad():
+        broken.body.bias[0] = float("nan")
+    with pytest.raises(ValueError, match="layer 'body': expected finite features, but got NaN or infinity"):
+        Mahalanobis(broken, ["stem", "body"]).fit(loader(images, labels))
     constant = torch.zeros(8, 3, 8, 8)
     with pytest.raises(ValueError, match="layer 'stem': expected features that vary within a class"):
         Mahalanobis(model, ["stem"]).fit(loader(constant, labels[:8]))
@@ -304,6 +348,48 @@ def test_the_python_of_the_how_to_runs():
     assert (
         names["detection"](names["detector"].score(images), names["detector"].score(5 + images)).metrics["auroc"] == 1
     )
+
+
+def every_detector(model, layer):
+    yield LogitDetector(model)
+    yield Odin(model, eps=0.01)
+    yield Mahalanobis(model, [layer])
+    yield Mahalanobis(model, [layer], eps=0.01)
+    yield NearestNeighbours(model, layer, k=3)
+
+
+def test_a_network_that_overwrites_its_input_and_inference_mode():
+    model, (images, labels) = nn.Sequential(OrderedDict(first=nn.ReLU(inplace=True), net=Tiny())), samples()
+    before = images.clone()
+    for detector in every_detector(model, "net.body"):
+        detector.fit(loader(images, labels))
+        expected = detector.score(images[:9])
+        with torch.inference_mode():
+            made = images[:9].clone()
+            assert torch.allclose(detector.score(made), expected)
+        assert torch.allclose(detector.score(made), expected)
+        assert torch.equal(images, before)
+
+
+def test_networks_in_half_precision():
+    images, labels = samples()
+    whole, half = Tiny(), Tiny().bfloat16()
+    half.load_state_dict(whole.state_dict())
+    images[0] = 0
+    for exact, rounded in zip(every_detector(whole, "body"), every_detector(half, "body"), strict=True):
+        pair = [one.fit(loader(images, labels)).score(images) for one in (exact, rounded)]
+        assert pair[1].dtype == torch.float64 and torch.isfinite(pair[1]).all()
+        assert np.corrcoef(*pair)[0, 1] > 0.9
+    nothing = NearestNeighbours(nn.Sequential(nn.Flatten(), nn.Identity()).half(), "1", k=2)
+    assert torch.isfinite(nothing.fit(loader(torch.zeros(9, 1, 2, 2).half(), labels[:9])).stored).all()
+
+
+def test_vectors_are_taken_before_anything_overwrites_them():
+    model, images = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.ReLU(inplace=True)), torch.randn(5, 3, 2, 2)
+    with torch.no_grad():
+        expected = model[:2](images)
+        _, (got,) = features_of(model, images, ["1"])
+    assert torch.equal(got, expected)
 
 
 def test_features_are_taken_before_anything_overwrites_them():

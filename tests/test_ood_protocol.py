@@ -197,6 +197,20 @@ def test_wrong_shapes_and_names():
         examine(classifier, {"mine": np.zeros((9, 8, 8, 3), dtype=np.uint8)}, Protocol(num_tuning=0))
     with pytest.raises(ValueError, match="detectors among max-probability, odin, .* but got 'oden'"):
         Protocol(("oden",))
+    with pytest.raises(ValueError, match="expected each detector once, but got odin energy odin"):
+        Protocol(("odin", "energy", "odin"))
+    with pytest.raises(ValueError, match="expected an AUPR among average, trapezoid, but got 'mean'"):
+        Protocol(aupr="mean")
+    with pytest.raises(ValueError, match="expected images in mine, but got none"):
+        examine(classifier, {"mine": np.zeros((0, 6, 6, 1), dtype=np.uint8)}, Protocol(num_tuning=0))
+
+
+def test_pixels_of_any_layout_are_taken():
+    classifier, pixels = small_classifier(), np.arange(4 * 36, dtype=np.uint8).reshape(4, 6, 6, 1)
+    turned = np.ascontiguousarray(pixels[:, ::-1])
+    turned.flags.writeable = False
+    given = [Images(one, classifier.mean, classifier.std, torch.device("cpu")) for one in (pixels[:, ::-1], turned)]
+    assert torch.equal(*(torch.cat(list(one)) for one in given))
 
 
 def outcome(detector, shift):

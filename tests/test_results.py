@@ -1,5 +1,6 @@
 """What is kept under results/ is whole, and the kept weights still give it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -12,8 +13,26 @@ from confrank.predict import predict
 from confrank.study.results import load_result, read_run, samples_in
 
 REAL = os.environ.get("CONFRANK_TEST_DATA")
-KEPT = sorted(Path("results").glob("*.json"))
-WEIGHTS = sorted(Path("results/weights").glob("*.safetensors"))
+RESULTS = Path(__file__).parents[1] / "results"
+KEPT = sorted(RESULTS.glob("*.json"))
+WEIGHTS = sorted((RESULTS / "weights").glob("*.safetensors"))
+
+
+def test_there_are_results():
+    assert KEPT and WEIGHTS
+    assert {path.stem for path in WEIGHTS} <= {path.stem for path in KEPT}
+
+
+@pytest.mark.parametrize("path", sorted((RESULTS / "ood").glob("*.json")), ids=lambda path: path.stem)
+def test_kept_detection_is_of_kept_networks_and_leaves_the_tuning_images_out(path):
+    content = json.loads(path.read_text())
+    left_out = content["protocol"]["num_tuning"]
+    sizes = {"cifar10": 10_000, "tinyimagenet": 10_000, "svhn": 26_032}
+    assert {run["name"] for run in content["runs"]} <= {weights.name for weights in WEIGHTS}
+    for run in content["runs"]:
+        for one in run["outcomes"]:
+            assert one["num_in"] == sizes[run["config"]["dataset"]] - left_out
+            assert one["num_out"] == sizes[one["out_set"]] - left_out
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
@@ -37,7 +56,7 @@ def test_a_kept_result_is_a_whole_run_of_its_own_seed(path):
 @pytest.mark.skipif(REAL is None, reason="CONFRANK_TEST_DATA names no folder with the real sets")
 @pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
 def test_reloaded_weights_give_the_kept_metrics(path):
-    kept = load_result(Path("results") / f"{path.stem}.json").metrics
+    kept = load_result(RESULTS / f"{path.stem}.json").metrics
     told = evaluation_of(sample_values(**predict(path, root=Path(REAL)).sample_inputs())).metrics
     # Weights in half precision on another processor: a handful of images in 10,000 may change places.
     places = {"acc": 5e-4, "aurc": 5e-5, "e_aurc": 5e-5, "augrc": 5e-5}

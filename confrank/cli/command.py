@@ -144,9 +144,17 @@ def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
             raise ValueError(f"expected --{name.replace('_', '-')} to be at least {minimum}, but got {value}")
 
 
+def file_path(name: str) -> Path:
+    """The path of a file to write, unless a folder is there."""
+    path = Path(name)
+    if path.is_dir():
+        raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
+    return path
+
+
 def picture_path(name: str) -> Path:
     """The path of a picture to write, if its suffix is one that can be drawn."""
-    path = Path(name)
+    path = file_path(name)
     if path.suffix not in (".png", ".svg", ".pdf"):
         raise ValueError(f"expected a picture ending in .png, .svg or .pdf, but got {name}")
     return path
@@ -156,4 +164,4 @@ def page_path(name: str) -> Path:
     """The path of a page to write, if its suffix says so."""
     if Path(name).suffix not in (".html", ".htm"):
         raise ValueError(f"expected a page ending in .html, but got {name}")
-    return Path(name)
+    return file_path(name)

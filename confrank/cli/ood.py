@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, page_path, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, file_path, page_path, root_of
 
 if TYPE_CHECKING:
+    import numpy as np
     from jsonargparse import ArgumentParser, Namespace
+    from numpy.typing import NDArray
 
     from confrank.ood import Protocol
     from confrank.predict import TrainedOn
@@ -55,6 +57,7 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
 
 
 def _ood(arguments: "Namespace") -> None:
+    from confrank.data import load_images
     from confrank.files import write_atomically
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
@@ -65,17 +68,22 @@ def _ood(arguments: "Namespace") -> None:
 
     # A table to be piped somewhere stands alone on the output.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
+    # Whatever can be wrong should be found before the long part.
     report = None if arguments.report is None else page_path(arguments.report)
+    table = None if arguments.json is None else file_path(arguments.json)
     protocol = _protocol(arguments)
-    runs = [_examined(arguments, name, protocol, show) for name in arguments.runs]
+    _check_names(arguments)
+    root, size = root_of(arguments), arguments.image_size
+    out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
+    runs = [_examined(arguments, name, out_sets, protocol, show) for name in arguments.runs]
     cells = ood_cells(found_in(runs, protocol))
     print(render(cells, arguments.format), end="")
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
     for line in (protocol.describe(), *notes):
         show(line)
-    if arguments.json:
+    if table:
         where = environment(device_of(arguments.device), EAGER)
-        write_atomically(Path(arguments.json), json.dumps(ood_json(runs, protocol, where), indent=1))
+        write_atomically(table, json.dumps(ood_json(runs, protocol, where), indent=1))
     if arguments.figures:
         paths = detection_figures(_scored(runs), Path(arguments.figures))
         show(f"figures: {len(paths)} files in {arguments.figures}")
@@ -88,8 +96,7 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     from confrank.ood import DETECTORS, Protocol
 
     at_least(1, arguments, "tuning_images", "batch_size", "neighbours")
-    if len(set(arguments.out)) < len(arguments.out):
-        raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
+    at_least(0, arguments, "seed")
     return Protocol(
         detectors=arguments.detectors or DETECTORS,
         num_tuning=arguments.tuning_images if arguments.tuning == "paper" else 0,
@@ -100,16 +107,32 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     )
 
 
-def _examined(arguments: "Namespace", name: str, protocol: "Protocol", show: Callable[[str], None]) -> "ExaminedRun":
-    from confrank.data import load_images
+def _check_names(arguments: "Namespace") -> None:
+    """Raise if a run is not there, a run or an out-set is named twice, or the figures' folder cannot be one."""
+    if len(set(arguments.out)) < len(arguments.out):
+        raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
+    for run in arguments.runs:
+        if not Path(run).exists():
+            raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
+    if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
+        raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
+    if arguments.figures and Path(arguments.figures).is_file():
+        raise ValueError(f"expected a folder for the figures, but {arguments.figures} is a file")
+
+
+def _examined(
+    arguments: "Namespace",
+    name: str,
+    out_sets: "dict[str, NDArray[np.uint8]]",
+    protocol: "Protocol",
+    show: Callable[[str], None],
+) -> "ExaminedRun":
     from confrank.ood import Classifier, examine
     from confrank.study.ood import ExaminedRun
 
     trained = _trained(arguments, name)
     if trained.config.dataset in arguments.out:
         raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
-    root, size = root_of(arguments), arguments.image_size
-    out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
     classifier = Classifier(
         trained.network,
         trained.data.train,

@@ -48,7 +48,7 @@ def check_layers(model: nn.Module, layers: Sequence[str]) -> None:
 def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     """The logits [n, K] of a batch; a network that returns several things gives them first."""
     try:
-        output = model(images)
+        output = model(_as_taken(model, images))
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "CUDA" in str(error):
             raise
@@ -61,6 +61,12 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
         shape = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(f"expected the network to return logits [samples, classes], but got {shape}")
     return logits
+
+
+def _as_taken(model: nn.Module, images: Tensor) -> Tensor:
+    """A copy, which a network may overwrite, in the precision of the network's weights."""
+    kinds = (weights.dtype for weights in model.parameters() if weights.is_floating_point())
+    return images.to(next(kinds, images.dtype) if images.is_floating_point() else images.dtype, copy=True)
 
 
 def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
@@ -79,12 +85,12 @@ def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tupl
 
 
 def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
-    # At once: what follows may overwrite the output in place.
+    # At once and copied: what follows may overwrite the output in place.
     outputs[name] = as_vectors(output, name)
 
 
 def as_vectors(output: Any, name: str) -> Tensor:
-    """Features [n, d]: spatial means of maps [n, d, h, w], means over tokens [n, t, d], vectors as they are.
+    """Features [n, d]: spatial means of maps [n, d, h, w], means over tokens [n, t, d], copies of vectors.
 
     >>> as_vectors(torch.ones(2, 5, 4, 4), "stem").shape
     torch.Size([2, 5])
@@ -95,14 +101,14 @@ def as_vectors(output: Any, name: str) -> Tensor:
         if output.ndim == 3:
             return output.mean(dim=1)
         if output.ndim == 2:
-            return output
+            return output.clone()
     got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     raise ValueError(f"expected layer {name!r} to give maps, tokens or vectors (4, 3 or 2 dimensions), but got {got}")
 
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Evaluation mode, repeatable whole float32 inside, the network as it was afterwards; gives its device."""
+    """Evaluation mode, repeatable convolutions in whole float32, the network as it was after; gives its device."""
     training = {module for module in model.modules() if module.training}
     model.eval()
     try:

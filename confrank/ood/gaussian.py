@@ -73,8 +73,8 @@ class Moments:
     def gaussians(self, rtol: float | None = None) -> Gaussians:
         """Means, pooled covariance (divided by n) and its whitening.
 
-        Eigenvalues below `rtol` times the largest count as zero; by default d times the precision that the
-        features came in, as scipy.linalg.pinvh does for a matrix of that precision.
+        Eigenvalues below `rtol` times the largest count as zero. By default those count as zero that rounding alone
+        can make: sums are in float64, and features of precision eps carry an error of variance eps^2.
         """
         if self.shift is None:
             raise ValueError("expected training samples to fit on, but got none")
@@ -83,12 +83,23 @@ class Moments:
             raise ValueError(f"expected training samples of every class, but got none of class {shown}")
         mean = self.total / self.count[:, None]
         covariance = (self.square - (mean * self.count[:, None]).T @ mean) / self.count.sum()
+        if not bool(covariance.isfinite().all()):
+            raise ValueError("expected finite features, but got NaN or infinity; look at the network's weights")
         values, vectors = torch.linalg.eigh(covariance)
-        threshold = (len(values) * self.precision if rtol is None else rtol) * values[-1].clamp_min(0)
-        kept = values > threshold
+        kept = values > (self._rounding() if rtol is None else rtol * values[-1].clamp_min(0))
         if not bool(kept.any()):
             raise ValueError("expected features that vary within a class, but they are constant; name another layer")
         return Gaussians(mean + self.shift, covariance, vectors[:, kept] / values[kept].sqrt())
+
+    def _rounding(self) -> Tensor:
+        """The largest variance that is nothing but rounding."""
+        assert self.shift is not None  # features have been added
+        size, count = len(self.square), float(self.count.sum())
+        mean_square = self.square.diagonal() / count + self.shift.square()
+        # Rounding of sums of n numbers grows about as the root of n, measured below 2 x root in units of eps.
+        sums = (size + 4 * count**0.5) * torch.finfo(torch.float64).eps
+        share: float = max(sums, 4 * self.precision**2)
+        return mean_square.amax() * share
 
 
 def fit_gaussians(features: Tensor, label: Tensor, num_classes: int, rtol: float | None = None) -> Gaussians:

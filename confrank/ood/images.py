@@ -31,7 +31,8 @@ class Images:
         """Batches [b, c, h, w] in float32."""
         centre, scale = (torch.tensor(tuple(values), device=self.device) for values in (self.mean, self.std))
         for start in range(0, len(self), self.batch_size):
-            batch = torch.from_numpy(self.pixels[start : start + self.batch_size]).to(self.device)
+            # A copy: torch takes neither negative strides nor arrays that are read only.
+            batch = torch.from_numpy(np.array(self.pixels[start : start + self.batch_size])).to(self.device)
             yield normalise(batch, centre, scale)
 
 

@@ -1,7 +1,8 @@
 """Detectors that look at the logits alone: logits [n, K] -> score [n], higher = more in-distribution."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -38,7 +39,7 @@ LOGIT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class LogitDetector:
-    """One of `LOGIT_SCORES` on any classifier; there is nothing to fit."""
+    """One of `LOGIT_SCORES` on any classifier."""
 
     model: nn.Module
     name: str = "energy"
@@ -46,6 +47,10 @@ class LogitDetector:
     def __post_init__(self) -> None:
         if self.name not in LOGIT_SCORES:
             raise ValueError(f"expected a score among {', '.join(LOGIT_SCORES)}, but got {self.name!r}")
+
+    def fit(self, loader: Iterable[Any]) -> Self:
+        """There is nothing to fit."""
+        return self
 
     def score(self, images: Tensor) -> Tensor:
         """Scores [n] in float64 for images as the network takes them."""

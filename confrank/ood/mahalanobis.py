@@ -114,6 +114,8 @@ class Mahalanobis:
     fitted: dict[str, Gaussians] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        if not self.eps >= 0:
+            raise ValueError(f"expected eps of 0 or more, but got {self.eps}")
         self.layers = list(self.layers) or block_layers(self.model)
         check_layers(self.model, self.layers)
 

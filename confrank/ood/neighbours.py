@@ -17,7 +17,8 @@ STORED = 8192
 def kth_distance(queries: Tensor, stored: Tensor, k: int) -> Tensor:
     """Euclidean distance [n] of each query [n, d] to its k-th nearest stored point [m, d].
 
-    Found block by block from products of matrices, then measured directly, so near points lose no digits.
+    Found block by block from products of matrices, then measured directly: the distance is exact, but float32 may
+    take one of two neighbours for the other whose distances differ by less than about 5e-4 of the points' length.
 
     >>> kth_distance(torch.tensor([[0.0]]), torch.tensor([[1.0], [-3.0], [2.0]]), k=2)
     tensor([2.])
@@ -48,7 +49,7 @@ class NearestNeighbours:
     """Minus the distance to the k-th nearest training feature, features scaled to length 1.
 
     `layer` is a name of `model.named_modules()`, usually the last before the head; our own networks know theirs.
-    `fit` keeps every training feature, in the precision that the network gives.
+    `fit` keeps every training feature, in float32 or what finer precision the network gives.
     """
 
     model: nn.Module
@@ -80,4 +81,5 @@ class NearestNeighbours:
     def _features(self, images: Tensor) -> Tensor:
         with torch.no_grad(), evaluating(self.model) as device:
             _, (features,) = features_of(self.model, images.to(device), [self.layer])
-            return nn.functional.normalize(features, dim=1)
+            # Half precision has no small number to guard a length of zero with.
+            return nn.functional.normalize(features.to(torch.promote_types(features.dtype, torch.float32)), dim=1)

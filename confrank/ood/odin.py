@@ -1,7 +1,8 @@
 """ODIN (Liang et al. 2018): a high temperature and a small step on the image that raises its largest probability."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,8 @@ def odin_scores(
     """Scores [len(eps), n] in float64 at each step size; one gradient serves all of them."""
 
     def log_probability(image: Tensor) -> Tensor:
-        return torch.log_softmax(logits_of(model, image).float() / temperature, dim=1).amax(dim=1)
+        # In float32 the gradient on the winning logit, 1 - p, would be 0 for the surest images.
+        return torch.log_softmax(logits_of(model, image).double() / temperature, dim=1).amax(dim=1)
 
     step = direction(log_probability, images, std) if any(eps) else torch.zeros_like(images)
     with torch.no_grad():
@@ -46,6 +48,10 @@ class Odin:
             raise ValueError(
                 f"expected a positive temperature and eps of 0 or more, but got {self.temperature} and {self.eps}"
             )
+
+    def fit(self, loader: Iterable[Any]) -> Self:
+        """There is nothing to fit."""
+        return self
 
     def score(self, images: Tensor) -> Tensor:
         """Scores [n] in float64 for images as the network takes them."""

@@ -18,8 +18,8 @@ def direction(score: Callable[[Tensor], Tensor], images: Tensor, std: Sequence[f
     tensor([[-2.,  2.]])
     """
     scale = _as_channels(std, images)
-    with torch.enable_grad():
-        leaf = images.detach().requires_grad_()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = images.detach().clone().requires_grad_()
         (gradient,) = torch.autograd.grad(score(leaf).sum(), leaf)
     return gradient.sign() / scale
 

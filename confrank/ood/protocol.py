@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confrank.data import Split
-from confrank.metrics.detection import Detection, detection
+from confrank.metrics.detection import ESTIMATORS, Detection, detection
 from confrank.ood.features import evaluating, logits_of
 from confrank.ood.images import Images, Labelled, over
 from confrank.ood.logits import LOGIT_SCORES
@@ -49,6 +49,10 @@ class Protocol:
         for name in self.detectors:
             if name not in DETECTORS:
                 raise ValueError(f"expected detectors among {', '.join(DETECTORS)}, but got {name!r}")
+        if len(set(self.detectors)) < len(self.detectors):
+            raise ValueError(f"expected each detector once, but got {' '.join(self.detectors)}")
+        if self.aupr not in ESTIMATORS:
+            raise ValueError(f"expected an AUPR among {', '.join(ESTIMATORS)}, but got {self.aupr!r}")
 
     def describe(self) -> str:
         """One sentence that tells which protocol this is."""

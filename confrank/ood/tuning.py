@@ -43,6 +43,8 @@ def divide(num_images: int, num_tuning: int, seed: int, name: str = "the set") -
     >>> [len(part) for part in vars(divide(10, 4, seed=0)).values()]
     [2, 2, 6]
     """
+    if not num_images:
+        raise ValueError(f"expected images in {name}, but got none")
     if num_tuning % 2 or not 0 <= num_tuning < num_images:
         raise ValueError(
             f"expected an even number of tuning images below the {num_images} in {name}, but got {num_tuning};"

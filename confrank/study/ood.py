@@ -126,7 +126,7 @@ def ood_json(runs: Sequence[ExaminedRun], protocol: Protocol, environment: Mappi
         "runs": [
             {
                 # A file to be kept and passed on says nothing of where it was made.
-                "name": Path(run.name).name if Path(run.name).is_absolute() else run.name,
+                "name": Path(run.name).name,
                 "config": run.config.as_dict(),
                 "outcomes": [_outcome(one) for one in run.outcomes],
             }
