@@ -400,3 +400,15 @@ def test_features_are_taken_before_anything_overwrites_them():
         expected = model[:2](images).mean(dim=(2, 3))
         _, (got,) = features_of(model, images, ["1"])
     assert torch.equal(got, expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_scores_on_a_gpu_equal_those_on_the_processor():
+    images, labels = samples()
+    here, there = Tiny(), Tiny().cuda()
+    there.load_state_dict(here.state_dict())
+    for one, other in zip(every_detector(here, "body"), every_detector(there, "body"), strict=True):
+        expected, found = (detector.fit(loader(images, labels)).score(images) for detector in (one, other))
+        assert found.device.type == "cuda"
+        # A pixel whose gradient is 0 but for rounding may step the other way.
+        assert torch.allclose(found.cpu(), expected, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,96 @@
+"""How much of Mahalanobis' success depends on how the foreign images were made small?
+
+    python benchmarks/ood_resampling.py WEIGHTS.safetensors --root DATA
+
+The same 4,000 patches of 64x64 pixels out of scikit-learn's two photographs are reduced to 32x32 in three ways:
+bicubic with Pillow, the mean of 2x2 pixels, and every second pixel. Content is equal, so differences are the
+resampling's. The layers' weights are fitted on the first 500 images of each side and judged on all but the first
+1,000; no perturbation. Patches overlap, so each row is optimistic by itself; the rows are to be compared with each
+other. TinyImageNet of the data folder is shown beside them.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from confrank.data import load_images
+from confrank.metrics.detection import detection
+from confrank.ood import Mahalanobis
+from confrank.ood.features import logits_of
+from confrank.ood.images import Images, Labelled, over
+from confrank.ood.logits import LOGIT_SCORES
+from confrank.ood.tuning import fit_weights
+from confrank.predict import load_run
+
+NUM_PATCHES, STRIDE, SIZE = 4000, 7, 64
+NUM_FIT, NUM_TUNING = 500, 1000
+Pixels = NDArray[np.uint8]
+
+
+def patches() -> list[Pixels]:
+    """Patches of both photographs, in random order."""
+    found = [
+        photo[top : top + SIZE, left : left + SIZE]
+        for photo in load_sample_images().images
+        for top in range(0, photo.shape[0] - SIZE, STRIDE)
+        for left in range(0, photo.shape[1] - SIZE, STRIDE)
+    ]
+    return [found[place] for place in np.random.default_rng(0).permutation(len(found))[:NUM_PATCHES]]
+
+
+def reduced(found: list[Pixels], how: Image.Resampling) -> Pixels:
+    half = SIZE // 2, SIZE // 2
+    return np.stack([np.asarray(Image.fromarray(patch).resize(half, how)) for patch in found])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("weights", type=Path)
+    parser.add_argument("--root", type=Path, required=True, help="folder of the data sets")
+    arguments = parser.parse_args()
+    trained = load_run(arguments.weights, root=arguments.root)
+    model = trained.network.eval()
+    device = next(model.parameters()).device
+
+    def images(pixels: Pixels) -> Images:
+        return Images(pixels, trained.mean, trained.std, device)
+
+    train = trained.data.train
+    detector = Mahalanobis(model, std=trained.std).fit(Labelled(images(train.images), train.labels))
+
+    def scores(pixels: Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Maximum probability [n] and the layers' scores [n, L]."""
+        given = images(pixels)
+        probability = over(given, lambda batch: LOGIT_SCORES["max-probability"](logits_of(model, batch).detach()))
+        return probability, over(given, lambda batch: detector.layer_scores(batch, [0.0])[0])
+
+    photos = patches()
+    out_sets = {
+        "patches, bicubic": reduced(photos, Image.Resampling.BICUBIC),
+        "patches, mean of 2x2": reduced(photos, Image.Resampling.BOX),
+        "patches, every 2nd pixel": np.stack([patch[::2, ::2] for patch in photos]),
+        "tinyimagenet": load_images("tinyimagenet", arguments.root),
+    }
+    inside = scores(trained.data.test.images)
+    layers = " | ".join(f"{name} AUROC %" for name in detector.layers)
+    print(f"| {arguments.weights.stem} | max-probability FPR-95% / AUROC % | {layers} | joined FPR-95% / AUROC % |")
+    print("|---" * (len(detector.layers) + 3) + "|")
+    for name, pixels in out_sets.items():
+        outside = scores(pixels)
+        weights = fit_weights(inside[1][:NUM_FIT], outside[1][:NUM_FIT])
+        joined = [values[1][NUM_TUNING:] @ np.array(weights.weight) for values in (inside, outside)]
+        single = [
+            detection(inside[1][:, place], outside[1][:, place]).metrics["auroc"]
+            for place in range(len(detector.layers))
+        ]
+        pairs = [detection(inside[0], outside[0]).metrics, detection(joined[0], joined[1]).metrics]
+        first, last = (f"{100 * pair['fpr95']:.1f} / {100 * pair['auroc']:.1f}" for pair in pairs)
+        print(f"| {name} | {first} | {' | '.join(f'{100 * value:.1f}' for value in single)} | {last} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
