@@ -161,4 +161,5 @@ def load_config(run: Path) -> RunConfig:
     try:
         return RunConfig.from_dict(yaml.safe_load(path.read_text()))
     except (yaml.YAMLError, TypeError, AttributeError) as error:
-        raise ValueError(f"expected run settings in {path}, but it does not read as such: {error}") from None
+        why = " ".join(str(error).split())
+        raise ValueError(f"expected run settings in {path}, but it does not read as such: {why}") from None

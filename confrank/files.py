@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file so that a reader or a crash never meets half of it."""
+    """Write a file so that a reader or a crash never meets half of it; a link stays one, a pipe or device too."""
+    path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

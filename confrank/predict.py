@@ -116,7 +116,8 @@ def load_weights_file(
             raise ValueError(
                 f"expected {path} to tell its config, but it does not; `confrank ood` takes --model and --dataset"
             )
-        config = config or RunConfig.from_dict(told["config"])
+        config = _agreed(path, RunConfig.from_dict(told["config"]), config) if "config" in told else config
+        assert config is not None  # told by the file or the caller
         data, held_out = _data_of(config, root)
         _check_data(path, told, data, test_only)
         network = _network(config, data.num_classes, data.test.images.shape[-1])
@@ -129,6 +130,17 @@ def load_weights_file(
         raise ValueError(f"expected {what} in {path}, but: {why}") from None
     mean, std = told.get("mean", data.mean), told.get("std", data.std)
     return TrainedOn(network.to(device or torch.device("cpu")), config, data, held_out, mean, std)
+
+
+def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:
+    """What the file tells of itself; a caller may only repeat it."""
+    for key in ("model", "dataset", "method") if wanted else ():
+        if getattr(wanted, key) != getattr(told, key):
+            raise ValueError(
+                f"expected {key} {getattr(told, key)}, as {path} tells, but got {getattr(wanted, key)};"
+                " leave --model, --dataset and --method out"
+            )
+    return told
 
 
 def _told_in(path: Path) -> dict[str, Any]:

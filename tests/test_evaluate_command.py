@@ -182,3 +182,25 @@ def test_evaluating_a_file_does_not_import_torch(files, tmp_path):
     arguments = ["evaluate", str(tmp_path / "s.npy"), "--report", str(tmp_path / "r.html")]
     result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("evaluate", ["--json"]),
+        ("evaluate", ["--report"]),
+        ("evaluate", ["--figure"]),
+        ("threshold", ["--risk", "0.3", "--json"]),
+        ("calibrate", ["--json"]),
+        ("calibrate", ["--out"]),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, files, tmp_path, capsys):
+    (tmp_path / "file").write_text("kept")
+    ending = {"--json": "json", "--report": "html", "--figure": "png", "--out": "safetensors"}[flags[-1]]
+    target = tmp_path / "file" / f"out.{ending}"
+    assert command(name, files[0], *flags, target) == 2
+    printed = capsys.readouterr()
+    assert f"expected a folder to write {target} in, but {tmp_path / 'file'} is a file" in printed.err
+    assert printed.out == ""
+    assert (tmp_path / "file").read_text() == "kept"

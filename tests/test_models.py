@@ -85,11 +85,15 @@ def test_anybodys_network(tmp_path, monkeypatch):
         "    return nn.Sequential(nn.Flatten(), nn.Linear(64 * in_channels, num_classes))\n"
         "def wrong(num_classes):\n"
         "    return 3\n"
+        "def boom(num_classes):\n"
+        "    return {}['here']\n"
     )
     monkeypatch.chdir(tmp_path)
     assert create("my_networks:flat", 5, in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 5)
     with pytest.raises(ValueError, match="expected my_networks:wrong to return a torch.nn.Module, but got int"):
         create("my_networks:wrong", 5)
+    with pytest.raises(ValueError, match="my_networks:boom to make a network, but it failed: KeyError: 'here'"):
+        create("my_networks:boom", 5)
     with pytest.raises(ValueError, match="importable package.module:factory, but got 'my_networks:gone'"):
         create("my_networks:gone", 5)
     with pytest.raises(ValueError, match="expected a model among small, vgg16.*but got 'vgg'"):

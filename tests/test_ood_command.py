@@ -122,6 +122,13 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys):
     save_weights_file(place / "run0", place / "half.safetensors")
     assert ood(place / "half.safetensors", *common) == 0
     assert "baseline-1epochs/max-probability" in capsys.readouterr().out
+    assert ood(place / "half.safetensors", "--model", "small", "--dataset", "digits", *common) == 0
+    assert "baseline-1epochs/max-probability" in capsys.readouterr().out  # as the file tells
+    told = ("--model", "small", "--dataset", "digits", "--method", "crl-softmax")
+    assert ood(place / "half.safetensors", *told, *common) == 2
+    assert "expected method baseline, as" in capsys.readouterr().err
+    assert ood(weights, "--method", "crl-softmax", *common) == 2
+    assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     assert ood(weights, "--model", "resnet18", "--dataset", "digits", *common) == 2
     assert "expected weights of resnet18 for digits in" in capsys.readouterr().err
     assert ood(place / "none.safetensors", *common) == 2
@@ -150,6 +157,8 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys)
     (tmp_path / "empty").mkdir()
     write_pictures(tmp_path / "colour", np.zeros((3, 8, 8, 3), dtype=np.uint8))
     write_pictures(tmp_path / "large", np.zeros((3, 9, 9), dtype=np.uint8))
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), dtype=np.uint8))
     run = place / "run0"
     for arguments, message in [
         (["--out", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
@@ -162,6 +171,12 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys)
         (["--out", "digits"], "expected out-sets other than the network's own data, but got digits"),
         (["--out", place / "noise"], "expected an even number of tuning images below the 897 in the test split"),
         (["--out", place / "noise", "--tuning-images", "200"], "images below the 120 in"),
+        (["--out", place / "noise", "--tuning-images", "21"], "but got 21; take an even number"),
+        (
+            ["--out", tmp_path / "other.npz"],
+            f"expected images (or test_images) in {tmp_path / 'other.npz'}, but got x",
+        ),
+        (["--out", tmp_path / "none.npz"], f"expected images in images of {tmp_path / 'none.npz'}, but got none"),
         (["--out", place / "noise", place / "noise"], "expected each out-set once"),
         (["--out", place / "noise", "--tuning", "none", "--layers", "blocks.7"], "but got 'blocks.7'; did you mean"),
         (["--out", place / "noise", "--detectors", "oden"], "but got 'oden'"),

@@ -358,6 +358,16 @@ def every_detector(model, layer):
     yield NearestNeighbours(model, layer, k=3)
 
 
+def test_what_users_pass_is_taken():
+    model, (images, labels) = Tiny(channels=1), samples(channels=1)
+    batches = [(images[:40].numpy(), labels[:40].numpy()), (images[40:], labels[40:].tolist())]
+    plain, loose = Mahalanobis(model, ["body"], 0.01, (0.3,)), Mahalanobis(model, "body", 0.01, 0.3)
+    plain.fit(loader(images, labels, batch_size=40))
+    assert torch.equal(loose.fit(batches).score(images), plain.score(images))
+    with pytest.raises(ValueError, match="batches of .* as tensors, but got str, list"):
+        loose.fit([("picture.png", [1])])
+
+
 def test_a_network_that_overwrites_its_input_and_inference_mode():
     model, (images, labels) = nn.Sequential(OrderedDict(first=nn.ReLU(inplace=True), net=Tiny())), samples()
     before = images.clone()

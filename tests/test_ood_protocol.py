@@ -243,6 +243,15 @@ def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
     (tmp_path / "ood").mkdir()
     for name, used in (("tuned", Protocol()), ("untuned", Protocol(num_tuning=0))):
         (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(ood_json(runs, used, {})))
+    other = json.loads((tmp_path / "ood" / "tuned.json").read_text())
+    other["runs"][0]["name"] = "kept/run"
+    (tmp_path / "ood" / "again.json").write_text(json.dumps(other))  # by another path: still one run
+    (supplement,) = [
+        cell
+        for cell in kept_cells("stable-ood-perf", tmp_path)
+        if cell.ours and (cell.method, cell.metric) == ("baseline/odin", "fpr95")
+    ]
+    assert supplement.ours == Summary(0.5, None, 1) and supplement.paper
     cells = kept_cells("table-ood-perf", tmp_path)
     assert len(cells) == len(table_cells("table-ood-perf", [])) + 5  # the paper has no energy
     ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}

@@ -3,6 +3,7 @@ import io
 import json
 import multiprocessing
 import random
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,21 @@ def test_flags_narrow_a_recipe_in_parts(capsys):
         "cifar10-vgg16-mcdropout-seed0",
         "cifar10-vgg16-aes-10-seed0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "message"),
+    [
+        ("--methods", "crl-sofmax", "expected methods of reproduction among baseline, crl-softmax, .* crl-sofmax;"),
+        ("--datasets", "svhn", "expected datasets of reproduction among cifar10, cifar100, but got svhn;"),
+        ("--seeds", "0,7", "expected seeds of reproduction among 0, 1, 2, 3, but got 7;"),
+    ],
+)
+def test_what_a_recipe_in_parts_has_not_is_refused(flag, value, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["study", "reproduction", flag, value, "--dry-run"])
+    assert stop.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_plan_shares_runs_between_cells():

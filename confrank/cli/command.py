@@ -1,5 +1,6 @@
 """What a command is, and what several of them share."""
 
+import os
 import re
 import sys
 from argparse import RawDescriptionHelpFormatter
@@ -145,10 +146,15 @@ def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
 
 
 def file_path(name: str) -> Path:
-    """The path of a file to write, unless a folder is there."""
+    """The path of a file to write, if that can be written."""
     path = Path(name)
     if path.is_dir():
         raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
+    there = next(parent for parent in path.absolute().parents if parent.exists())
+    if not there.is_dir():
+        raise ValueError(f"expected a folder to write {name} in, but {there} is a file; give another path")
+    if not os.access(there, os.W_OK):
+        raise ValueError(f"expected a folder to write {name} in, but {there} is read-only; give another path")
     return path
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, at_least, make_console, page_path, picture_path
+from confrank.cli.command import Command, at_least, file_path, make_console, page_path, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -41,6 +41,7 @@ def _evaluate(arguments: "Namespace") -> None:
     at_least(0, arguments, "resamples")
     figure = None if arguments.figure is None else picture_path(arguments.figure)
     report = None if arguments.report is None else page_path(arguments.report)
+    table = None if arguments.json is None else file_path(arguments.json)
     console = make_console()
     loaded: dict[str, Predictions] = {}
     for name in arguments.files:
@@ -56,9 +57,9 @@ def _evaluate(arguments: "Namespace") -> None:
 
         comparison_figure({name: [item] for name, item in samples.items()}, figure)
         console.print(f"figure: {figure}", markup=False)
-    if arguments.json:
+    if table:
         results = [item.as_dict() for item in examined]
-        write_atomically(Path(arguments.json), json.dumps(results[0] if len(results) == 1 else results, indent=1))
+        write_atomically(table, json.dumps(results[0] if len(results) == 1 else results, indent=1))
     if arguments.figures:
         from confrank.report.plots import paper_figures
 
@@ -182,6 +183,7 @@ def _threshold(arguments: "Namespace") -> None:
 
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError("expected either --risk or --coverage, but got " + ("both" if arguments.risk else "neither"))
+    table = None if arguments.json is None else file_path(arguments.json)
     predictions = load_file(arguments.file)
     samples = samples_of(arguments.file, predictions)
     print(f"read {predictions.describe()}")
@@ -197,10 +199,10 @@ def _threshold(arguments: "Namespace") -> None:
     lines = threshold_lines(point, arguments.risk, arguments.delta)
     lines += [] if check is None else check_lines(check, arguments.risk)
     print("\n".join(lines))
-    if arguments.json:
+    if table:
         asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
         result = {"file": arguments.file, **asked, **point.as_dict(), "check": check and check.as_dict()}
-        write_atomically(Path(arguments.json), json.dumps(result, indent=1))
+        write_atomically(table, json.dumps(result, indent=1))
 
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
@@ -223,7 +225,8 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.selective import fit_temperature, random_split, scaled_logits
     from confrank.selective.temperature import as_logits
 
-    out = None if arguments.out is None else Path(arguments.out)
+    out = None if arguments.out is None else file_path(arguments.out)
+    table = None if arguments.json is None else file_path(arguments.json)
     if out is not None and out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
     predictions, console = load_file(arguments.file), make_console()
@@ -246,10 +249,10 @@ def _calibrate(arguments: "Namespace") -> None:
     console.print(evaluation_table(evaluations))
     for line in [*footnotes(evaluations), "both rank by the largest probability"]:
         console.print(line, style="dim", markup=False)
-    if arguments.json:
+    if table:
         metrics = {name: evaluation.as_dict() for name, evaluation in evaluations.items()}
         result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
-        write_atomically(Path(arguments.json), json.dumps(result, indent=1))
+        write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
         metadata = {**predictions.metadata, "temperature": repr(temperature)}
         save_predictions(out, Predictions(logits=scaled, label=label, index=predictions.index, metadata=metadata))

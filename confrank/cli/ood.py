@@ -44,7 +44,7 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--image-size", type=int | None, default=None, help="scale the pictures of folders to this")
     parser.add_argument("--batch-size", type=int, default=500, help="images a forward pass")
     for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
-        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of a weights file")
+        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of a bare weights file")
     parser.add_argument(
         "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="of the table"
     )
@@ -151,7 +151,7 @@ def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     from confrank.predict import load_run, load_weights_file
 
     device, root = device_of(arguments.device), root_of(arguments)
-    if arguments.model is None and arguments.dataset is None:
+    if (arguments.model, arguments.dataset, arguments.method) == (None, None, None):
         return load_run(Path(name), root=root, device=device)
     if arguments.model is None or arguments.dataset is None or not name.endswith(".safetensors"):
         raise ValueError(f"expected --model and --dataset together with a .safetensors file, but got {name}")

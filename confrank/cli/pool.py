@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, Device, add_data_flags, device_of, make_console
+from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, make_console
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -38,7 +38,7 @@ def _query(arguments: "Namespace") -> None:
     from confrank.report.contact import contact_sheet
     from confrank.report.progress import sample_bar
 
-    out, console = Path(arguments.out), make_console()
+    out, console = file_path(arguments.out), make_console()
     if out.suffix != ".csv":
         raise ValueError(f"expected --out to end in .csv, but got {out}")
     if arguments.labelled is not None and Path(arguments.labelled).resolve() == out.resolve():

@@ -1,6 +1,7 @@
 """Run the paper's experiments, and print its tables beside ours."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 def _study_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
-        "name", type=str, help="a table of the paper (`confrank table list`), or reproduction: our part of it"
+        "name",
+        type=str,
+        help="a classification table of the paper (`confrank table list`), or reproduction: our part of it",
     )
     for flag, what in (("datasets", "data sets"), ("models", "networks"), ("methods", "methods")):
         parser.add_argument(f"--{flag}", type=str | None, default=None, help=f"only these {what}, e.g. one,two")
@@ -84,6 +87,14 @@ def _narrowed(arguments: "Namespace") -> "list[Recipe]":
     if len(parts) == 1:
         return [dataclasses.replace(parts[0], epochs=arguments.epochs, **flags)]
 
+    for key, wanted in flags.items():
+        planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
+        if strange := [str(one) for one in wanted if one not in planned]:
+            raise ValueError(
+                f"expected {key} of {arguments.name} among {', '.join(map(str, planned))},"
+                f" but got {', '.join(strange)}; the paper's own tables take others"
+            )
+
     def cut_down(part: "Recipe") -> "Recipe":
         kept: dict[str, Any] = {
             key: tuple(one for one in getattr(part, key) if one in wanted) for key, wanted in flags.items()
@@ -128,6 +139,8 @@ def _table(arguments: "Namespace") -> None:
     if not arguments.paper_only and not results.is_dir():
         raise ValueError(f"expected a folder of results, but {results} is none; --paper-only needs none")
     cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
+    if not arguments.paper_only and not any(cell.ours for cell in cells):
+        print(f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning)", file=sys.stderr)
     print(render(cells, arguments.format, paper_only=arguments.paper_only, ours_only=arguments.ours_only), end="")
     if arguments.format == "terminal" and not arguments.paper_only:
         print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, file_path, make_console, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -148,7 +148,7 @@ def _predict(arguments: "Namespace") -> None:
     run = Path(arguments.run)
     beside = run.with_name(f"{run.stem}-{arguments.split}-predictions.safetensors")
     usual = beside if run.suffix == ".safetensors" else RunFolder(run).predictions(arguments.split)
-    out = Path(arguments.out) if arguments.out else usual
+    out = file_path(arguments.out) if arguments.out else usual
     if out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
     predictions = predict(run, arguments.split, root=root_of(arguments), device=device_of(arguments.device))

@@ -70,6 +70,8 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
         arrays = read_npz(path)
         if "images" in arrays:
             return npz_images(path, "images", arrays["images"])
+        if "test_images" not in arrays:
+            raise ValueError(f"expected images (or test_images) in {path}, but got {', '.join(arrays) or 'nothing'}")
     if name not in LOADERS and not is_own(name):
         raise _unknown(name, [*LOADERS, *IMAGE_SETS])
     if name == "svhn" and image_size is None:

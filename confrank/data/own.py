@@ -102,6 +102,8 @@ def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
 
 def npz_images(path: Path, key: str, images: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Images [n, h, w, c] of an .npz file; [n, h, w] gets one channel."""
+    if not len(images.shape) or not images.shape[0]:
+        raise ValueError(f"expected images in {key} of {path}, but got none: shape {list(images.shape)}")
     if images.dtype != np.uint8 or images.ndim not in (3, 4) or 0 in images.shape:
         raise ValueError(
             f"expected {key} in {path} to be uint8 of shape [n, height, width] or [n, height, width, channels],"

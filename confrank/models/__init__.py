@@ -59,6 +59,10 @@ def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in
     except TypeError as error:
         wanted = ", ".join(["num_classes", *options])
         raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}") from None
+    except Exception as error:  # whatever anybody's code raises
+        raise ValueError(
+            f"expected {name} to make a network, but it failed: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")
     return model

@@ -122,6 +122,11 @@ def evaluating(model: nn.Module) -> Iterator[torch.device]:
 def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
     """(images, labels) of each batch of a training loader; anything after these two is left out."""
     for batch in loader:
-        if not isinstance(batch, tuple | list) or len(batch) < 2 or not all(isinstance(x, Tensor) for x in batch[:2]):
+        if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise ValueError(f"expected batches of (images, labels, ...), but got {type(batch).__name__}")
-        yield batch[0], batch[1]
+        try:
+            images, label = torch.as_tensor(batch[0]), torch.as_tensor(batch[1])
+        except (TypeError, ValueError, RuntimeError):
+            kinds = ", ".join(type(part).__name__ for part in batch[:2])
+            raise ValueError(f"expected batches of (images, labels, ...) as tensors, but got {kinds}") from None
+        yield images, label

@@ -116,7 +116,8 @@ class Mahalanobis:
     def __post_init__(self) -> None:
         if not self.eps >= 0:
             raise ValueError(f"expected eps of 0 or more, but got {self.eps}")
-        self.layers = list(self.layers) or block_layers(self.model)
+        named = [self.layers] if isinstance(self.layers, str) else list(self.layers)
+        self.layers = named or block_layers(self.model)
         check_layers(self.model, self.layers)
 
     def fit(self, loader: Iterable[Any]) -> Self:

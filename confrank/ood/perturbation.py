@@ -24,11 +24,11 @@ def direction(score: Callable[[Tensor], Tensor], images: Tensor, std: Sequence[f
     return gradient.sign() / scale
 
 
-def _as_channels(std: Sequence[float], images: Tensor) -> Tensor:
-    scale = torch.tensor(tuple(std), dtype=images.dtype, device=images.device)
+def _as_channels(std: Sequence[float] | float, images: Tensor) -> Tensor:
+    scale = torch.as_tensor(std, dtype=images.dtype, device=images.device).flatten()
     if images.ndim < 2 or len(scale) not in (1, images.shape[1]) or not bool((scale > 0).all()):
         raise ValueError(
             f"expected a positive std for each channel of images {list(images.shape)} (or one for all),"
-            f" but got {tuple(std)}"
+            f" but got {tuple(scale.tolist())}"
         )
     return scale.view(1, -1, *[1] * (images.ndim - 2))

@@ -46,9 +46,10 @@ def divide(num_images: int, num_tuning: int, seed: int, name: str = "the set") -
     if not num_images:
         raise ValueError(f"expected images in {name}, but got none")
     if num_tuning % 2 or not 0 <= num_tuning < num_images:
+        better = "an even number" if 0 <= num_tuning < num_images else "fewer"
         raise ValueError(
             f"expected an even number of tuning images below the {num_images} in {name}, but got {num_tuning};"
-            " take fewer (--tuning-images), or tune without foreign images (--tuning none)"
+            f" take {better} (--tuning-images), or tune without foreign images (--tuning none)"
         )
     drawn = np.random.default_rng(seed).permutation(num_images)
     test = np.sort(drawn[num_tuning:])

@@ -34,7 +34,7 @@ def file_name(text: str) -> str:
 
 
 def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
-    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    figure = Figure(figsize=(5, 4.8), layout="constrained")
     axes = figure.subplots()
     for colour, (name, runs) in zip(COLOURS, detectors.items(), strict=False):
         curve = mean_roc(runs)
@@ -47,7 +47,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     axes.set(xlim=(0, 1), ylim=(0, 1.005))
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(framealpha=0.85, edgecolor="none", loc="lower right")
+    figure.legend(frameon=False, loc="outside lower center", ncols=1 + (len(detectors) > 3), fontsize="small")
     return figure
 
 
@@ -67,7 +67,8 @@ def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
 
 
 def _draw_histogram(axes: Axes, histogram: Histogram) -> None:
-    for counts, colour, label in ((histogram.right, COLOURS[0], "inside"), (histogram.wrong, COLOURS[1], "outside")):
+    sides = (histogram.right, COLOURS[0], "in-distribution"), (histogram.wrong, COLOURS[1], "foreign")
+    for counts, colour, label in sides:
         share = counts / max(1, counts.sum())
         axes.stairs(share, histogram.edges, color=colour, fill=True, alpha=0.5, label=label)
     axes.set(xlabel="score", ylabel="share of images")

@@ -27,8 +27,8 @@ def kept_cells(table: str, results: Path) -> list[Cell]:
             if of_the_paper(one) and curves.setdefault(one.config["dataset"], one) != one:
                 raise ValueError(f"expected one experiment on {one.config['dataset']}, but {path} is another")
         return active_cells({dataset: one.values() for dataset, one in curves.items()})
-    if table == ood.TABLE:
-        return _ood_cells(results / OOD)
+    if table in ood.TABLES:
+        return _ood_cells(table, results / OOD)
     kept = load_results(results)
     return table_cells(table, kept) + (list(_other_ensembles(table, kept)) if table in ENSEMBLES else [])
 
@@ -38,7 +38,7 @@ def of_the_paper(curves: Curves) -> bool:
     return not changes(Experiment(dataset=curves.config["dataset"]).settings(), curves.config)
 
 
-def _ood_cells(folder: Path) -> list[Cell]:
+def _ood_cells(table: str, folder: Path) -> list[Cell]:
     found: dict[tuple[str, str, str, str], ood.Found] = {}
     for path in sorted(folder.glob("*.json")):
         for one in ood.kept_in(path):
@@ -46,7 +46,7 @@ def _ood_cells(folder: Path) -> list[Cell]:
             if one.tuned and found.setdefault(key, one) != one:
                 raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
     ours = {_place(cell): cell for cell in ood.ood_cells(found.values())}
-    paper = {_place(cell): cell for cell in table_cells(ood.TABLE, [])}
+    paper = {_place(cell): cell for cell in table_cells(table, [])}
     return [*(ours.get(place, cell) for place, cell in paper.items()),
             *(cell for place, cell in ours.items() if place not in paper)]  # fmt: skip
 

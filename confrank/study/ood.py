@@ -13,7 +13,8 @@ from confrank.ood import Outcome, Protocol
 from confrank.study.paper import table_values
 from confrank.study.tables import Cell
 
-TABLE = "table-ood-perf"
+# The supplement's table holds the paper's, and iSUN besides.
+TABLES = "table-ood-perf", "stable-ood-perf"
 # Data set, network, method/detector, out-set, metric.
 Place = tuple[str, str, str, str, str]
 
@@ -78,7 +79,7 @@ def kept_in(path: Path) -> list[Found]:
         tuned = _is_usual(Protocol(num_tuning=told["num_tuning"], aupr=told["aupr"]))
         return [
             Found(
-                run["name"],
+                Path(run["name"]).name,
                 RunConfig.from_dict(run["config"]),
                 one["detector"],
                 one["out_set"],
@@ -108,7 +109,7 @@ def group_of(config: RunConfig) -> str:
 def _paper_cells() -> dict[Place, Summary]:
     return {
         (value.dataset, value.model, value.method, value.out_set, value.metric): Summary(value.mean, value.std, 5)
-        for value in table_values(TABLE)
+        for value in table_values(TABLES[1])
     }
 
 

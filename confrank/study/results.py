@@ -41,6 +41,9 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     `history_examined`, `history_correct`, `history_index`.
     """
     if path.suffix == ".json":
+        for part in (path, path.with_suffix(".npz")):
+            if not part.is_file():
+                raise ValueError(f"expected a result's .json and the .npz beside it, but {part} does not exist")
         with np.load(path.with_suffix(".npz")) as arrays:
             return load_result(path), dict(arrays)
     folder, config, log = finished_run(path)
