@@ -341,3 +341,14 @@ def test_run_times_in_the_recipes_are_the_estimates():
     for name, make in RECIPES.items():
         runs = plan(*recipe(name)).runs
         assert f"Run time: about {estimated_hours(runs):.2g} hours for {len(runs)} runs." in make.__doc__
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_a_narrow_terminal_gets_every_number_in_tables_that_fit(width):
+    cells = [cell for cell in table_cells("stable-clf-perf-cifar10", []) if cell.model == "vgg16"]
+    whole, text = (render(cells, "terminal", paper_only=True, width=columns) for columns in (None, width))
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("method") == {60: 3, 80: 2, 100: 2, 160: 1}[width]
+    numbers = re.compile(r"\d+\.\d+±\d+\.\d+")
+    assert sorted(numbers.findall(text)) == sorted(numbers.findall(whole))
+    assert ("data set cifar10, network vgg16\n" in text) == (width < 160)

@@ -12,6 +12,7 @@ from confrank.cli.command import (
     make_parser,
     picture_path,
     root_of,
+    terminal_width,
 )
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
@@ -130,7 +131,10 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
         return
     console.print(active_table(curves.labelled(), values))
     if beside:
-        print(render(active_cells({config["dataset"]: values}), "terminal", ours_only=True), end="")
+        print(
+            render(active_cells({config["dataset"]: values}), "terminal", ours_only=True, width=terminal_width()),
+            end="",
+        )
     if picture is not None:
         console.print(f"figure: {picture}", markup=False)
 

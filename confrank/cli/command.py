@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable
@@ -113,6 +114,11 @@ def make_console() -> "Console":
 
     # A file or a pipe has no width of its own: wide enough for every table.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def terminal_width() -> int | None:
+    """How many columns the terminal has; None if the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def device_of(name: Device) -> Any:

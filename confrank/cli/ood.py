@@ -7,7 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, file_path, page_path, root_of
+from confrank.cli.command import (
+    Command,
+    add_data_flags,
+    at_least,
+    device_of,
+    file_path,
+    page_path,
+    root_of,
+    terminal_width,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,7 +86,7 @@ def _ood(arguments: "Namespace") -> None:
     out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
     runs = [_examined(arguments, name, out_sets, protocol, show) for name in arguments.runs]
     cells = ood_cells(found_in(runs, protocol))
-    print(render(cells, arguments.format), end="")
+    print(render(cells, arguments.format, width=terminal_width()), end="")
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
     for line in (protocol.describe(), *notes):
         show(line)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of, terminal_width
 from confrank.cli.train import parse_seeds
 
 if TYPE_CHECKING:
@@ -141,7 +141,8 @@ def _table(arguments: "Namespace") -> None:
     cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
     if not arguments.paper_only and not any(cell.ours for cell in cells):
         print(f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning)", file=sys.stderr)
-    print(render(cells, arguments.format, paper_only=arguments.paper_only, ours_only=arguments.ours_only), end="")
+    only = {"paper_only": arguments.paper_only, "ours_only": arguments.ours_only}
+    print(render(cells, arguments.format, **only, width=terminal_width()), end="")
     if arguments.format == "terminal" and not arguments.paper_only:
         print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")
 

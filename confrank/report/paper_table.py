@@ -37,12 +37,45 @@ class CellLike(Protocol):
 Rows = list[list[str]]
 
 
-def render(cells: Sequence[CellLike], form: str, *, paper_only: bool = False, ours_only: bool = False) -> str:
-    """The table as text. One row per data set, network and method; `ours_only` leaves out rows not run."""
+def render(
+    cells: Sequence[CellLike],
+    form: str,
+    *,
+    paper_only: bool = False,
+    ours_only: bool = False,
+    width: int | None = None,
+) -> str:
+    """The table as text. One row per data set, network and method; `ours_only` leaves out rows not run.
+
+    A terminal of `width` columns gets several tables below each other where one would be too wide.
+    """
     if form == "csv":
         return _csv([cell for cell in cells if cell.ours or not ours_only])
     header, rows = _wide(cells, paper_only, ours_only)
+    if form == "terminal" and width is not None:
+        return _narrow(header, rows, len(header) - len({cell.metric for cell in cells}), width)
     return FORMS[form](header, rows)
+
+
+def _narrow(header: list[str], rows: Rows, num_places: int, width: int) -> str:
+    """One table if it fits; else what all rows share on a line above, and metrics as there is room for them."""
+    needed = [max(len(line[column]) for line in [header, *rows]) + 3 for column in range(len(header))]
+    if 1 + sum(needed) <= width:
+        return _terminal(header, rows)
+    shared = [place for place in range(num_places) if len({row[place] for row in rows}) == 1]
+    places = [place for place in range(num_places) if place not in shared]
+    groups: list[list[int]] = []
+    for column in range(num_places, len(header)):
+        if not groups or 1 + sum(needed[place] for place in [*places, *groups[-1], column]) > width:
+            groups.append([])
+        groups[-1].append(column)
+    tables = (_terminal(_picked([header], places + group)[0], _picked(rows, places + group)) for group in groups)
+    title = ", ".join(f"{header[place]} {rows[0][place]}" for place in shared)
+    return (f"{title}\n" if title else "") + "".join(tables)
+
+
+def _picked(rows: Rows, columns: list[int]) -> Rows:
+    return [[row[column] for column in columns] for row in rows]
 
 
 def _csv(cells: Sequence[CellLike]) -> str:
