@@ -14,21 +14,27 @@ from numpy.typing import NDArray
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that a reader or a crash never meets half of it; a link stays one, a pipe or device too."""
-    path = path.resolve()
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    content = content.encode() if isinstance(content, str) else content
+    if is_stream(path):
+        path.write_bytes(content)
         return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether this is a pipe or a device, which must be written to, not replaced."""
+    return path.exists() and not path.is_dir() and (not path.is_file() or Path("/dev") in path.absolute().parents)
 
 
 def is_leftover(path: Path) -> bool:

@@ -153,9 +153,13 @@ def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
 
 def file_path(name: str) -> Path:
     """The path of a file to write, if that can be written."""
+    from confrank.files import is_stream
+
     path = Path(name)
     if path.is_dir():
         raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
+    if is_stream(path):
+        return path
     there = next(parent for parent in path.absolute().parents if parent.exists())
     if not there.is_dir():
         raise ValueError(f"expected a folder to write {name} in, but {there} is a file; give another path")
