@@ -121,6 +121,8 @@ def _outcomes(
         out_set: divide(len(pixels), protocol.num_tuning, protocol.seed + 1, out_set)
         for out_set, pixels in out_sets.items()
     }
+    if {"knn", "mahalanobis"} & set(protocol.detectors):
+        on_note("fitting on the training images")
     fixed, tuned = _Fixed.fit(classifier, protocol, train), _Tuned.fit(classifier, protocol, train)
     test_in = inside.select(rows.test)
     fixed_in = fixed.scores(test_in)
@@ -135,6 +137,7 @@ def _outcomes(
             if name in fixed_in:
                 scores, settings, notes = (fixed_in[name], fixed_out[name]), fixed.settings(name), list[str]()
             else:
+                on_note(f"{'tuning and ' if tuning else ''}scoring {out_set} by {name}")
                 score, settings, notes = tuned.chosen(name, tuning)
                 scores = over(test_in, score), over(test_out, score)
             yield Outcome(name, out_set, *scores, detection(*scores, aupr=protocol.aupr), settings, notes)
