@@ -1,6 +1,6 @@
 """CSV: a header of names, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
 
-pyarrow parses where it is installed (`pip install 'confrank[parquet]'`), several times faster. What it refuses is
+pyarrow parses where it is installed (`pip install pyarrow`), several times faster. What it refuses is
 read again row by row, which either succeeds or says which line is wrong, so both ways accept the same files.
 """
 

@@ -21,7 +21,7 @@ def read_parquet(path: Path) -> Predictions:
         from pyarrow import parquet
     except ImportError:
         raise ValueError(
-            "expected pyarrow to read Parquet, but it is missing: pip install 'confrank[parquet]'"
+            "expected pyarrow to read Parquet, but it is missing: pip install pyarrow"
         ) from None
     try:
         file = parquet.ParquetFile(path)
