@@ -53,7 +53,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
 
 def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
     """A panel per detector, of the first run: scores of different runs have no common scale."""
-    columns = min(3, len(detectors))
+    columns = 2 if len(detectors) in (2, 4) else min(3, len(detectors))
     rows = -(-len(detectors) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.6 * rows + 0.4), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -62,7 +62,7 @@ def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
         axes.set_title(escaped(name))
     for axes in panels[len(detectors) :]:
         axes.set_visible(False)
-    panels[0].legend(frameon=False)
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
     return figure
 
 
