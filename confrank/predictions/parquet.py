@@ -20,9 +20,7 @@ def read_parquet(path: Path) -> Predictions:
         import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
-        raise ValueError(
-            "expected pyarrow to read Parquet, but it is missing: pip install pyarrow"
-        ) from None
+        raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
