@@ -36,7 +36,7 @@ def test_holdout_is_stratified_and_disjoint():
 
 
 def test_wrong_input():
-    with pytest.raises(ValueError, match="among digits.*, but got 'digit'; did you mean digits?"):
+    with pytest.raises(ValueError, match="among digits.*, but got 'digit'"):
         load("digit")
     with pytest.raises(ValueError, match=r"share in \[0, 1\), but got 1.0"):
         hold_out(load("digits"), 1.0)

@@ -65,7 +65,6 @@ def _train(arguments: "Namespace") -> None:
     from confrank.config import RunConfig, RunFolder
     from confrank.report.progress import epoch_bar
     from confrank.training import Failed, train_together
-    from confrank.training.jobs import check_folder
 
     names = [item.name for item in dataclasses.fields(RunConfig)]
     config = RunConfig(**{name: getattr(arguments, name) for name in names})
@@ -78,7 +77,6 @@ def _train(arguments: "Namespace") -> None:
     at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
     console = make_console()
     for item, out in zip(configs, outs, strict=True):
-        check_folder(RunFolder(out), item)
         what = "finished already:" if RunFolder(out).metrics.exists() else "training"
         console.print(f"{what} {item.run_name} in {out}", markup=False)
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:

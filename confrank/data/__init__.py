@@ -1,7 +1,6 @@
 """Data sets in memory, and the wrapper that numbers anybody's samples."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -97,10 +96,8 @@ def _check_image_size(image_size: int | None) -> None:
 
 
 def _unknown(name: str, known: "list[str] | dict[str, Callable[[Path | None], DataSet]]") -> ValueError:
-    near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
     return ValueError(
-        f"expected a data set among {', '.join(known)}, or the path of a folder or .npz file, but got {name!r}{hint}"
+        f"expected a data set among {', '.join(known)}, or the path of a folder or .npz file, but got {name!r}"
     )
 
 
