@@ -112,12 +112,12 @@ def load_weights_file(
     """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
     try:
         told = _told_in(path)
-        if config is None and "config" not in told:
+        if "config" in told:
+            config = _agreed(path, RunConfig.from_dict(told["config"]), config)
+        if config is None:
             raise ValueError(
                 f"expected {path} to tell its config, but it does not; `confrank ood` takes --model and --dataset"
             )
-        config = _agreed(path, RunConfig.from_dict(told["config"]), config) if "config" in told else config
-        assert config is not None  # told by the file or the caller
         data, held_out = _data_of(config, root)
         _check_data(path, told, data, test_only)
         network = _network(config, data.num_classes, data.test.images.shape[-1])
