@@ -13,16 +13,18 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from torch import Tensor
 
+from confrank.confidence import max_probability
 from confrank.data import load_images
 from confrank.metrics.detection import detection
 from confrank.ood import Mahalanobis
-from confrank.ood.features import logits_of
+from confrank.ood.features import features_of
 from confrank.ood.images import Images, Labelled, over
-from confrank.ood.logits import LOGIT_SCORES
 from confrank.ood.tuning import fit_weights
 from confrank.predict import load_run
 
@@ -62,11 +64,18 @@ def main() -> None:
     train = trained.data.train
     detector = Mahalanobis(model, std=trained.std).fit(Labelled(images(train.images), train.labels))
 
+    @torch.no_grad()
+    def scores_of(batch: Tensor) -> Tensor:
+        logits, features = features_of(model, batch, detector.layers)
+        distances = (
+            detector.fitted[name].score(values) for name, values in zip(detector.layers, features, strict=True)
+        )
+        return torch.stack([max_probability(logits).double(), *distances], dim=1)
+
     def scores(pixels: Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Maximum probability [n] and the layers' scores [n, L]."""
-        given = images(pixels)
-        probability = over(given, lambda batch: LOGIT_SCORES["max-probability"](logits_of(model, batch).detach()))
-        return probability, over(given, lambda batch: detector.layer_scores(batch, [0.0])[0])
+        """Maximum probability [n] and the layers' scores [n, L], from one pass."""
+        both = over(images(pixels), scores_of)
+        return both[:, 0], both[:, 1:]
 
     photos = patches()
     out_sets = {
