@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ def _flag(default: Any, text: str) -> Any:
 
 # What is written down on the way; the network that comes out is the same.
 RECORDED = ("test_every", "snapshots")
+# How many snapshots these methods average; a run that keeps any keeps those of both.
+AES = {"aes-10": 10, "aes-30": 30}
 
 
 def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
@@ -66,11 +69,14 @@ class RunConfig:
 
     @property
     def run_name(self) -> str:
-        dataset = Path(self.dataset).resolve().name.removesuffix(".npz")  # a path gives its last part
-        weight = (
-            f"-weight{self.weight:g}" if self.weight != RunConfig.weight and self.method.startswith("crl-") else ""
-        )
-        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}-seed{self.seed}"
+        return f"{self.name_without_seed}-seed{self.seed}"
+
+    @property
+    def name_without_seed(self) -> str:
+        dataset = os.path.basename(os.path.abspath(self.dataset)).removesuffix(".npz")  # a path gives its last part
+        weighted = self.weight != RunConfig.weight and "crl-" in self.method
+        weight = f"-weight{self.weight:g}" if weighted else ""
+        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}
@@ -95,7 +101,7 @@ def learning_rate(config: RunConfig, epoch: int) -> float:
     return config.lr / 10.0**drops
 
 
-def aes_epochs(epochs: int, counts: Sequence[int] = (10, 30)) -> list[int]:
+def aes_epochs(epochs: int, counts: Iterable[int] = AES.values()) -> list[int]:
     """The epochs (1..T) that AES averages: k evenly spaced ones from 0.4 T to T, for each k; sorted, without repeats.
 
     >>> aes_epochs(300, [10])
@@ -121,7 +127,10 @@ class RunFolder:
 
     def read_log(self) -> list[dict[str, Any]]:
         """The records of the epochs so far."""
-        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        try:
+            return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+        except ValueError as error:
+            raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
 
     @property
     def checkpoint(self) -> Path:

@@ -143,6 +143,12 @@ def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:
     return told
 
 
+def config_of_weights(path: Path) -> dict[str, Any]:
+    """The settings that a weights file tells of its run; none if it tells none."""
+    config: dict[str, Any] = _told_in(path).get("config", {})
+    return config
+
+
 def _told_in(path: Path) -> dict[str, Any]:
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}

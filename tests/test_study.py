@@ -27,7 +27,7 @@ from confrank.study.tables import load_results, table_cells
 from confrank.training import train
 
 METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
-TINY = Recipe("tiny", ("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=12)
+TINY = Recipe(("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=12)
 
 
 def test_the_papers_numbers_are_read_in_our_words_and_raw():
@@ -57,7 +57,6 @@ def test_paper_only_prints_every_number_of_every_table(table):
 
 def test_every_recipe_names_its_table_command_time_and_expectation():
     for name, function in RECIPES.items():
-        assert {part.name for part in recipe(name)} == {name}
         assert name in paper_tables() or name == "reproduction"
         for word in (f"Command: confrank study {name}", "Run time:", "Expected"):
             assert word in function.__doc__
@@ -231,8 +230,8 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
     for path in (tmp_path / "results3").glob("*-of2.json"):
         path.unlink()
     # The members are kept, but the folders that lie there are of other runs.
-    (problem,) = run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
-    assert "expected" in problem and "to be digits-small-baseline-seed0, but it differs in epochs" in problem
+    with pytest.raises(ValueError, match="baseline-seed0 to be of this run, but it differs in epochs"):
+        run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
 
 
 def test_averages_of_other_data_are_noticed(tmp_path):
@@ -251,16 +250,16 @@ def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
     pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(pair), *folders, device=cpu) == []
-    (problem,) = run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
-    assert "differs in members" in problem
+    with pytest.raises(ValueError, match="differs in members"):
+        run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
 
 
 def test_snapshots_that_were_not_kept(tmp_path):
     without = replace(TINY, methods=("baseline",), seeds=(0,), epochs=2)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(without), *folders, device=cpu) == []
-    (problem,) = run_plan(plan(replace(without, methods=("baseline", "aes-10"))), *folders, device=cpu)
-    assert "the run did not keep it; remove its folder and result to train it again" in problem
+    with pytest.raises(ValueError, match="the run did not keep it; remove its folder to train it again"):
+        run_plan(plan(replace(without, methods=("baseline", "aes-10"))), *folders, device=cpu)
 
 
 @pytest.mark.parametrize("method", ["aes-1", "aes-foo", "aes-20", "ensemble-aes-10", "crl"])

@@ -177,12 +177,12 @@ def _notes(runs: "list[ExaminedRun]", protocol: "Protocol", *, beside_paper: boo
 def _scored(runs: "list[ExaminedRun]") -> "list[Scored]":
     """Scores by data set, network, method and out-set; of each detector a pair for each run."""
     from confrank.report.detection import Scored
-    from confrank.study.ood import group_of
+    from confrank.study.tables import label_of
 
     found: dict[tuple[str, str, str, str], dict[str, list[tuple[Any, Any]]]] = {}
     for run in runs:
         for one in run.outcomes:
-            place = run.config.dataset, run.config.model, group_of(run.config), one.out_set
+            place = run.config.dataset, run.config.model, label_of(run.config.as_dict()), one.out_set
             found.setdefault(place, {}).setdefault(one.detector, []).append((one.inside, one.outside))
     return [Scored(*place, detectors) for place, detectors in found.items()]
 

@@ -1,9 +1,8 @@
 """Run the paper's experiments, and print its tables beside ours."""
 
-import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of, terminal_width
 from confrank.cli.train import parse_seeds
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
 
     from confrank.config import RunConfig
     from confrank.study.grid import Plan
-    from confrank.study.recipes import Recipe
 
 
 def _study_arguments(parser: "ArgumentParser") -> None:
@@ -39,18 +37,24 @@ def _study_arguments(parser: "ArgumentParser") -> None:
 def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.study.grid import plan, run_plan
+    from confrank.study.kept import ALL, kept_cells
+    from confrank.study.recipes import narrowed
 
     at_least(1, arguments, "together")
-    wanted, results, console = plan(*_narrowed(arguments)), Path(arguments.results), make_console()
-    missing = wanted.missing(results)
-    for line in _plan_lines(wanted, missing):
+    lists = {key: _parts(getattr(arguments, key)) for key in ("datasets", "models", "methods")}
+    seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
+    wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs))
+    out, results, console = Path(arguments.out), Path(arguments.results), make_console()
+    wanted.check(out, results)
+    to_train = wanted.to_train(out, results)
+    for line in _plan_lines(wanted, to_train, results):
         console.print(line, markup=False)
     if arguments.dry_run:
         return
-    with epoch_bar(console, sum(config.epochs for config in missing)) as bar:
+    with epoch_bar(console, sum(config.epochs for config in to_train)) as bar:
         problems = run_plan(
             wanted,
-            Path(arguments.out),
+            out,
             results,
             together=arguments.together,
             weights=None if arguments.weights is None else Path(arguments.weights),
@@ -60,62 +64,45 @@ def _study(arguments: "Namespace") -> None:
             on_note=lambda text: console.print(text, markup=False),
         )
     shown = "table-clf-perf" if arguments.name == "reproduction" else arguments.name
+    if not any(cell.ours for cell in kept_cells(shown, results)):
+        shown = ALL  # other data sets and shorter runs are in no table of the paper
     console.print(f"results: {results}; table: confrank table {shown} --results {results}", markup=False)
     if problems:
-        raise ValueError(f"{len(problems)} runs are missing: " + "; ".join(problems))
+        for problem in problems:
+            print(f"confrank: error: {problem}", file=sys.stderr)
+        sys.exit(1)
 
 
-def _narrowed(arguments: "Namespace") -> "list[Recipe]":
-    """The recipe with the flags' data sets, networks, methods and seeds; one in parts is only cut down to them."""
-    from confrank.data import LOADERS
-    from confrank.models import MODELS
-    from confrank.study.recipes import recipe
-
-    parts = recipe(arguments.name)
-    flags: dict[str, Any] = {}
-    for key in ("datasets", "models", "methods"):
-        if (text := getattr(arguments, key)) is not None:
-            flags[key] = tuple(part.strip() for part in text.split(",") if part.strip())
-    if arguments.seeds is not None:
-        flags["seeds"] = tuple(parse_seeds(arguments.seeds, 0))
-    for name in flags.get("datasets", ()):
-        if name not in LOADERS and not Path(name).exists():
-            raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {name!r}")
-    for name in flags.get("models", ()):
-        if name not in MODELS and ":" not in name:
-            raise ValueError(f"expected networks among {', '.join(MODELS)}, but got {name!r}")
-    if len(parts) == 1:
-        return [dataclasses.replace(parts[0], epochs=arguments.epochs, **flags)]
-
-    for key, wanted in flags.items():
-        planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
-        if strange := [str(one) for one in wanted if one not in planned]:
-            raise ValueError(
-                f"expected {key} of {arguments.name} among {', '.join(map(str, planned))},"
-                f" but got {', '.join(strange)}; the paper's own tables take others"
-            )
-
-    def cut_down(part: "Recipe") -> "Recipe":
-        kept: dict[str, Any] = {
-            key: tuple(one for one in getattr(part, key) if one in wanted) for key, wanted in flags.items()
-        }
-        return dataclasses.replace(part, epochs=arguments.epochs, **kept)
-
-    return [cut_down(part) for part in parts]
+def _parts(text: str | None) -> list[str] | None:
+    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _plan_lines(wanted: "Plan", missing: "list[RunConfig]") -> list[str]:
-    from confrank.study.grid import estimated_hours
+def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:
+    from confrank.study.grid import estimated_hours, has_result
 
-    hours = estimated_hours(missing)
+    def state(config: "RunConfig") -> str:
+        if config not in to_train:
+            return "there"
+        return "again" if has_result(config, results) else "to train"
+
+    hours = estimated_hours(to_train)
     estimate = "no estimate for these" if hours is None else f"about {hours:.1f} hours on one H200"
-    lines = [f"{'to train' if config in missing else 'there':>9}  {config.run_name}" for config in wanted.runs]
+    lines = [f"{state(config):>9}  {config.run_name}" for config in wanted.runs]
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
-    return [*lines, f"{len(wanted.runs)} runs, {len(missing)} to train ({estimate}), {len(wanted.averages)} averages"]
+    if any(state(config) == "again" for config in wanted.runs):
+        lines.append("again: the result is there, but not the predictions that an average needs")
+    return [
+        *lines,
+        f"{len(wanted.runs)} runs, {len(to_train)} to train ({estimate}), {len(wanted.averages)} averages",
+    ]
 
 
 def _table_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("name", type=str, help="a table of the paper, or list")
+    parser.add_argument(
+        "name",
+        type=str,
+        help="a table of the paper, all (every classification result, whatever its settings), or list",
+    )
     parser.add_argument("--results", type=str, default="results", help="folder of kept results")
     parser.add_argument(
         "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="how to print it"
@@ -126,24 +113,30 @@ def _table_arguments(parser: "ArgumentParser") -> None:
 
 def _table(arguments: "Namespace") -> None:
     from confrank.report.paper_table import render
-    from confrank.study.kept import kept_cells
+    from confrank.study.kept import ALL, kept_cells
     from confrank.study.paper import paper_tables
     from confrank.study.tables import table_cells
 
     if arguments.name == "list":
-        print("\n".join(paper_tables()))
+        print("\n".join([*paper_tables(), ALL]))
         return
     name, results = arguments.name, Path(arguments.results)
     if arguments.paper_only and arguments.ours_only:
         raise ValueError("expected --paper-only or --ours-only, but got both")
+    if name == ALL and arguments.paper_only:
+        raise ValueError(f"expected a table of the paper for --paper-only, but got {ALL}")
     if not arguments.paper_only and not results.is_dir():
         raise ValueError(f"expected a folder of results, but {results} is none; --paper-only needs none")
     cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
     if not arguments.paper_only and not any(cell.ours for cell in cells):
-        print(f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning)", file=sys.stderr)
+        print(
+            f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning);"
+            f" `confrank table {ALL}` shows what is there",
+            file=sys.stderr,
+        )
     only = {"paper_only": arguments.paper_only, "ours_only": arguments.ours_only}
     print(render(cells, arguments.format, **only, width=terminal_width()), end="")
-    if arguments.format == "terminal" and not arguments.paper_only:
+    if arguments.format == "terminal" and not arguments.paper_only and name != ALL:
         print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")
 
 

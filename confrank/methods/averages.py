@@ -9,7 +9,7 @@ from confrank.confidence import max_probability
 from confrank.predictions import Array, Predictions
 
 
-def average(members: Sequence[Predictions], metadata: dict[str, str] | None = None) -> Predictions:
+def average(members: Sequence[Predictions]) -> Predictions:
     """Mean probability of the members (in float64) with its maximum as confidence; one member gives itself back.
 
     The members must have predicted the same samples in the same order.
@@ -17,23 +17,20 @@ def average(members: Sequence[Predictions], metadata: dict[str, str] | None = No
     if not members:
         raise ValueError("expected at least one member to average, but got none")
     first = members[0]
+    if len(members) == 1:
+        return first
     for place, member in enumerate(members):
         if not _same(member.index, first.index) or not _same(member.label, first.label):
             raise ValueError(
                 f"expected members that predict the same samples in the same order, but member {place} differs"
             )
     mean = np.mean([_probabilities(member) for member in members], axis=0)
-    confidence = first.confidence if len(members) == 1 else None
-    if confidence is None:
-        alone = first.logits if len(members) == 1 else None
-        table = torch.from_numpy(mean).log() if alone is None else torch.tensor(alone).double()
-        confidence = max_probability(table).numpy()
     return Predictions(
         probabilities=mean,
-        confidence=confidence,
+        confidence=max_probability(torch.from_numpy(mean).log()).numpy(),
         label=first.label,
         index=first.index,
-        metadata=first.metadata if metadata is None else metadata,
+        metadata=first.metadata,
     )
 
 

@@ -1,24 +1,29 @@
 """Any table of the paper beside everything that is kept in a results folder."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from confrank.active.experiment import Experiment
 from confrank.active.records import Curves, load_curves
 from confrank.config import changes
-from confrank.metrics.repeats import summarise
 from confrank.study import ood
-from confrank.study.paper import ENSEMBLES, table_values
-from confrank.study.results import Result
-from confrank.study.tables import ACTIVE_TABLE, Cell, active_cells, load_results, table_cells
+from confrank.study.tables import (
+    ACTIVE_TABLE,
+    Cell,
+    active_cells,
+    grouped,
+    load_results,
+    own_cells,
+    table_cells,
+)
 
-ACTIVE, OOD = "active", "ood"
+ACTIVE, OOD, ALL = "active", "ood", "all"
 
 
 def kept_cells(table: str, results: Path) -> list[Cell]:
     """The paper's cells with ours where there are any, then ours that the paper has not.
 
-    Active learning is kept in results/active, out-of-distribution detection in results/ood.
+    Active learning is kept in results/active, out-of-distribution detection in results/ood. The table `ALL` is of
+    every classification result there, whatever its settings.
     """
     if table == ACTIVE_TABLE:
         curves: dict[str, Curves] = {}
@@ -30,7 +35,9 @@ def kept_cells(table: str, results: Path) -> list[Cell]:
     if table in ood.TABLES:
         return _ood_cells(table, results / OOD)
     kept = load_results(results)
-    return table_cells(table, kept) + (list(_other_ensembles(table, kept)) if table in ENSEMBLES else [])
+    if table == ALL:
+        return own_cells(grouped(kept), list(dict.fromkeys(metric for result in kept for metric in result.metrics)))
+    return table_cells(table, kept)
 
 
 def of_the_paper(curves: Curves) -> bool:
@@ -53,18 +60,3 @@ def _ood_cells(table: str, folder: Path) -> list[Cell]:
 
 def _place(cell: Cell) -> tuple[str, str, str, str, str]:
     return cell.dataset, cell.model, cell.method, cell.out_set, cell.metric
-
-
-def _other_ensembles(table: str, results: list[Result]) -> Iterator[Cell]:
-    """Ensembles of another size than the paper's five stand in rows of their own."""
-    metrics = list(dict.fromkeys(value.metric for value in table_values(table)))
-    for result in results:
-        config = result.config
-        count = len(config.get("members", ()))
-        fits = config["epochs"] == 300 and ("crl-" not in config["method"] or config["weight"] == ENSEMBLES[table])
-        if config["method"].startswith("ensemble-") and count != 5 and fits:
-            for metric in metrics:
-                value = result.metrics.get(metric)
-                ours = None if value is None else summarise([value])
-                method = f"{config['method']} of {count}"
-                yield Cell(config["dataset"], config["model"], method, "", metric, None, ours)

@@ -11,7 +11,7 @@ from confrank.metrics.detection import KEYS
 from confrank.metrics.repeats import Summary, summarise
 from confrank.ood import Outcome, Protocol
 from confrank.study.paper import table_values
-from confrank.study.tables import Cell
+from confrank.study.tables import Cell, label_of
 
 # The supplement's table holds the paper's, and iSUN besides.
 TABLES = "table-ood-perf", "stable-ood-perf"
@@ -45,10 +45,11 @@ def ood_cells(found: Iterable[Found]) -> list[Cell]:
     values: dict[Place, list[float]] = {}
     comparable: dict[Place, bool] = {}
     for one in found:
-        place = (one.config.dataset, one.config.model, f"{group_of(one.config)}/{one.detector}", one.out_set)
+        label = label_of(one.config.as_dict())
+        place = (one.config.dataset, one.config.model, f"{label}/{one.detector}", one.out_set)
         for metric in KEYS:
             key = (*place, metric)
-            comparable[key] = group_of(one.config) == one.config.method
+            comparable[key] = label == one.config.method
             value = one.metrics[metric]
             values.setdefault(key, []).extend([] if value is None else [value])
     paper = _paper_cells()
@@ -91,19 +92,6 @@ def kept_in(path: Path) -> list[Found]:
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"expected a file that `confrank ood --json` wrote, but {path} is none: {error}") from None
-
-
-def group_of(config: RunConfig) -> str:
-    """The method, with the settings that are not the paper's.
-
-    >>> group_of(RunConfig(method="crl-softmax", weight=0.5)), group_of(RunConfig(method="baseline", epochs=60))
-    ('crl-softmax-weight0.5', 'baseline-60epochs')
-    """
-    weight = f"-weight{config.weight:g}" if config.method.startswith("crl-") and config.weight != 1 else ""
-    epochs = "" if config.epochs == RunConfig.epochs else f"-{config.epochs}epochs"
-    plain = ("batch_size", "lr", "lr_drops", "momentum", "weight_decay", "holdout")
-    others = [f"-{key}{getattr(config, key)}" for key in plain if getattr(config, key) != getattr(RunConfig, key)]
-    return "".join((config.method, weight, epochs, *others))
 
 
 def _paper_cells() -> dict[Place, Summary]:

@@ -4,8 +4,14 @@ A recipe can be narrowed: `confrank study NAME --datasets cifar10 --models vgg16
 Run times are those of one NVIDIA H200 at the measured speeds (benchmarks/), for everything in the recipe.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from confrank import models as networks
+from confrank.config import RunConfig
+from confrank.data import LOADERS
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
 SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
@@ -14,14 +20,13 @@ FIVE = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Recipe:
-    """The cells of a table: every combination, trained with every seed. `weight` is that of the ranking loss."""
+    """Cells of a table: every combination, trained with every seed. `weight` is that of the ranking loss."""
 
-    name: str
     datasets: tuple[str, ...]
     models: tuple[str, ...]
     methods: tuple[str, ...]
     seeds: tuple[int, ...] = FIVE
-    epochs: int = 300
+    epochs: int = RunConfig.epochs
     weight: float = 1.0
 
 
@@ -32,7 +37,7 @@ def table_clf_perf() -> Recipe:
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     methods = ("baseline", "aes-10", "mcdropout", "aleatoric-mc", "crl-softmax")
-    return Recipe("table-clf-perf", ("cifar10", "cifar100", "svhn"), MODELS, methods)
+    return Recipe(("cifar10", "cifar100", "svhn"), MODELS, methods)
 
 
 def stable_clf_perf_cifar10() -> Recipe:
@@ -41,7 +46,7 @@ def stable_clf_perf_cifar10() -> Recipe:
     Command: confrank study stable-clf-perf-cifar10. Run time: about 15 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 7.10 ± 0.31, crl-softmax 6.78 ± 0.18.
     """
-    return Recipe("stable-clf-perf-cifar10", ("cifar10",), MODELS, SINGLE)
+    return Recipe(("cifar10",), MODELS, SINGLE)
 
 
 def stable_clf_perf_cifar100() -> Recipe:
@@ -50,7 +55,7 @@ def stable_clf_perf_cifar100() -> Recipe:
     Command: confrank study stable-clf-perf-cifar100. Run time: about 15 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
-    return Recipe("stable-clf-perf-cifar100", ("cifar100",), MODELS, SINGLE)
+    return Recipe(("cifar100",), MODELS, SINGLE)
 
 
 def stable_clf_perf_svhn() -> Recipe:
@@ -59,7 +64,7 @@ def stable_clf_perf_svhn() -> Recipe:
     Command: confrank study stable-clf-perf-svhn. Run time: about 22 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 5.97 ± 0.28.
     """
-    return Recipe("stable-clf-perf-svhn", ("svhn",), MODELS, SINGLE)
+    return Recipe(("svhn",), MODELS, SINGLE)
 
 
 def table_clf_ensemble_perf() -> Recipe:
@@ -69,7 +74,7 @@ def table_clf_ensemble_perf() -> Recipe:
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     methods = ("ensemble-baseline", "ensemble-crl-softmax")
-    return Recipe("table-clf-ensemble-perf", ("cifar10", "cifar100", "svhn"), MODELS, methods, weight=0.5)
+    return Recipe(("cifar10", "cifar100", "svhn"), MODELS, methods, weight=0.5)
 
 
 def stable_clf_ensemble_weight05() -> Recipe:
@@ -78,7 +83,7 @@ def stable_clf_ensemble_weight05() -> Recipe:
     Command: confrank study stable-clf-ensemble-weight0.5. Run time: about 35 hours for 180 runs.
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
-    return Recipe("stable-clf-ensemble-weight0.5", ("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES, weight=0.5)
+    return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES, weight=0.5)
 
 
 def stable_clf_ensemble_weight1() -> Recipe:
@@ -87,7 +92,7 @@ def stable_clf_ensemble_weight1() -> Recipe:
     Command: confrank study stable-clf-ensemble-weight1. Run time: about 35 hours for 180 runs.
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
-    return Recipe("stable-clf-ensemble-weight1", ("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES)
+    return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES)
 
 
 _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy", "ensemble-crl-margin")
@@ -99,15 +104,15 @@ def reproduction() -> tuple[Recipe, ...]:
     Command: confrank study reproduction. Run time: about 1.1 hours for 24 runs.
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
-    both, vgg, name = ("cifar10", "cifar100"), ("vgg16",), "reproduction"
+    both, vgg = ("cifar10", "cifar100"), ("vgg16",)
     ensembles = ("ensemble-baseline", "ensemble-crl-softmax")
     others = ("aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-entropy", "crl-margin")
     return (
-        Recipe(name, both, vgg, ("baseline", "crl-softmax"), seeds=(0, 1, 2)),
-        Recipe(name, ("cifar10",), ("resnet110",), ("baseline", "crl-softmax"), seeds=(0,)),
-        Recipe(name, ("cifar10",), vgg, ensembles, seeds=(0, 1, 2)),
-        Recipe(name, ("cifar100",), vgg, ensembles, seeds=(1, 2, 3)),
-        Recipe(name, both, vgg, others, seeds=(0,)),
+        Recipe(both, vgg, ("baseline", "crl-softmax"), seeds=(0, 1, 2)),
+        Recipe(("cifar10",), ("resnet110",), ("baseline", "crl-softmax"), seeds=(0,)),
+        Recipe(("cifar10",), vgg, ensembles, seeds=(0, 1, 2)),
+        Recipe(("cifar100",), vgg, ensembles, seeds=(1, 2, 3)),
+        Recipe(both, vgg, others, seeds=(0,)),
     )
 
 
@@ -138,3 +143,65 @@ def recipe(name: str) -> tuple[Recipe, ...]:
         raise ValueError(f"expected a study among {', '.join(RECIPES)}, but got {name!r}{other}")
     found = RECIPES[name]()
     return found if isinstance(found, tuple) else (found,)
+
+
+def narrowed(
+    name: str,
+    *,
+    datasets: Sequence[str] | None = None,
+    models: Sequence[str] | None = None,
+    methods: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+    epochs: int = RunConfig.epochs,
+) -> tuple[Recipe, ...]:
+    """The recipe of that name with these data sets, networks, methods and seeds instead of its own.
+
+    A recipe in several parts is cut down to them; ensembles of which less than two members are left fall away.
+    """
+    given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds}
+    wanted: dict[str, Any] = {
+        key: tuple(dict.fromkeys(values)) for key, values in given.items() if values is not None
+    }
+    if empty := [key for key, values in wanted.items() if not values]:
+        raise ValueError(f"expected at least one of {', '.join(empty)}, but got none")
+    for one in wanted.get("datasets", ()):
+        if one not in LOADERS and not Path(one).exists():
+            raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
+    for one in wanted.get("models", ()):
+        if one not in networks.MODELS and ":" not in one:
+            raise ValueError(f"expected networks among {', '.join(networks.MODELS)}, but got {one!r}")
+    parts = tuple(replace(part, epochs=epochs) for part in recipe(name))
+    if len(parts) == 1:
+        whole = replace(parts[0], **wanted)
+        if len(whole.seeds) < 2 and any(map(is_ensemble, whole.methods)):
+            raise ValueError(f"expected two seeds or more for an ensemble, but got {whole.seeds[0]}")
+        return (whole,)
+    for key, values in wanted.items():
+        planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
+        if strange := [str(one) for one in values if one not in planned]:
+            raise ValueError(
+                f"expected {key} of {name} among {', '.join(map(str, planned))},"
+                f" but got {', '.join(strange)}; the paper's own tables take others"
+            )
+    cut = tuple(filter(_has_cells, (_cut_down(part, wanted) for part in parts)))
+    if not cut:
+        raise ValueError(f"expected a part of {name}, but no part of it has all of these")
+    return cut
+
+
+def is_ensemble(method: str) -> bool:
+    return method.startswith("ensemble-")
+
+
+def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:
+    kept: dict[str, Any] = {
+        key: tuple(one for one in getattr(part, key) if one in values) for key, values in wanted.items()
+    }
+    left = replace(part, **kept)
+    if len(left.seeds) < 2:
+        left = replace(left, methods=tuple(method for method in left.methods if not is_ensemble(method)))
+    return left
+
+
+def _has_cells(part: Recipe) -> bool:
+    return all((part.datasets, part.models, part.methods, part.seeds))

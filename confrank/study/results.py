@@ -1,6 +1,7 @@
 """What is kept of a full run: one small JSON and one small npz, from which every table and figure can be drawn."""
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 
 KEYS = ("config", "environment", "log", "metrics", "undefined")
+AGAIN = "remove it, and the command that wrote it makes it again"
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,10 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
         for part in (path, path.with_suffix(".npz")):
             if not part.is_file():
                 raise ValueError(f"expected a result's .json and the .npz beside it, but {part} does not exist")
-        with np.load(path.with_suffix(".npz")) as arrays:
-            return load_result(path), dict(arrays)
+        return load_result(path), _arrays(path.with_suffix(".npz"), "confidence", "correct")
     folder, config, log = finished_run(path)
-    with np.load(folder.history) as history:
-        counts = {f"history_{name}": history[name] for name in ("examined", "correct", "index")}
+    names = ("examined", "correct", "index")
+    counts = {f"history_{name}": values for name, values in _arrays(folder.history, *names).items()}
     predictions = load_predictions(folder.predictions("test"))
     environment = json.loads(folder.environment.read_text())
     return _judged(path.name, config.as_dict(), environment, log, predictions, counts)
@@ -81,12 +82,41 @@ def load_result(path: Path) -> Result:
     """Read a results JSON."""
     try:
         content = json.loads(path.read_text())
-    except ValueError:
-        content = None
-    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
-    if missing:
-        raise ValueError(f"expected {', '.join(KEYS)} in {path}, but it lacks {', '.join(missing)}")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"expected a result in {path}, but it cannot be read ({error}); {AGAIN}") from None
+    what = _wrong_with(content)
+    if what:
+        raise ValueError(f"expected {', '.join(KEYS)} of a run in {path}, but {what}; {AGAIN}")
     return Result(path.stem, *(content[key] for key in KEYS))
+
+
+def _wrong_with(content: Any) -> str:
+    """What keeps a JSON value from being a result, if anything."""
+    if missing := [key for key in KEYS if not isinstance(content, dict) or key not in content]:
+        return f"it lacks {', '.join(missing)}"
+    for key in KEYS:
+        kind = list if key == "log" else dict
+        if not isinstance(content[key], kind):
+            return f"its {key} is no {'list' if kind is list else 'mapping'}"
+    for key in ("dataset", "model", "method"):
+        if key not in content["config"]:
+            return f"its config lacks {key}"
+    for metric, value in content["metrics"].items():
+        if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
+            return f"its {metric} is {value!r}"
+    return ""
+
+
+def _arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
+    """All arrays of an npz file, which must have these among them."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
+        raise ValueError(f"expected an npz archive in {path}, but it cannot be read ({error}); {AGAIN}") from None
+    if missing := [name for name in names if name not in arrays]:
+        raise ValueError(f"expected {', '.join(names)} in {path}, but it lacks {', '.join(missing)}; {AGAIN}")
+    return arrays
 
 
 def _judged(

@@ -3,10 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from confrank.config import RECORDED, RunConfig
 from confrank.metrics.repeats import Summary, summarise
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
+
+# Data set, network, label.
+Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
@@ -33,31 +38,76 @@ def load_results(folder: Path) -> list[Result]:
     return [load_result(path) for path in sorted(folder.glob("*.json"))]
 
 
+def label_of(config: Mapping[str, Any]) -> str:
+    """The method, with the settings that are not the paper's, and of how many networks where it is an ensemble.
+
+    >>> label_of({"method": "baseline", "epochs": 60}), label_of({"method": "crl-softmax", "weight": 0.5})
+    ('baseline-60epochs', 'crl-softmax-weight0.5')
+    """
+    method, usual = config["method"], RunConfig().as_dict()
+    differing = {key: value for key, value in config.items() if key in usual and value != usual[key]}
+    weight = f"-weight{differing['weight']:g}" if "weight" in differing and "crl-" in method else ""
+    epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
+    told = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
+    others = [f"-{key}{value}" for key, value in differing.items() if key not in told]
+    members = f" of {len(config['members'])}" if method.startswith("ensemble-") else ""
+    return "".join((method, weight, epochs, *others, members))
+
+
+def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
+    """The results of one data set, network and label together: they differ in seeds alone."""
+    groups: dict[Place, list[Result]] = {}
+    for result in results:
+        config = result.config
+        group = groups.setdefault((config["dataset"], config["model"], label_of(config)), [])
+        for other in group:
+            if all(config.get(key) == other.config.get(key) for key in ("seed", "members")):
+                raise ValueError(f"expected one result of a run, but {other.name} and {result.name} are of the same")
+        group.append(result)
+    return groups
+
+
 def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
-    """The paper's table, in its order, with our values where there are full runs of the same protocol."""
-    weight = ENSEMBLES.get(table, 1.0)
-    return [_cell(value, _matching(value, results, weight)) for value in table_values(table)]
+    """The paper's table, in its order, with our values where there are full runs of the same protocol.
+
+    Ensembles of another size than the paper's five follow, in rows of their own.
+    """
+    groups, values = grouped(results), table_values(table)
+    places = {(value.dataset, value.model, _label(value)) for value in values}
+    bases = {_without_size(place) for place in places}
+    others = {place: group for place, group in groups.items()
+              if place not in places and _without_size(place) in bases}  # fmt: skip
+    cells = [_cell(value, groups.get((value.dataset, value.model, _label(value)), ())) for value in values]
+    return cells + own_cells(others, list(dict.fromkeys(value.metric for value in values)))
 
 
-def _matching(value: PaperValue, results: Iterable[Result], weight: float) -> list[Result]:
-    wanted = {"dataset": value.dataset, "model": value.model, "method": value.method, "epochs": 300}
-    if "crl-" in value.method:
-        wanted["weight"] = weight
-    found = [result for result in results if all(result.config.get(key) == wish for key, wish in wanted.items())]
-    return [result for result in found if "ensemble" not in value.method or len(result.config["members"]) == 5]
+def own_cells(groups: Mapping[Place, Sequence[Result]], metrics: Sequence[str]) -> list[Cell]:
+    """Our results alone, a row for each group."""
+    return [Cell(*place, "", metric, None, _summary(group, metric)) for place, group in groups.items()
+            for metric in metrics]  # fmt: skip
+
+
+def _label(value: PaperValue) -> str:
+    """The label of the runs behind a number of the paper."""
+    weight = ENSEMBLES.get(value.table, RunConfig.weight)
+    size = {"members": range(5)} if value.method.startswith("ensemble-") else {}
+    return label_of({"method": value.method, "weight": weight, **size})
+
+
+def _without_size(place: Place) -> Place:
+    dataset, model, label = place
+    return dataset, model, label.partition(" of ")[0]
+
+
+def _summary(results: Sequence[Result], metric: str) -> Summary | None:
+    numbers = [number for result in results if (number := result.metrics.get(metric)) is not None]
+    return summarise(numbers) if numbers else None
 
 
 def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
-    numbers = [number for result in results if (number := result.metrics.get(value.metric)) is not None]
-    return Cell(
-        value.dataset,
-        value.model,
-        value.method,
-        value.out_set,
-        value.metric,
-        Summary(value.mean, value.std, 5 if value.std is not None else 1),
-        summarise(numbers) if numbers else None,
-    )
+    paper = Summary(value.mean, value.std, 5 if value.std is not None else 1)
+    ours = _summary(results, value.metric)
+    return Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours)
 
 
 ACTIVE_TABLE = "stable-al-perf"

@@ -4,7 +4,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,8 @@ def open_job(
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
     folder = RunFolder(out)
     check_folder(folder, config)
+    if folder.config.exists():  # what the run began to keep it goes on keeping
+        config = replace(config, snapshots=config.snapshots or load_config(out).snapshots)
     used, held_out = hold_out(data(), config.holdout, config.seed)
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)

@@ -165,11 +165,13 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
     failures: dict[int, Failed] = {}
     while active:
         for place, job in list(active.items()):
-            steppers[place].step()
             try:
+                steppers[place].step()
                 with _stream_of(steppers[place]):
                     _after_step(job, watch)
-            except RUN_ERRORS as error:
+            except torch.OutOfMemoryError:  # nobody's own fault: all of them together are too large
+                raise
+            except Exception as error:  # anybody's network may raise anything, and need not stop the others
                 failures[place] = Failed(job.folder, error)
             if place in failures or job.run.finished:
                 del active[place], steppers[place]
@@ -191,6 +193,8 @@ def _stepper(run: Run, fast: bool, note: Callable[[str], None]) -> Run | Capture
     for compiled in (True, False):
         try:
             return CapturedRun(run, compiled=compiled)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # anybody's network may do what a compiler or a graph cannot
             what = "compiled and captured" if compiled else "captured"
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,318 @@
+"""A study and what lies in its folders already: other data, lost files, other settings, other processes."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from confrank.cli import main
+from confrank.config import RunConfig, RunFolder
+from confrank.files import Lock
+from confrank.study import grid
+from confrank.study.grid import plan, run_plan
+from confrank.study.kept import kept_cells
+from confrank.study.recipes import Recipe, narrowed
+from confrank.study.tables import load_results, table_cells
+from confrank.training import train
+
+CPU = torch.device("cpu")
+ONE = Recipe(("digits",), ("small",), ("baseline",), seeds=(0,), epochs=1)
+PAIR = replace(ONE, methods=("ensemble-baseline",), seeds=(0, 1))
+
+
+def run(recipe, folder, **options):
+    return run_plan(plan(recipe), folder / "runs", folder / "results", device=CPU, **options)
+
+
+def write_set(path, seed):
+    """64 images of noise of two classes as an npz; the labels are the same for any seed."""
+    images = np.random.default_rng(seed).integers(0, 255, (64, 8, 8, 1)).astype(np.uint8)
+    labels = np.arange(64) % 2
+    path.parent.mkdir(exist_ok=True)
+    np.savez(path, train_images=images, train_labels=labels, test_images=images[:32], test_labels=labels[:32])
+
+
+def test_two_data_sets_of_one_name_are_refused(tmp_path):
+    paths = [tmp_path / folder / "own.npz" for folder in "ab"]
+    with pytest.raises(ValueError, match=r"two own-small-baseline-seed0 differ in dataset .*b/own.npz"):
+        plan(replace(ONE, datasets=tuple(map(str, paths))))
+
+
+def test_a_link_in_the_working_folder_does_not_change_a_runs_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "disk").mkdir()
+    Path("cifar10").symlink_to("disk")
+    assert RunConfig(dataset="cifar10").run_name.startswith("cifar10-")
+    assert RunConfig(dataset="./cifar10/").run_name.startswith("cifar10-")
+
+
+def test_names_of_ensembles_whatever_the_data_set_is_called():
+    names = [item.name for item in plan(replace(PAIR, datasets=("/data/my-baseline.npz",))).averages]
+    assert names == ["my-baseline-small-ensemble-baseline-of2"]
+
+
+def test_a_data_set_that_has_changed_is_noticed(tmp_path):
+    own = tmp_path / "data" / "own.npz"
+    write_set(own, seed=0)
+    recipe = replace(ONE, datasets=(str(own),))
+    assert run(recipe, tmp_path) == []
+    write_set(own, seed=1)
+    (problem, average) = run(replace(recipe, methods=("baseline", "ensemble-baseline"), seeds=(0, 1)), tmp_path)
+    assert "to be the same images in every run, but those of own-small-baseline-seed0 and" in problem
+    assert "expected members trained on the same images" in average
+
+
+def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_path, capsys):
+    assert run(replace(ONE, seeds=(0, 1)), tmp_path) == []
+    shutil.rmtree(tmp_path / "runs")
+    wanted = plan(replace(PAIR, seeds=(0, 1)))
+    folders = tmp_path / "runs", tmp_path / "results"
+    assert [config.seed for config in wanted.to_train(*folders)] == [0, 1]
+    flags = ["--out", str(folders[0]), "--results", str(folders[1]), "--epochs", "1"]
+    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "ensemble-baseline"]
+    with pytest.raises(SystemExit):
+        main([*study, "--seeds", "0,1", *flags, "--dry-run"])
+    told = capsys.readouterr().out
+    assert "again  digits-small-baseline-seed0" in told and "but not the predictions" in told
+    assert run_plan(wanted, *folders, device=CPU) == []
+    assert (folders[1] / "digits-small-ensemble-baseline-of2.json").exists()
+    assert wanted.to_train(*folders) == []
+
+
+def test_a_result_without_its_npz_is_made_again(tmp_path):
+    assert run(ONE, tmp_path) == []
+    (npz,) = (tmp_path / "results").glob("*.npz")
+    npz.unlink()
+    assert run(ONE, tmp_path) == []
+    assert npz.exists()
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys):
+    assert run(ONE, tmp_path) == []
+    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
+    with pytest.raises(SystemExit) as stop:
+        main([*study, "--seeds", "0", "--epochs", "2", "--results", str(tmp_path / "results"), "--dry-run"])
+    assert stop.value.code == 2
+    assert "differs in epochs 2 (there: 1); give another --results" in capsys.readouterr().err
+
+
+def test_a_run_goes_on_keeping_its_snapshots(tmp_path):
+    config = RunConfig(epochs=4, seed=0, method="baseline", snapshots=True)
+
+    class Stop(Exception):
+        pass
+
+    def stop(config, record):
+        raise Stop
+
+    with pytest.raises(Stop):
+        train(config, tmp_path / "run", device=CPU, on_epoch=stop, checkpoint_epochs=1)
+    train(replace(config, snapshots=False), tmp_path / "run", device=CPU)
+    assert len(list((tmp_path / "run" / "snapshots").iterdir())) == 3  # epochs 2, 3 and 4
+
+
+class Raising(nn.Module):
+    def __init__(self, num_classes, in_channels):
+        super().__init__()
+        self.layer = nn.Linear(64, num_classes)
+
+    def forward(self, image):
+        if self.training:
+            raise RuntimeError("no such layer")
+        return self.layer(image.flatten(1))
+
+
+def test_a_network_that_raises_does_not_stop_the_others(tmp_path):
+    (problem,) = run(replace(ONE, models=(f"{__name__}:Raising", "small")), tmp_path)
+    assert problem.endswith("Raising-baseline-seed0: no such layer")
+    assert [result.config["model"] for result in load_results(tmp_path / "results")] == ["small"]
+    with pytest.raises(RuntimeError, match="no such layer"):
+        train(RunConfig(model=f"{__name__}:Raising", epochs=1), tmp_path / "alone", device=CPU)
+
+
+def test_kept_weights_of_other_settings_are_refused(tmp_path):
+    assert run(ONE, tmp_path, weights=tmp_path / "weights") == []
+    (problem,) = run(replace(ONE, epochs=2), tmp_path / "longer", weights=tmp_path / "weights")
+    assert "differs in epochs 2 (there: 1); give another --weights" in problem
+
+
+def test_a_run_that_another_process_finished_is_no_problem(tmp_path, monkeypatch):
+    """Another study holds the folder when this one comes to it, and is done when this one ends."""
+    assert run(ONE, tmp_path / "other") == []
+    name = "digits-small-baseline-seed0"
+    lock = Lock(_made(RunFolder(tmp_path / "runs" / name)).lock)
+
+    def finish(text):
+        for suffix in (".json", ".npz"):
+            shutil.copy(tmp_path / "other" / "results" / f"{name}{suffix}", tmp_path / "results")
+
+    assert run(ONE, tmp_path, on_note=finish) == []
+    lock.release()
+
+
+def _made(folder):
+    folder.path.mkdir(parents=True)
+    return folder
+
+
+def test_runs_too_large_together_are_trained_one_by_one(tmp_path, monkeypatch):
+    """A stand-in for a GPU that is full: only the sizes of the groups are looked at."""
+    together = grid.train_together
+
+    def full(group, *arguments, **options):
+        if len(group) > 1:
+            raise torch.OutOfMemoryError("out of memory")
+        return together(group, *arguments, **options)
+
+    monkeypatch.setattr(grid, "train_together", full)
+    notes = []
+    assert run(replace(ONE, seeds=(0, 1)), tmp_path, on_note=notes.append) == []
+    assert "2 runs side by side need more memory than there is: one after the other" in notes
+
+
+def test_folders_that_cannot_be_made_are_told_before_anything_is_trained(tmp_path):
+    (tmp_path / "results").write_text("a file")
+    trained = []
+    with pytest.raises(OSError, match="results"):
+        run(ONE, tmp_path, on_epoch=lambda config, record: trained.append(record))
+    assert trained == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"methods": []}, "expected at least one of methods, but got none"),
+        (
+            {"datasets": ["digits"], "methods": ["ensemble-baseline"], "seeds": [0]},
+            "two seeds or more for an ensemble",
+        ),
+        ({"datasets": ["digitz"]}, "expected data sets among digits, .* but got 'digitz'"),
+        ({"models": ["smal"]}, "expected networks among .* but got 'smal'"),
+    ],
+)
+def test_selections_that_make_no_study(options, message):
+    with pytest.raises(ValueError, match=message):
+        narrowed("table-clf-perf", **options)
+
+
+def test_a_recipe_in_parts_is_cut_down():
+    with pytest.raises(ValueError, match="no part of it has all of these"):
+        narrowed("reproduction", datasets=["cifar100"], models=["resnet110"])
+    alone = plan(*narrowed("reproduction", datasets=["cifar10"], models=["vgg16"], seeds=[0]))
+    assert [item.name for item in alone.averages] == ["cifar10-vgg16-aes-10-seed0", "cifar10-vgg16-aes-30-seed0"]
+    twice = plan(*narrowed("table-clf-perf", methods=["aes-10", "aes-10"], seeds=[0]))
+    assert len({item.name for item in twice.averages}) == len(twice.averages)
+
+
+def write_result(folder, name, **settings):
+    config = RunConfig(dataset="cifar10", model="vgg16", method="baseline").as_dict() | settings
+    content = {"config": config, "environment": {}, "log": [], "metrics": {"acc": 0.9}, "undefined": {}}
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_tables_take_runs_of_the_papers_protocol_alone(tmp_path):
+    for name, settings in {"held": {"holdout": 0.5}, "slow": {"lr": 1e-9}, "usual": {}}.items():
+        write_result(tmp_path, name, **settings)
+    (cell,) = [cell for cell in table_cells("table-clf-perf", load_results(tmp_path)) if cell.ours]
+    assert cell.ours.n == 1
+    rows = {cell.method for cell in kept_cells("all", tmp_path)}
+    assert rows == {"baseline", "baseline-holdout0.5", "baseline-lr1e-09"}
+
+
+def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
+    write_result(tmp_path, "one")
+    write_result(tmp_path, "copy")
+    with pytest.raises(ValueError, match="expected one result of a run, but copy and one are of the same"):
+        table_cells("table-clf-perf", load_results(tmp_path))
+
+
+def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
+    members = {"members": ["a", "b", "c"]}
+    write_result(tmp_path, "baseline", method="ensemble-baseline", **members)
+    write_result(tmp_path, "entropy", method="ensemble-crl-entropy", weight=0.5, **members)
+    write_result(tmp_path, "digits", method="ensemble-baseline", dataset="digits", **members)
+    first = [cell.method for cell in kept_cells("table-clf-ensemble-perf", tmp_path) if cell.ours]
+    assert set(first) == {"ensemble-baseline of 3"}
+    all_variants = [cell.method for cell in kept_cells("stable-clf-ensemble-weight0.5", tmp_path) if cell.ours]
+    assert set(all_variants) == {"ensemble-baseline of 3", "ensemble-crl-entropy-weight0.5 of 3"}
+
+
+def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys):
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
+    with pytest.raises(SystemExit) as stop:
+        main([*study, "--seeds", "0,1", "--epochs", "1", *folders])
+    assert stop.value.code == 0
+    assert "confrank table all --results" in capsys.readouterr().out.replace("\n", " ")
+    with pytest.raises(SystemExit) as stop:
+        main(["table", "all", "--results", str(tmp_path / "results"), "--format", "markdown"])
+    assert stop.value.code == 0
+    assert "| digits | small | baseline-1epochs | 2 |" in capsys.readouterr().out
+
+
+def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys):
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
+    with pytest.raises(SystemExit) as stop:
+        main([*study, "--methods", "baseline", "--epochs", "1", *folders])
+    assert stop.value.code == 1
+    assert "Raising-baseline-seed0: no such layer\n" in capsys.readouterr().err
+
+
+def whole_result(folder):
+    assert run(ONE, folder) == []
+    return folder / "results" / "digits-small-baseline-seed0.json"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": []}, "its config is no mapping"),
+        ({"config": {}}, "its config lacks dataset"),
+        ({"metrics": None}, "its metrics is no mapping"),
+        ({"metrics": {"acc": "0.9"}}, "its acc is '0.9'"),
+        ({"metrics": {"acc": float("nan")}}, "its acc is nan"),
+        ({"log": {}}, "its log is no list"),
+    ],
+)
+def test_results_that_are_none(tmp_path, change, message):
+    write_result(tmp_path, "run")
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=f"in .*run.json, but {message}; remove it, and the command that wrote it"):
+        load_results(tmp_path)
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ValueError, match=r"run.json, but it cannot be read .*; remove it"):
+        load_results(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not whole", b"version https://git-lfs"])
+def test_arrays_that_cannot_be_read(tmp_path, content, capsys):
+    path = whole_result(tmp_path)
+    path.with_suffix(".npz").write_bytes(content)
+    with pytest.raises(SystemExit) as stop:
+        main(["report", "curves", str(path), "--out", str(tmp_path / "curves.png")])
+    assert stop.value.code == 2
+    assert "expected an npz archive in" in (told := capsys.readouterr().err) and told.count("\n") == 1
+
+
+def test_arrays_that_lack_one(tmp_path, capsys):
+    path = whole_result(tmp_path)
+    np.savez(path.with_suffix(".npz"), correct=[True])
+    with pytest.raises(SystemExit):
+        main(["report", "curves", str(path), "--out", str(tmp_path / "curves.png")])
+    assert "expected confidence, correct in" in (told := capsys.readouterr().err) and "lacks confidence;" in told
+
+
+def test_a_log_that_was_cut_off_is_named(tmp_path, capsys):
+    assert run(ONE, tmp_path) == []
+    folder = tmp_path / "runs" / "digits-small-baseline-seed0"
+    (folder / "log.jsonl").write_text('{"epoch": 1, "lo')
+    with pytest.raises(SystemExit):
+        main(["report", "curves", str(folder), "--out", str(tmp_path / "curves.png")])
+    assert "expected one JSON record a line in" in capsys.readouterr().err
