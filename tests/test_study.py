@@ -19,9 +19,10 @@ from confrank.config import RunConfig, RunFolder
 from confrank.metrics import evaluate
 from confrank.predict import load_run, predict, save_weights_file
 from confrank.report.paper_table import render
-from confrank.study.grid import estimated_hours, plan, run_plan
+from confrank.study.grid import run_plan
 from confrank.study.kept import kept_cells
 from confrank.study.paper import paper_tables, paper_values, table_values
+from confrank.study.plan import estimated_hours, plan
 from confrank.study.recipes import RECIPES, Recipe, recipe
 from confrank.study.tables import load_results, table_cells
 from confrank.training import train

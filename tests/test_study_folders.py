@@ -14,8 +14,9 @@ from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.files import Lock
 from confrank.study import grid
-from confrank.study.grid import plan, run_plan
+from confrank.study.grid import run_plan
 from confrank.study.kept import kept_cells
+from confrank.study.plan import plan
 from confrank.study.recipes import Recipe, narrowed
 from confrank.study.tables import load_results, table_cells
 from confrank.training import train
@@ -316,3 +317,10 @@ def test_a_log_that_was_cut_off_is_named(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["report", "curves", str(folder), "--out", str(tmp_path / "curves.png")])
     assert "expected one JSON record a line in" in capsys.readouterr().err
+
+
+def test_an_environment_that_is_none(tmp_path):
+    assert run(replace(ONE, seeds=(0, 1)), tmp_path) == []
+    (tmp_path / "runs" / "digits-small-baseline-seed0" / "environment.json").write_text("[]")
+    (problem,) = run(PAIR, tmp_path)
+    assert "expected a JSON object in" in problem and "environment.json, but it is none" in problem

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from confrank.config import RunConfig
-    from confrank.study.grid import Plan
+    from confrank.study.plan import Plan
 
 
 def _study_arguments(parser: "ArgumentParser") -> None:
@@ -36,8 +36,9 @@ def _study_arguments(parser: "ArgumentParser") -> None:
 
 def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
-    from confrank.study.grid import plan, run_plan
+    from confrank.study.grid import run_plan
     from confrank.study.kept import ALL, kept_cells
+    from confrank.study.plan import plan
     from confrank.study.recipes import narrowed
 
     at_least(1, arguments, "together")
@@ -78,7 +79,7 @@ def _parts(text: str | None) -> list[str] | None:
 
 
 def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:
-    from confrank.study.grid import estimated_hours, has_result
+    from confrank.study.plan import estimated_hours, has_result
 
     def state(config: "RunConfig") -> str:
         if config not in to_train:

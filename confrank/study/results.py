@@ -51,8 +51,18 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     names = ("examined", "correct", "index")
     counts = {f"history_{name}": values for name, values in _arrays(folder.history, *names).items()}
     predictions = load_predictions(folder.predictions("test"))
-    environment = json.loads(folder.environment.read_text())
-    return _judged(path.name, config.as_dict(), environment, log, predictions, counts)
+    return _judged(path.name, config.as_dict(), environment_of(folder), log, predictions, counts)
+
+
+def environment_of(folder: RunFolder) -> dict[str, Any]:
+    """Where and on what data a run was computed."""
+    try:
+        told = json.loads(folder.environment.read_text())
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise ValueError(f"expected a JSON object in {folder.environment}, but it is none; {AGAIN}")
+    return told
 
 
 def finished_run(path: Path) -> tuple[RunFolder, RunConfig, list[dict[str, Any]]]:

@@ -1,0 +1,158 @@
+"""What a study needs: the runs and averages of its recipes, and what of them is there or in the way."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from confrank.config import AES, RunConfig, RunFolder, aes_epochs, changes, load_config
+from confrank.methods import METHODS
+from confrank.study.recipes import Recipe, is_ensemble
+from confrank.study.results import load_result
+
+# Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
+STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
+TRAIN_SIZES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
+
+
+@dataclass(frozen=True)
+class Average:
+    """A cell that is not trained but averaged: snapshots of one run, or the last predictions of several."""
+
+    name: str
+    method: str
+    members: tuple[RunConfig, ...]
+    epochs: tuple[int, ...] = ()
+
+    def config(self) -> dict[str, Any]:
+        """The settings of its result, which name the members."""
+        names = [member.run_name for member in self.members]
+        settings = self.members[0].as_dict()
+        return {**settings, "method": self.method, "members": names, "member_epochs": list(self.epochs)}
+
+    def sources(self, out: Path) -> dict[Path, RunConfig]:
+        """The predictions it averages, each with the run that they are of."""
+        if self.epochs:
+            (member,) = self.members
+            folder = RunFolder(out / member.run_name)
+            return {folder.snapshot(epoch): member for epoch in self.epochs}
+        return {RunFolder(out / member.run_name).predictions("test"): member for member in self.members}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs that a recipe trains, and the averages it derives from them."""
+
+    runs: tuple[RunConfig, ...]
+    averages: tuple[Average, ...]
+
+    def to_train(self, out: Path, results: Path) -> list[RunConfig]:
+        """The runs without a result of the same settings, or without the predictions that an absent average needs."""
+        absent = [item for item in self.averages if not is_whole(results / f"{item.name}.json")]
+        needed = {run.run_name for item in absent for path, run in item.sources(out).items() if not path.exists()}
+        return [config for config in self.runs if not has_result(config, results) or config.run_name in needed]
+
+    def check(self, out: Path, results: Path) -> None:
+        """Raise if what is there is in the way: results or runs of other settings, or a run without its snapshots."""
+        for config in self.runs:
+            _check_kept(config.as_dict(), results / f"{config.run_name}.json")
+            if RunFolder(out / config.run_name).config.exists():
+                _check_folder(config, out)
+        for item in self.averages:
+            kept = results / f"{item.name}.json"
+            _check_kept(item.config(), kept)
+            if item.epochs and not kept.exists():
+                _check_snapshots(item, out)
+
+
+def plan(*recipes: Recipe) -> Plan:
+    """Which runs and averages fill the recipes' cells; a run that several cells need stands once."""
+    runs: dict[str, RunConfig] = {}
+    averages: dict[str, Average] = {}
+    for recipe in recipes:
+        snapshots = any(name in recipe.methods for name in AES)
+        for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
+            base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
+            members = [_member(base, method, seed, snapshots) for seed in recipe.seeds]
+            for member in members:
+                known = runs.setdefault(member.run_name, member)
+                if differing := changes(member.as_dict(), known.as_dict()):
+                    raise ValueError(f"expected a name for each run, but two {member.run_name} differ in {differing}")
+                runs[member.run_name] = replace(known, snapshots=known.snapshots or member.snapshots)
+            averages |= {item.name: item for item in _averages(method, members)}
+    return Plan(tuple(runs.values()), tuple(averages.values()))
+
+
+def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
+    """The run that a cell of this method trains for this seed."""
+    trained = "baseline" if method in AES else method.removeprefix("ensemble-")
+    if trained not in METHODS:
+        raise ValueError(
+            f"expected a method among {', '.join((*METHODS, *AES))}, ensemble-METHOD, but got {method!r}"
+        )
+    weight = base.weight if trained.startswith("crl-") else 1.0
+    return replace(base, method=trained, seed=seed, weight=weight, snapshots=snapshots and trained == "baseline")
+
+
+def _averages(method: str, members: Sequence[RunConfig]) -> list[Average]:
+    if method in AES:
+        epochs = tuple(aes_epochs(members[0].epochs, [AES[method]]))
+        return [Average(replace(member, method=method).run_name, method, (member,), epochs) for member in members]
+    if is_ensemble(method):
+        name = f"{replace(members[0], method=method).name_without_seed}-of{len(members)}"
+        return [Average(name, method, tuple(members))]
+    return []
+
+
+def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
+    """GPU hours at the measured speed; None where a network or data set has not been measured."""
+    total = 0.0
+    for config in configs:
+        if config.model not in STEP_MS or config.dataset not in TRAIN_SIZES:
+            return None
+        steps = -(-TRAIN_SIZES[config.dataset] // config.batch_size) * config.epochs
+        total += steps * STEP_MS[config.model] / 3.6e6
+    return total
+
+
+def has_result(config: RunConfig, results: Path) -> bool:
+    """Whether a finished result with these very settings is there."""
+    path = results / f"{config.run_name}.json"
+    if not is_whole(path):
+        return False
+    kept = load_result(path)
+    return not changes(config.as_dict(), kept.config) and len(kept.log) == config.epochs
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a result's JSON and the npz beside it are there."""
+    return path.exists() and path.with_suffix(".npz").exists()
+
+
+def _check_kept(config: dict[str, Any], path: Path) -> None:
+    """Raise if a kept result of other settings would be overwritten."""
+    if not path.exists():
+        return
+    if differing := changes(config, load_result(path).config):
+        raise ValueError(
+            f"expected {path} to be a result of this run, but it differs in {differing}; give another --results"
+        )
+
+
+def _check_folder(config: RunConfig, out: Path) -> None:
+    """Raise if the run's folder holds another run."""
+    path = out / config.run_name
+    if differing := changes(config.as_dict(), load_config(path).as_dict()):
+        raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --out")
+
+
+def _check_snapshots(item: Average, out: Path) -> None:
+    """Raise if the run has passed an epoch whose predictions the average needs, without keeping them."""
+    (member,) = item.members
+    folder = RunFolder(out / member.run_name)
+    done = len(folder.read_log())
+    absent = [path for path, epoch in zip(item.sources(out), item.epochs, strict=True)
+              if epoch <= done and not path.exists()]  # fmt: skip
+    if absent:
+        raise ValueError(f"expected {absent[0]}, but the run did not keep it; remove its folder to train it again")
