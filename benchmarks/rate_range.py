@@ -1,0 +1,91 @@
+"""What the range of the correctness rates does: c = correct / examined, or stretched so that the lowest is 0.
+
+    python benchmarks/rate_range.py [--dataset cifar10 --model vgg16 --epochs 300 --seeds 0 1 2 --root DATA --out runs]
+
+The paper defines c as the share of correct examinations. The code published with it takes (n - m) / (epochs - m) for
+n correct examinations, m the smallest n of all training samples, which makes every margin of the ranking loss
+1 / (1 - m / epochs) times as wide. Prints the test metrics of crl-softmax with either, the lowest share, and the
+paired difference with its standard error. Runs are resumed from --out.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+from torch.nn import functional
+
+from confrank.confidence import max_probability
+from confrank.config import RunConfig
+from confrank.loss import CorrectnessRankingLoss, ranking_loss
+from confrank.methods import METHODS, Method
+from confrank.study.results import read_run
+from confrank.training import Failed, train_together
+
+UNITS = {
+    "acc": 100,
+    "aurc": 1000,
+    "e_aurc": 1000,
+    "aupr_error": 100,
+    "fpr95": 100,
+    "ece": 100,
+    "nll": 10,
+    "brier": 100,
+}
+
+
+class StretchedRankingLoss(CorrectnessRankingLoss):
+    """The loss with rates stretched as in the published code; of softmax confidences, nothing ignored."""
+
+    def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
+        history, logits = self.history, logits.float()
+        lowest = history.correct.min()
+        rate = (history.correct[index] - lowest) / (history.examined[index] - lowest).clamp_min(1)
+        ranked = ranking_loss(max_probability(logits), rate)
+        history._update(index, logits.detach().argmax(dim=1) == label, label)
+        return functional.cross_entropy(logits, label) + self.weight * ranked
+
+
+STRETCHED = Method(
+    "crl-softmax-stretched",
+    lambda history, weight: StretchedRankingLoss(history, weight=weight, ignore_index=None),
+    METHODS["crl-softmax"].predict,
+)
+METHODS[STRETCHED.name] = STRETCHED
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--model", default="small")
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--root", type=Path, default=None)
+    parser.add_argument("--out", type=Path, default=Path("runs/rate-range"))
+    arguments = parser.parse_args()
+    values: dict[str, np.ndarray] = {}
+    settings = {"dataset": arguments.dataset, "model": arguments.model, "epochs": arguments.epochs}
+    print(f"{'method':24} lowest  " + "  ".join(f"{name:>13}" for name in UNITS))
+    for method in ("crl-softmax", STRETCHED.name):
+        configs = [RunConfig(method=method, seed=seed, **settings) for seed in arguments.seeds]
+        outs = [arguments.out / config.run_name for config in configs]
+        for result in train_together(configs, outs, root=arguments.root):
+            if isinstance(result, Failed):
+                raise result.error
+        results = [read_run(out) for out in outs]
+        lowest = [float((arrays["history_correct"] / arrays["history_examined"]).min()) for _, arrays in results]
+        values[method] = np.array(
+            [[result.metrics[name] * unit for name, unit in UNITS.items()] for result, _ in results]
+        )
+        print(f"{method:24} {np.mean(lowest):6.3f}  " + _row(values[method]))
+    difference = values[STRETCHED.name] - values["crl-softmax"]
+    print(f"{'difference, mean ± s.e.':32}" + _row(difference, len(difference) ** 0.5))
+
+
+def _row(values: np.ndarray, divisor: float = 1.0) -> str:
+    spread = values.std(axis=0, ddof=1) / divisor if len(values) > 1 else np.full(values.shape[1], np.nan)
+    return "  ".join(f"{mean:6.2f}±{std:6.2f}" for mean, std in zip(values.mean(axis=0), spread, strict=True))
+
+
+if __name__ == "__main__":
+    main()
