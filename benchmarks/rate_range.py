@@ -1,11 +1,12 @@
 """What the range of the correctness rates does: c = correct / examined, or stretched so that the lowest is 0.
 
-    python benchmarks/rate_range.py [--dataset cifar10 --model vgg16 --epochs 300 --seeds 0 1 2 --root DATA --out runs]
+    python benchmarks/rate_range.py [--noise 0.2] [--seeds 0 1 2] [--out runs/rate-range]
+    python benchmarks/rate_range.py --dataset cifar10 --model vgg16 --root DATA
 
 The paper defines c as the share of correct examinations. The code published with it takes (n - m) / (epochs - m) for
 n correct examinations, m the smallest n of all training samples, which makes every margin of the ranking loss
 1 / (1 - m / epochs) times as wide. Prints the test metrics of crl-softmax with either, the lowest share, and the
-paired difference with its standard error. Runs are resumed from --out.
+paired difference with its standard error. The embedded digits get --noise. Runs are resumed from --out.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from torch.nn import functional
 
 from confrank.confidence import max_probability
 from confrank.config import RunConfig
+from confrank.data.digits import load_digits
 from confrank.loss import CorrectnessRankingLoss, ranking_loss
 from confrank.methods import METHODS, Method
 from confrank.study.results import read_run
@@ -58,18 +60,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits")
     parser.add_argument("--model", default="small")
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--noise", type=float, default=0.2)
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4, 5, 6, 7])
     parser.add_argument("--root", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/rate-range"))
     arguments = parser.parse_args()
+    data = load_digits(noise=arguments.noise) if arguments.dataset == "digits" else None
     values: dict[str, np.ndarray] = {}
     settings = {"dataset": arguments.dataset, "model": arguments.model, "epochs": arguments.epochs}
     print(f"{'method':24} lowest  " + "  ".join(f"{name:>13}" for name in UNITS))
     for method in ("crl-softmax", STRETCHED.name):
         configs = [RunConfig(method=method, seed=seed, **settings) for seed in arguments.seeds]
         outs = [arguments.out / config.run_name for config in configs]
-        for result in train_together(configs, outs, root=arguments.root):
+        for result in train_together(configs, outs, root=arguments.root, data=data):
             if isinstance(result, Failed):
                 raise result.error
         results = [read_run(out) for out in outs]
