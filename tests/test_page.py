@@ -11,8 +11,8 @@ import pytest
 
 from confrank.cli import main
 from confrank.metrics import Samples
-from confrank.report.contents import Mistake, examine, with_images, with_intervals
-from confrank.report.page import data_uri, page, shortened
+from confrank.report.contents import Mistake, examine, shortened, with_images, with_intervals
+from confrank.report.page import data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
 
 ARGUMENTS = [

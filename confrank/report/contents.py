@@ -29,6 +29,7 @@ from confrank.metrics.ranking import curve_of, rank
 NUM_POINTS = 1000
 NUM_MISTAKES = 12
 NUM_BARS = 30
+MAX_NAME = 60
 Image = NDArray[np.uint8]
 
 
@@ -132,11 +133,37 @@ def _mistake(samples: Samples, row: int) -> Mistake:
 
 
 def with_short_names(examined: Sequence[Examined]) -> list[Examined]:
-    """Paths without their folders, where that leaves them distinct."""
-    last = [Path(item.name).name or item.name for item in examined]
-    if len(set(last)) < len(last):
-        return list(examined)
-    return [replace(item, name=name) for item, name in zip(examined, last, strict=True)]
+    """The same under `short_names`."""
+    names = short_names([item.name for item in examined])
+    return [replace(item, name=name) for item, name in zip(examined, names, strict=True)]
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Distinct paths as their last part; where these coincide, as the parts that tell them apart.
+
+    >>> short_names(["runs/a-seed0/predictions/test.npz", "runs/a-seed1/predictions/test.npz"])
+    ['a-seed0', 'a-seed1']
+    >>> short_names(["old/a.csv", "old/b.csv"]), short_names(["old/a.csv", "new/a.csv", "new/b.csv"])
+    (['a.csv', 'b.csv'], ['old/a.csv', 'new/a.csv', 'new/b.csv'])
+    """
+    parts = [Path(name).parts for name in names]
+    while len(parts) > 1 and min(map(len, parts)) > 1 and len({item[-1] for item in parts}) == 1:
+        parts = [item[:-1] for item in parts]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        ends = ["/".join(item[-depth:]) for item in parts]
+        if all(ends) and len(set(ends)) == len(ends):
+            return ends
+    return list(names)
+
+
+def shortened(text: str, limit: int = MAX_NAME) -> str:
+    """A long text without its middle: names often differ at their end only.
+
+    >>> shortened("a/very/long/path", 9)
+    'a/ve…path'
+    """
+    half = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[-half:]}"
 
 
 def with_images(examined: Examined, images: Mapping[int, Image]) -> Examined:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confrank.metrics.detection import rank_sets, roc_curve
 from confrank.metrics.ranking import auroc_of
-from confrank.report.contents import Histogram
+from confrank.report.contents import Histogram, shortened
 
 GRID = np.linspace(0, 1, 401)
 NUM_BARS = 40
@@ -29,7 +29,7 @@ class Scored:
 
     @property
     def title(self) -> str:
-        return f"{self.dataset}, {self.model}, {self.method}: out-set {shortened(self.out_set)}"
+        return f"{self.dataset}, {self.model}, {self.method}: out-set {shortened(self.out_set, 40)}"
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,3 @@ def score_histogram(inside: NDArray[Any], outside: NDArray[Any]) -> Histogram:
     edges = np.linspace(low, high if high > low else low + 1, NUM_BARS + 1)
     counts = [np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0] for scores in (inside, outside)]
     return Histogram(edges, *counts)
-
-
-def shortened(text: str, limit: int = 40) -> str:
-    """The end of a long path says more than its beginning.
-
-    >>> shortened("a/very/long/path", limit=6)
-    '…/path'
-    """
-    return text if len(text) <= limit else f"…{text[-limit + 1 :]}"

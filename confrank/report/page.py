@@ -15,12 +15,11 @@ from PIL import Image
 from confrank import __version__
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.report import svg
-from confrank.report.contents import Examined, Mistake
+from confrank.report.contents import Examined, Mistake, shortened
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import COVERAGE, comparisons, percent, plain_number, verdict
 
 FOLDER = Path(__file__).parent / "template"
-MAX_NAME = 60
 MAX_CLASS_ROWS = 2000
 NUM_COLOURS = 8
 
@@ -62,14 +61,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {"percent": percent, "short": shortened, "count": plain_number}
     return environment
-
-
-def shortened(text: str, limit: int = MAX_NAME) -> str:
-    """
-    >>> shortened("a" * 100, 10)
-    'aaaaaaaaa…'
-    """
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _points(item: Examined) -> dict[str, Any]:
