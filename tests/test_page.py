@@ -5,13 +5,17 @@ import os
 import re
 import shutil
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from confrank.cli import main
 from confrank.metrics import Samples
+from confrank.metrics.detection import KEYS
 from confrank.report.contents import Mistake, examine, shortened, with_images, with_intervals
+from confrank.report.detection import Scored
+from confrank.report.detection_page import detection_page
 from confrank.report.page import data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
 
@@ -208,6 +212,29 @@ def test_nasty_class_names_render_as_text(opened):
     mistakes = opened.page.locator(".mistakes").first.inner_text()
     assert any(name in mistakes for name in (NASTY[0], NASTY[3]))
     assert opened.dialogs == []
+
+
+def detection_example():
+    cells = [
+        SimpleNamespace(
+            dataset="d", model="m", method="a/odin", out_set="o", metric=key, paper=None, ours=None, deviations=None
+        )
+        for key in KEYS
+    ]
+    scored = Scored("d", "m", "a", "o", {"odin": [(np.arange(9.0), np.arange(5.0))]})
+    return detection_page([scored], cells, "protocol", [])
+
+
+@pytest.mark.parametrize("content", [lambda: nasty_page()[0], detection_example], ids=["page", "detection"])
+def test_no_label_hides_bars(browser, tmp_path, content):
+    (tmp_path / "page.html").write_text(content(), encoding="utf-8")
+    watched = Watched(browser, tmp_path / "page.html")
+    labels, charts = (watched.page.locator(name).all() for name in (".side", ".bars svg"))
+    assert len(labels) == 2 * len(charts) > 0
+    for label in [one.bounding_box() for one in labels]:
+        for chart in [one.bounding_box() for one in charts]:
+            assert label["y"] + label["height"] <= chart["y"] or chart["y"] + chart["height"] <= label["y"]
+    watched.context.close()
 
 
 @pytest.mark.parametrize("width", [1200, 390, 320])
