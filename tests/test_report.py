@@ -56,7 +56,7 @@ def drawn(monkeypatch):
     """The figures that are saved, instead of files."""
     figures = []
     for module in (plots, epochs):
-        monkeypatch.setattr(module, "save_figure", lambda figure, path: figures.append(figure))
+        monkeypatch.setattr(module, "save_figure", lambda figure, path, dpi=150: figures.append(figure))
     return figures
 
 

@@ -53,9 +53,11 @@ def _evaluate(arguments: "Namespace") -> None:
     examined = examine(loaded, samples, arguments.resamples, arguments.seed)
     _print_examined(console, examined)
     if figure:
+        from confrank.report.contents import short_names
         from confrank.report.plots import comparison_figure
 
-        comparison_figure({name: [item] for name, item in samples.items()}, figure)
+        names = short_names(list(samples))
+        comparison_figure({name: [item] for name, item in zip(names, samples.values(), strict=True)}, figure)
         console.print(f"figure: {figure}", markup=False)
     if table:
         results = [item.as_dict() for item in examined]

@@ -4,16 +4,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from confrank.metrics import Samples, reliability_bins
+from confrank.metrics import ReliabilityBins, Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
-from confrank.report.contents import Examined
-from confrank.report.svg import risk_limit
+from confrank.report.contents import Examined, shortened, with_short_names
+from confrank.report.svg import dot_radius, risk_limit
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
 GRID = np.linspace(0.005, 1, 400)
+# Columns and font sizes of a legend, the most wanted first.
+LEGENDS = ((4, 10), (3, 10), (2, 10), (2, 8), (1, 10), (1, 8), (1, 6), (1, 4))
+DOT_SCALE = 0.4  # points of diameter for a unit of the page's radius
 
 
 def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: Path, title: str = "") -> None:
@@ -21,24 +25,20 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: Path, titl
 
     `samples` maps a name to one or more runs: a line is their mean, a band one standard deviation.
     """
-    figure = Figure(figsize=(10, 4.4), layout="constrained")
+    figure = Figure(figsize=(10, 4.1), layout="constrained")
     left, right = figure.subplots(1, 2)
     for place, (name, runs) in enumerate(samples.items()):
         _risk_coverage(left, name, runs, colour_of(place))
         _reliability(right, name, runs, colour_of(place))
     left.set(xlabel="coverage (share of predictions accepted)", ylabel="risk (error rate among them)", xlim=(0, 1))
-    left.set_ylim(bottom=0)
-    right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+    _set_risks(left, left.get_ylim()[1])
+    diagonal = right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     right.set(xlabel="probability of the answer", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
     for axes in (left, right):
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    # Names may be long paths: one legend for both panels, below them.
-    handles = [*left.get_lines(), *right.get_lines()[-1:]]
-    columns = 1 if max(map(len, samples)) > 30 else 3
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False)
-    left.set_title("risk-coverage curve")
-    right.set_title("reliability diagram (15 bins)")
+        tidy(axes)
+    legend_below(figure, [*left.get_lines(), *diagonal])
+    left.set_title("risk-coverage curve", pad=10)
+    right.set_title("reliability diagram (15 bins)", pad=10)
     figure.suptitle(escaped(title))
     save_figure(figure, path)
 
@@ -48,7 +48,9 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
     curves = [curve_of(item) for item in ranked]
     risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
     area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
-    axes.plot(GRID, risks.mean(axis=0), color=colour, label=escaped(f"{name} (AURC {1000 * area:.1f} x 10^-3)"))
+    axes.plot(
+        GRID, risks.mean(axis=0), color=colour, label=rf"{label_of(name)} (AURC {1000 * area:.1f} $\times10^{{-3}}$)"
+    )
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)
         axes.fill_between(
@@ -67,21 +69,48 @@ def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) ->
     if len(probabilities) < len(runs):
         return
     bins = reliability_bins(np.concatenate(probabilities), np.concatenate([run.correct for run in runs]))
+    _draw_bins(axes, bins, name, colour)
+
+
+def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> None:
+    """A thin line through the filled bins, each a dot whose area grows with its share of the predictions."""
     filled = bins.count > 0
-    axes.plot(
-        bins.confidence[filled],
-        bins.accuracy[filled],
-        color=colour,
-        marker="o",
-        markersize=4,
-        label=escaped(name),
-    )
+    line = bins.confidence[filled], bins.accuracy[filled]
+    axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=label_of(name))
+    sizes = [(DOT_SCALE * dot_radius(count / bins.count.sum())) ** 2 for count in bins.count[filled]]
+    axes.scatter(*line, s=sizes, color=colour, alpha=0.6, clip_on=False, zorder=3)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def _set_risks(axes: Axes, limit: float) -> None:
+    """The risk axis up to a limit, and a little below zero: a curve without errors should not lie on the axis."""
+    axes.set_ylim(-0.02 * limit, limit)
+    axes.ticklabel_format(axis="y", useMathText=True)
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
+    """One legend for all panels below them, in the first layout that fits; the figure grows by its height."""
+    for columns, size in LEGENDS:
+        for earlier in list(figure.legends):
+            earlier.remove()
+        legend = figure.legend(
+            handles=handles, loc="outside lower center", ncols=columns, fontsize=size, frameon=False
+        )
+        extent = legend.get_window_extent()
+        if extent.width < figure.bbox.width:
+            break
+    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+
+
+def tidy(axes: Axes) -> None:
+    """A faint grid, and no frame above and to the right."""
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
     """Write a picture as its suffix says, making folders as needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=dpi)
 
 
 def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
@@ -91,44 +120,44 @@ def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
         "reliability": _draw_reliability,
         "confidence": _draw_histograms,
     }
-    folder.mkdir(parents=True, exist_ok=True)
+    named = with_short_names(examined)
     paths = []
     for name, draw in drawings.items():
-        figure = Figure(figsize=(5, 4), layout="constrained")
+        figure = Figure(figsize=(5, 3.8), layout="constrained")
         axes = figure.subplots()
-        draw(axes, examined)
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(frameon=False)
+        draw(axes, named)
+        tidy(axes)
+        if handles := axes.get_legend_handles_labels()[0]:
+            legend_below(figure, handles)
         for suffix in ("png", "svg"):
             paths.append(folder / f"{name}.{suffix}")
-            figure.savefig(paths[-1], dpi=200)
+            save_figure(figure, paths[-1], dpi=200)
     return paths
 
 
 def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
     for place, item in enumerate(examined):
-        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=_legend(item.name))
+        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=label_of(item.name))
     axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
-    axes.set_ylim(0, risk_limit(item.curve for item in examined))
+    _set_risks(axes, risk_limit(item.curve for item in examined))
 
 
 def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
     for place, item in enumerate(examined):
         if item.bins is not None:
-            filled = item.bins.count > 0
-            line = item.bins.confidence[filled], item.bins.accuracy[filled]
-            axes.plot(*line, color=colour_of(place), marker="o", markersize=4, label=_legend(item.name))
+            _draw_bins(axes, item.bins, item.name, colour_of(place))
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
 def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
     for place, item in enumerate(examined):
-        for counts, style, kind in ((item.histogram.right, "-", "right"), (item.histogram.wrong, "--", "wrong")):
-            share, label = counts / max(1, counts.sum()), f"{_legend(item.name)}, {kind}"
-            axes.stairs(share, item.histogram.edges, color=colour_of(place), linestyle=style, label=label)
+        for counts, style in ((item.histogram.right, "-"), (item.histogram.wrong, "--")):
+            share = counts / max(1, counts.sum())
+            axes.stairs(share, item.histogram.edges, color=colour_of(place), linestyle=style)
+        axes.plot([], [], color=colour_of(place), label=label_of(item.name))
+    for kind, style in (("right", "-"), ("wrong", "--")):
+        axes.plot([], [], color="0.4", linestyle=style, label=kind)
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
 
 
@@ -137,8 +166,9 @@ def colour_of(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def _legend(name: str) -> str:
-    return escaped(name if len(name) <= 40 else f"{name[:39]}…")
+def label_of(name: str) -> str:
+    """A name as it stands in a legend."""
+    return escaped(shortened(name))
 
 
 def escaped(text: str) -> str:

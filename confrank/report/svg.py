@@ -77,14 +77,19 @@ def curve_path(curve: RiskCoverageCurve, y_limit: float) -> str:
     return line(curve.coverage, np.minimum(curve.risk, 2 * y_limit), y_limit=y_limit)
 
 
+def dot_radius(share: float) -> float:
+    """The radius of a bin's dot: its area grows with the bin's share of the predictions."""
+    return 7 + 34 * math.sqrt(share)
+
+
 def reliability_dots(bins: ReliabilityBins) -> list[Dot]:
-    """One dot per filled bin, its area the bin's share of predictions."""
+    """One dot per filled bin."""
     total = bins.count.sum()
     return [
         Dot(
             round(SIZE * float(bins.confidence[place]), 1),
             round(SIZE * (1 - float(bins.accuracy[place])), 1),
-            round(7 + 34 * math.sqrt(int(bins.count[place]) / total), 1),
+            round(dot_radius(bins.count[place] / total), 1),
             f"{int(bins.count[place]):,} predictions: confidence {bins.confidence[place]:.1%},"
             f" accuracy {bins.accuracy[place]:.1%}",
         )
