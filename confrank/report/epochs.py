@@ -4,37 +4,53 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from confrank.report.plots import colour_of, escaped, save_figure
+from confrank.report.contents import short_names
+from confrank.report.plots import colour_of, label_of, legend_below, save_figure, tidy
 from confrank.report.scales import SHOWN
 
 Log = Sequence[Mapping[str, Any]]
 
 
-def epochs_figure(
-    logs: Mapping[str, Log], path: Path, title: str = "", keys: Sequence[str] = ("nll", "aurc")
-) -> None:
-    """One panel per metric, one line per run, from logs with test metrics (`--test-every`)."""
+def epochs_figure(logs: Mapping[str, Log], path: Path) -> None:
+    """NLL and AURC, one line per run, from logs with test metrics (`--test-every`)."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
-    panels = figure.subplots(1, len(keys))
-    for axes, key in zip(panels, keys, strict=True):
-        for place, (name, log) in enumerate(logs.items()):
-            points = [(entry["epoch"], entry["test"][key]) for entry in log if "test" in entry]
-            if not points:
-                raise ValueError(
-                    f"expected test metrics in the log of {name}, but it has none; train with --test-every 1"
-                )
-            epochs, values = zip(*points, strict=True)
-            axes.plot(
-                epochs, [value * SHOWN[key].factor for value in values], color=colour_of(place), label=escaped(name)
+    tested = {name: [entry for entry in log if "test" in entry] for name, log in logs.items()}
+    for name, entries in tested.items():
+        if not entries:
+            raise ValueError(
+                f"expected test metrics in the log of {name}, but it has none; train with --test-every 1"
             )
-        axes.set(xlabel="epoch", ylabel=SHOWN[key].heading, yscale="log" if key == "aurc" else "linear")
-        axes.yaxis.set_major_formatter("{x:g}")
-        if key == "aurc":
-            axes.yaxis.set_minor_formatter("{x:g}")
-        axes.grid(alpha=0.25)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[0].legend(frameon=False)
-    figure.suptitle(escaped(title))
+    left, right = figure.subplots(1, 2)
+    _draw(left, "nll", tested)
+    _draw(right, "aurc", tested)
+    _logarithmic_if_wide(right)
+    legend_below(figure, left.get_legend_handles_labels()[0])
     save_figure(figure, path)
+
+
+def _draw(axes: Axes, key: str, tested: Mapping[str, Log]) -> None:
+    for place, (name, entries) in enumerate(zip(short_names(list(tested)), tested.values(), strict=True)):
+        values = [entry["test"][key] * SHOWN[key].factor for entry in entries]
+        epochs = [entry["epoch"] for entry in entries]
+        marker = "." if len(epochs) < 10 else None
+        axes.plot(epochs, values, color=colour_of(place), marker=marker, label=label_of(name))
+    axes.set(xlabel="epoch", ylabel=SHOWN[key].axis)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    tidy(axes)
+
+
+def _logarithmic_if_wide(axes: Axes) -> None:
+    """Below a factor of four a logarithmic axis has too few ticks, and it has no place for zero."""
+    low, high = axes.dataLim.intervaly
+    if not 0 < 4 * low < high:
+        return
+    axes.set_yscale("log")
+    # Over nearly a decade the labels of all digits would run together.
+    every_digit = high < 8 * low
+    axes.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if every_digit else (1, 2, 5)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:g}")

@@ -1,5 +1,6 @@
 """How metrics are shown: the only place that multiplies them."""
 
+import re
 from dataclasses import dataclass
 
 
@@ -11,6 +12,15 @@ class Shown:
     factor: float
     lower_is_better: bool
     meaning: str
+
+    @property
+    def axis(self) -> str:
+        """The heading in matplotlib's mathematics.
+
+        >>> print(SHOWN["aurc"].axis, SHOWN["nll"].axis)
+        AURC $\\times10^3$ NLL $\\times10$
+        """
+        return re.sub(r"x(10.*)", r"$\\times\1$", self.heading)
 
 
 SHOWN: dict[str, Shown] = {
