@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
-from confrank.report.plots import colour_of, escaped, save_figure
+from confrank.report.plots import colour_of, escaped, label_of, legend_below, save_figure, tidy
 from confrank.report.scales import SHOWN
 
 Trials = Sequence[Sequence[float]]
@@ -27,24 +27,23 @@ def active_figure(
     `paper` maps strategies to the paper's means, which are drawn as dashed lines.
     """
     factor = SHOWN[key].factor
-    figure = Figure(figsize=(7.5, 4.8), layout="constrained")
+    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     axes = figure.subplots()
     for place, (name, trials) in enumerate(curves.items()):
         values, colour = factor * np.array(trials), colour_of(place)
         mean = values.mean(axis=0)
-        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=escaped(name))
+        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=label_of(name))
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
         if paper and name in paper:
             there = paper[name][: len(labelled)]
             axes.plot(labelled[: len(there)], factor * np.array(there), color=colour, linestyle="--", linewidth=1)
-    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].heading}", xticks=labelled)
-    axes.grid(alpha=0.25)
+    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].axis}", xticks=labelled)
     if paper:
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="the paper's mean")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
+    tidy(axes)
+    legend_below(figure, axes.get_legend_handles_labels()[0])
     axes.set_title(escaped(title))
     save_figure(figure, path)
 

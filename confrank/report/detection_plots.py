@@ -6,10 +6,11 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from confrank.report.contents import Histogram
 from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
-from confrank.report.plots import COLOURS, escaped, save_figure
+from confrank.report.plots import COLOURS, colour_of, escaped, label_of, legend_below, save_figure, tidy
 
 
 def detection_figures(scored: Sequence[Scored], folder: Path) -> list[Path]:
@@ -18,7 +19,7 @@ def detection_figures(scored: Sequence[Scored], folder: Path) -> list[Path]:
     for item in scored:
         name = file_name("-".join([item.dataset, item.model, item.method, item.out_set]))
         for kind, figure in (("roc", _roc_figure(item.detectors)), ("scores", _histogram_figure(item.detectors))):
-            figure.suptitle(escaped(item.title), fontsize="medium")
+            figure.suptitle(escaped(item.title), fontsize="medium", wrap=True)
             for suffix in ("png", "svg"):
                 paths.append(folder / f"{kind}-{name}.{suffix}")
                 save_figure(figure, paths[-1])
@@ -34,20 +35,19 @@ def file_name(text: str) -> str:
 
 
 def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
-    figure = Figure(figsize=(5, 4.8), layout="constrained")
+    figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
-    for colour, (name, runs) in zip(COLOURS, detectors.items(), strict=False):
-        curve = mean_roc(runs)
-        axes.plot(GRID, curve.tpr, color=colour, label=escaped(f"{name} (AUROC {100 * curve.auroc:.1f}%)"))
+    for place, (name, runs) in enumerate(detectors.items()):
+        curve, colour = mean_roc(runs), colour_of(place)
+        axes.plot(GRID, curve.tpr, color=colour, label=f"{label_of(name)} (AUROC {100 * curve.auroc:.1f}%)")
         if curve.spread is not None:
             band = curve.tpr - curve.spread, curve.tpr + curve.spread
             axes.fill_between(GRID, *band, color=colour, alpha=0.15, linewidth=0)
     axes.axhline(0.95, color="0.6", linewidth=1, linestyle="--")
     axes.set(xlabel="foreign images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
     axes.set(xlim=(0, 1), ylim=(0, 1.005))
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(frameon=False, loc="outside lower center", ncols=1 + (len(detectors) > 3), fontsize="small")
+    tidy(axes)
+    legend_below(figure, axes.get_legend_handles_labels()[0])
     return figure
 
 
@@ -55,14 +55,14 @@ def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
     """A panel per detector, of the first run: scores of different runs have no common scale."""
     columns = 2 if len(detectors) in (2, 4) else min(3, len(detectors))
     rows = -(-len(detectors) // columns)
-    figure = Figure(figsize=(3.6 * columns, 2.6 * rows + 0.4), layout="constrained")
+    figure = Figure(figsize=(3.6 * columns, 2.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (name, runs) in zip(panels, detectors.items(), strict=False):
         _draw_histogram(axes, score_histogram(*runs[0]))
         axes.set_title(escaped(name))
     for axes in panels[len(detectors) :]:
         axes.set_visible(False)
-    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="outside lower center", ncols=2)
+    legend_below(figure, panels[0].get_legend_handles_labels()[0])
     return figure
 
 
@@ -72,4 +72,7 @@ def _draw_histogram(axes: Axes, histogram: Histogram) -> None:
         share = counts / max(1, counts.sum())
         axes.stairs(share, histogram.edges, color=colour, fill=True, alpha=0.5, label=label)
     axes.set(xlabel="score", ylabel="share of images")
+    # Scores may need many digits: few ticks keep their labels apart.
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+    axes.ticklabel_format(axis="x", useMathText=True)
     axes.spines[["top", "right"]].set_visible(False)
