@@ -9,9 +9,12 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from confrank.report.contents import shortened
 from confrank.report.plots import escaped, save_figure
 
 EASY, HARD = "#55a868", "#c44e52"
+ROWS = 3
+MAX_CAPTION = 14
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,11 @@ def events_figure(events: Events, path: Path, title: str = "", count: int = 24) 
     ):
         rates = events.rate[rows]
         panel.suptitle(f"{words}: c from {rates.min():.2f} to {rates.max():.2f}", color=colour, fontsize=10)
-        grid = panel.subplots(2, count // 2).ravel()
+        grid = panel.subplots(ROWS, -(-count // ROWS)).ravel()
         for cell, row in zip(grid, rows, strict=False):
             cell.imshow(events.images[row].squeeze(), cmap="gray", interpolation="nearest")
-            cell.set_title(escaped(events.class_names[events.labels[row]][:10]), fontsize=5, pad=1)
+            name = shortened(events.class_names[events.labels[row]], MAX_CAPTION)
+            cell.set_title(escaped(name), fontsize=6, pad=2)
         for cell in grid:
             cell.axis("off")
     figure.suptitle(escaped(title))

@@ -1,0 +1,166 @@
+"""What can be seen in the figures: legends off the data, labels that do not run together, every mark."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+
+from confrank.metrics import sample_values
+from confrank.report import active, detection_plots, epochs, events, plots
+from confrank.report.contents import examine
+from confrank.report.detection import Scored
+
+OWN_RUNS = [f"/home/me/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
+OWN_FILES = [f"{name}/predictions/test.safetensors" for name in OWN_RUNS]
+
+
+@pytest.fixture
+def figures(monkeypatch, tmp_path):
+    """The figures that are saved, laid out, by the name of their file."""
+    saved = {}
+
+    def save(figure, path, dpi=150):
+        figure.draw_without_rendering()
+        saved[path.stem] = figure
+
+    for module in (active, detection_plots, epochs, events, plots):
+        monkeypatch.setattr(module, "save_figure", save)
+    return saved
+
+
+def samples(seed=0, size=300):
+    rng = np.random.default_rng(seed)
+    confidence = rng.beta(4, 1, size)
+    return sample_values(confidence=confidence, correct=rng.random(size) < confidence)
+
+
+def log_of(*values):
+    return [{"epoch": place, "test": {"nll": value, "aurc": value}} for place, value in enumerate(values, 1)]
+
+
+def overlapping(texts):
+    """Pairs of visible labels of which one lies on the other."""
+    boxes = {text: text.get_window_extent() for text in texts if text.get_text()}
+    return [(a.get_text(), b.get_text()) for a, b in combinations(boxes, 2) if boxes[a].overlaps(boxes[b])]
+
+
+def tick_labels(axis):
+    low, high = sorted(axis.get_view_interval())
+    return [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+
+
+@pytest.mark.parametrize(
+    "names", [["a"], ["a", "b"], OWN_RUNS[:1], OWN_RUNS, OWN_FILES, list("abcdefgh"), ["W" * 200, "M" * 200]]
+)
+def test_legends_lie_inside_the_picture_and_off_the_data(names, figures, tmp_path):
+    runs = {name: samples(place) for place, name in enumerate(names)}
+    plots.paper_figures([examine(name, run) for name, run in runs.items()], tmp_path)
+    plots.comparison_figure({name: [run] for name, run in runs.items()}, tmp_path / "comparison.png")
+    epochs.epochs_figure(dict.fromkeys(names, log_of(1.0, 0.5)), tmp_path / "epochs.png")
+    active.active_figure([10, 20], {name: [[0.5, 0.6]] for name in names}, tmp_path / "active.png")
+    scored = Scored("d", "m", "a", "o", {name: [(run.confidence, run.confidence - 1)] for name, run in runs.items()})
+    detection_plots.detection_figures([scored], tmp_path)
+    assert len(figures) == 8
+    for figure in figures.values():
+        (legend,) = figure.legends
+        box, picture = legend.get_window_extent(), figure.bbox
+        assert picture.x0 <= box.x0 < box.x1 <= picture.x1
+        assert picture.y0 <= box.y0
+        for axes in filter(Axes.get_visible, figure.axes):
+            assert not box.overlaps(axes.get_tightbbox())
+            assert axes.bbox.height / figure.dpi > 1.5
+
+
+@pytest.mark.parametrize("names", [OWN_RUNS, OWN_FILES])
+def test_names_that_differ_at_their_end_look_different(names, figures, tmp_path):
+    plots.paper_figures([examine(name, samples()) for name in names], tmp_path)
+    epochs.epochs_figure(dict.fromkeys(names, log_of(1.0, 0.5)), tmp_path / "epochs.png")
+    expected = {f"cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)}
+    for name in ("risk_coverage", "reliability", "epochs", "confidence"):
+        labels = [text.get_text() for text in figures[name].legends[0].get_texts()]
+        assert set(labels) - {"right", "wrong"} == expected
+
+
+def test_powers_of_ten_are_written_as_such(figures, tmp_path):
+    plots.comparison_figure({"$a_{x$": [samples()]}, tmp_path / "comparison.png")
+    epochs.epochs_figure({"a": log_of(1.0, 0.5)}, tmp_path / "epochs.png")
+    label = figures["comparison"].axes[0].lines[0].get_label()
+    assert label.startswith(r"\$a_{x\$ (AURC ")
+    assert label.endswith(r" $\times10^{-3}$)")
+    assert [axes.get_ylabel() for axes in figures["epochs"].axes] == [r"NLL $\times10$", r"AURC $\times10^3$"]
+
+
+def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
+    confidence = np.r_[0.1, 0.2, np.full(98, 0.95)]
+    run = sample_values(confidence=confidence, correct=confidence > 0.15)
+    plots.paper_figures([examine("a", run)], tmp_path)
+    plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")
+    for axes in (figures["reliability"].axes[0], figures["comparison"].axes[1]):
+        (dots,) = axes.collections
+        assert dots.get_offsets()[:, 1].tolist() == [0, 1, 1]
+        assert not dots.get_clip_on()
+        one, other, most = dots.get_sizes()
+        assert one == other < most / 4
+
+
+def test_a_curve_without_errors_lies_off_the_axis(figures, tmp_path):
+    run = sample_values(confidence=np.linspace(0.5, 1, 50), correct=np.ones(50, dtype=bool))
+    plots.paper_figures([examine("a", run)], tmp_path)
+    plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")
+    for name in ("risk_coverage", "comparison"):
+        axes = figures[name].axes[0]
+        points = axes.lines[0].get_transform().transform([(0.5, 0.0)])
+        assert points[0, 1] - axes.bbox.y0 > 1.5 * figures[name].dpi / 72
+
+
+def test_scores_of_many_digits_keep_their_labels_apart(figures, tmp_path):
+    rng = np.random.default_rng(0)
+    places = {"odin": (0.1012, 3e-4), "tiny": (0.1, 1e-7), "mahalanobis": (-120_000, 30_000), "energy": (12, 2)}
+    detectors = {
+        name: [(rng.normal(centre, scale, 500), rng.normal(centre - scale, scale, 500))]
+        for name, (centre, scale) in places.items()
+    }
+    detection_plots.detection_figures([Scored("d", "m", "a", "o", detectors)], tmp_path)
+    for axes in figures["scores-d-m-a-o"].axes:
+        labels = tick_labels(axes.xaxis)
+        assert len(labels) >= 2
+        assert overlapping(labels) == []
+
+
+def test_a_long_title_stays_inside(figures, tmp_path):
+    scored = Scored("cifar100", "densenet-bc", "crl-softmax", "x/" * 50, {"odin": [(np.arange(9), np.arange(5))]})
+    detection_plots.detection_figures([scored], tmp_path)
+    for figure in figures.values():
+        box = figure._suptitle.get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("factor", [1, 1.1, 3, 5, 7.9, 8.1, 100, 1e4])
+def test_epochs_have_ticks_whatever_the_range(factor, figures, tmp_path):
+    epochs.epochs_figure({"a": log_of(*np.geomspace(0.07 * factor, 0.07, 5))}, tmp_path / "epochs.png")
+    axes = figures["epochs"].axes[1]
+    labels = tick_labels(axes.yaxis)
+    assert len(labels) >= 3
+    assert overlapping(labels) == []
+    assert all(line.get_visible() for line in axes.get_ygridlines())
+    assert axes.get_yscale() == ("log" if factor > 4 else "linear")
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0), (0.5, 0.0), (0.4,)])
+def test_epochs_without_errors_or_line(values, figures, tmp_path):
+    epochs.epochs_figure({"a": log_of(*values)}, tmp_path / "epochs.png")
+    for axes in figures["epochs"].axes:
+        assert axes.lines[0].get_marker() == "."
+        assert [label.get_text() for label in tick_labels(axes.xaxis)] == [str(k + 1) for k in range(len(values))]
+
+
+def test_captions_of_images_fit(figures, tmp_path):
+    names = ["aquarium_fish", "sweet_pepper", "pickup_truck", "a_class_with_a_long_name"]
+    labels = np.arange(60) % len(names)
+    shown = events.Events(np.full(60, 60), np.arange(60), np.zeros((60, 8, 8, 3), dtype=np.uint8), labels, names)
+    events.events_figure(shown, tmp_path / "events.png")
+    captions = [axes.title for axes in figures["events"].axes[1:]]
+    assert {text.get_text() for text in captions} == {*names[:3], "a_class…g_name"}
+    assert len(captions) == 48
+    assert overlapping(captions) == []
