@@ -158,6 +158,20 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message):
     assert errors.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "flags"), [("evaluate", ["--resamples", 0]), ("threshold", ["--coverage", 0.9]), ("calibrate", [])]
+)
+def test_doubtful_tables_are_noted(name, flags, tmp_path, capsys):
+    logits, label = table(size=200)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.savez(tmp_path / "rounded.npz", probabilities=np.round(probabilities, 3), label=label)
+    np.savez(tmp_path / "named.npz", logits=probabilities, label=label)
+    assert command(name, tmp_path / "rounded.npz", *flags) == 0
+    assert "rows of probabilities were rounded and have been divided by their sum" in capsys.readouterr().out
+    assert command(name, tmp_path / "named.npz", *flags) == 0
+    assert "these logits look like probabilities" in capsys.readouterr().out
+
+
 def test_calibrate_improves_what_it_can(files, tmp_path, capsys):
     out = tmp_path / "calibrated.safetensors"
     assert command("calibrate", files[0], "--out", out, "--json", tmp_path / "c.json") == 0

@@ -8,6 +8,7 @@ from sklearn.metrics import log_loss
 from confrank import evaluate
 from confrank.confidence import negative_entropy
 from confrank.metrics import KEYS, accuracy, aurc, brier, ece, nll, reliability_bins
+from confrank.metrics.arrays import as_probabilities
 
 
 def naive_ece(confidence, correct, bins):
@@ -114,7 +115,9 @@ def test_chunks_do_not_matter(monkeypatch):
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"probabilities": [[0.5, 0.4]], "label": [0]}, "sum of 0.9 in row 0"),
+        ({"probabilities": [[0.5, 0.4]], "label": [0]}, "sum of 0.9 in row 0; give the probabilities of all classes"),
+        ({"probabilities": [[0.5, 0.5], [0.5, 0.489]], "label": [0, 0]}, "sum of 0.989 in row 1"),
+        ({"probabilities": [[70.0, 30.0]], "label": [0]}, r"within \[0, 1\], but got \[70.0, 30.0\] in row 0"),
         ({"probabilities": [[0.5, 0.5], [1.5, -0.5]], "label": [0, 1]}, r"within \[0, 1\].* in row 1"),
         ({"probabilities": [[0.5, 0.5]], "label": [2]}, r"labels within 0..1, but got 2 in row 0"),
         ({"probabilities": [[0.5, 0.5]], "label": [-1]}, "but got -1 in row 0"),
@@ -134,6 +137,50 @@ def test_chunks_do_not_matter(monkeypatch):
 def test_wrong_input(inputs, message):
     with pytest.raises(ValueError, match=message):
         evaluate(**inputs)
+
+
+def test_rounded_probabilities_are_divided_by_their_sum():
+    _, probabilities, label = table()
+    rounded = np.round(probabilities, 2)
+    kept, total = rounded.copy(), rounded.sum(axis=1, keepdims=True).round(2)
+    result = evaluate(probabilities=rounded, label=label)
+    assert result.metrics == evaluate(probabilities=rounded / total, label=label).metrics
+    num_off = np.count_nonzero(total != 1)
+    assert 0 < num_off < 200
+    assert f"{num_off} of 200 rows of probabilities were rounded" in result.notes[0]
+    assert np.array_equal(rounded, kept)
+    assert brier([[0.333, 0.333, 0.333]], [0]) == pytest.approx(2 / 3)
+    assert nll([[0.33, 0.33, 0.33]], [2]) == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_probabilities_in_half_precision(kind):
+    logits, probabilities, label = table(num_classes=50)
+    half = evaluate(probabilities=torch.softmax(torch.tensor(logits), 1).to(kind), label=torch.tensor(label))
+    whole = evaluate(probabilities=probabilities, label=label)
+    for key in ("ece", "nll", "brier"):
+        assert half.metrics[key] == pytest.approx(whole.metrics[key], rel=0.02)
+
+
+def test_a_probability_just_above_one_is_one():
+    assert nll([[1.0000001, 0.0]], [0]) == 0
+    assert evaluate(probabilities=[[1.0000001, 0.0], [0.5, 0.5]], label=[0, 1]).metrics["brier"] == 0.25
+
+
+def test_exact_probabilities_stay_as_they_are():
+    for kind in (np.float32, np.float64):
+        probabilities = table(num_classes=1000)[1].astype(kind)
+        assert as_probabilities(probabilities) is probabilities
+
+
+def test_logits_that_look_like_probabilities_give_a_warning():
+    logits, probabilities, label = table()
+    with pytest.warns(UserWarning, match="these logits look like probabilities"):
+        result = evaluate(logits=probabilities, label=label)
+    assert "give them as probabilities" in result.notes[0]
+    shifted = probabilities.copy()
+    shifted[3] += 1
+    assert evaluate(logits=shifted, label=label).notes == evaluate(logits=logits, label=label).notes == []
 
 
 def test_calibration_needs_probabilities():

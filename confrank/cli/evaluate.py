@@ -188,7 +188,7 @@ def _threshold(arguments: "Namespace") -> None:
     table = None if arguments.json is None else file_path(arguments.json)
     predictions = load_file(arguments.file)
     samples = samples_of(arguments.file, predictions)
-    print(f"read {predictions.describe()}")
+    print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     kept = None
     if arguments.split is not None:
         rows, kept_rows = random_split(len(samples), arguments.split, arguments.seed)
@@ -220,7 +220,7 @@ def _calibrate_arguments(parser: "ArgumentParser") -> None:
 def _calibrate(arguments: "Namespace") -> None:
 
     from confrank.files import write_atomically
-    from confrank.metrics import evaluate
+    from confrank.metrics import evaluation_of, sample_values
     from confrank.predictions import Predictions, save_predictions
     from confrank.report.decision import temperature_line
     from confrank.report.table import evaluation_table, footnotes
@@ -237,15 +237,16 @@ def _calibrate(arguments: "Namespace") -> None:
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
             f" {predictions.describe()}"
         )
-    samples_of(arguments.file, predictions)
-    console.print(f"read {predictions.describe()}", markup=False)
+    notes = samples_of(arguments.file, predictions).notes
+    for line in (f"read {predictions.describe()}", *notes):
+        console.print(line, markup=False)
     logits, label = as_logits(logits=predictions.logits, probabilities=predictions.probabilities), predictions.label
     rows, kept = random_split(len(label), arguments.split, arguments.seed)
     temperature = fit_temperature(logits[rows], label[rows])
     scaled = scaled_logits(logits, temperature)
     evaluations = {
-        "before": evaluate(logits=logits[kept], label=label[kept]),
-        "after": evaluate(logits=scaled[kept], label=label[kept]),
+        "before": evaluation_of(sample_values(logits=logits[kept], label=label[kept])),
+        "after": evaluation_of(sample_values(logits=scaled[kept], label=label[kept])),
     }
     console.print(temperature_line(temperature, len(rows), len(kept)), markup=False)
     console.print(evaluation_table(evaluations))

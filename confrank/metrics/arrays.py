@@ -10,6 +10,13 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 # Rows looked at at once: small enough for the processor's cache, large enough to hide Python's overhead.
 CHUNK = 1 << 16
+# Rows of probabilities that were rounded to few digits sum to 1 within 0.01, itself rounded (0.33 + 0.33 + 0.33).
+ROUNDING = 0.01 + 1e-6
+# A float32 softmax over many classes is no nearer to 1 than this; such rows stay as they are.
+EXACT = 1e-5
+_REMEDY = (
+    "give the probabilities of all classes, each between 0 and 1; scores before a softmax, and only those, are logits"
+)
 
 
 def to_numpy(values: Any) -> Array:
@@ -81,26 +88,49 @@ def as_table(values: object, name: str) -> Array:
 
 
 def as_probabilities(values: object) -> Array:
-    """A table [n, K] whose rows are probability distributions (they sum to 1 within 1e-3)."""
-    table = as_table(values, "probabilities")
+    """A table [n, K] whose rows are probability distributions; see `as_distributions`."""
+    return as_distributions(values)[0]
+
+
+def as_distributions(values: object) -> tuple[Array, int]:
+    """A table [n, K] whose rows sum to 1, and how many of them were divided by their sum to do so.
+
+    Sums may be off by `ROUNDING`; rows that sum to 1 within `EXACT` come out as they are.
+    """
+    given = table = as_table(values, "probabilities")
+    num_divided = 0
     for rows in chunks(len(table), table.shape[1]):
-        part = table[rows]
-        outside = ((part < 0) | (part > 1)).any(axis=1)
+        part = given[rows]
+        outside = ((part < 0) | (part > 1 + ROUNDING)).any(axis=1)
         if outside.any():
             first = rows.start + int(outside.argmax())
             raise ValueError(
-                f"expected probabilities within [0, 1], but got {table[first].tolist()[:8]} in row {first};"
-                " give unnormalised scores as logits"
+                f"expected probabilities within [0, 1], but got {table[first].tolist()[:8]} in row {first}; {_REMEDY}"
             )
         total = part.sum(axis=1, dtype=np.float64)
-        off = np.abs(total - 1) > 1e-3
+        gap = np.abs(total - 1)
+        off = gap > ROUNDING
         if off.any():
             first = int(off.argmax())
             raise ValueError(
-                f"expected probabilities that sum to 1 in each row, but got a sum of {total[first]:.6g}"
-                f" in row {rows.start + first}; give unnormalised scores as logits"
+                f"expected probabilities that sum to 1 (within {ROUNDING:.2g}) in each row, but got a sum of"
+                f" {total[first]:.6g} in row {rows.start + first}; {_REMEDY}"
             )
-    return table
+        divided = (gap > EXACT) | (part > 1).any(axis=1)
+        if divided.any():
+            table = given.copy() if table is given else table
+            # The same numbers in another order sum to the same up to 1e-16; confidences that tie should go on to tie.
+            table[rows][divided] /= total[divided, None].round(9)
+            num_divided += int(np.count_nonzero(divided))
+    return table, num_divided
+
+
+def are_distributions(table: Array) -> bool:
+    """Whether all rows of a table [n, K] are nonnegative and sum to 1, as logits hardly do."""
+    if not len(table) or table.min() < 0:
+        return False
+    sums = (table[rows].sum(axis=1, dtype=np.float64) for rows in chunks(len(table), table.shape[1]))
+    return all(np.abs(total - 1).max() <= ROUNDING for total in sums)
 
 
 def same_length(**named: Array) -> None:

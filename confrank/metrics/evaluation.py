@@ -1,9 +1,10 @@
 """All metrics of one set of predictions, from whatever there is of them."""
 
+import warnings
 from dataclasses import dataclass, field
 
 from confrank.metrics import calibration, proper, ranking
-from confrank.metrics.samples import Samples, sample_values
+from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
@@ -43,6 +44,8 @@ def evaluate(
 
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n]. With a
     table and a confidence, the confidence ranks and the probabilities calibrate (ECE, NLL, Brier).
+    Rounded probabilities (rows sum to 1 within 0.01) are divided by their sum; logits that look like
+    probabilities give a warning.
 
     >>> result = evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=[0, 1])
     >>> result.metrics["acc"], result.metrics["aurc"], result.metrics["brier"]
@@ -50,9 +53,12 @@ def evaluate(
     >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
     'confidence lies outside [0, 1]: it is a score, not a probability'
     """
-    return evaluation_of(
-        sample_values(logits=logits, probabilities=probabilities, label=label, confidence=confidence, correct=correct)
+    samples = sample_values(
+        logits=logits, probabilities=probabilities, label=label, confidence=confidence, correct=correct
     )
+    if LOGITS_LIKE_PROBABILITIES in samples.notes:
+        warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
+    return evaluation_of(samples)
 
 
 def evaluation_of(

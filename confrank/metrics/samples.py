@@ -12,14 +12,19 @@ from numpy.typing import NDArray
 from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
+    are_distributions,
+    as_distributions,
     as_flags,
     as_labels,
-    as_probabilities,
     as_scores,
     as_table,
     chunks,
     same_length,
     to_numpy,
+)
+
+LOGITS_LIKE_PROBABILITIES = (
+    "these logits look like probabilities (nonnegative, each row sums to 1); if they are, give them as probabilities"
 )
 
 
@@ -68,8 +73,15 @@ def sample_values(
             raise ValueError("expected logits or probabilities, but got both")
         if label is None:
             raise ValueError("expected label beside logits or probabilities, but got none")
-        table = as_probabilities(probabilities) if logits is None else as_table(logits, "logits")
-        return _from_table(table, as_labels(label, table.shape[1]), confidence, correct, is_logits=logits is not None)
+        if logits is not None:
+            table, notes = as_table(logits, "logits"), []
+            if are_distributions(table):
+                notes.append(LOGITS_LIKE_PROBABILITIES)
+        else:
+            table, divided = as_distributions(probabilities)
+            notes = [_division_note(divided, len(table))] if divided else []
+        labels = as_labels(label, table.shape[1])
+        return _from_table(table, labels, confidence, correct, notes, is_logits=logits is not None)
     if correct is None and label is not None and prediction is not None:
         correct = to_numpy(label) == to_numpy(prediction)
     if confidence is None or correct is None:
@@ -93,7 +105,13 @@ def _given(**named: object) -> list[str]:
     return [name for name, value in named.items() if value is not None]
 
 
-def _from_table(table: Array, labels: Array, confidence: object, correct: object, *, is_logits: bool) -> Samples:
+def _division_note(divided: int, total: int) -> str:
+    return f"{divided:,} of {total:,} rows of probabilities were rounded and have been divided by their sum"
+
+
+def _from_table(
+    table: Array, labels: Array, confidence: object, correct: object, notes: list[str], *, is_logits: bool
+) -> Samples:
     same_length(label=labels, predictions=table)
     prediction = table.argmax(axis=1)
     right = prediction == labels
@@ -102,13 +120,12 @@ def _from_table(table: Array, labels: Array, confidence: object, correct: object
     probability = _max_probability(table, prediction, is_logits=is_logits)
     scores = probability if confidence is None else as_scores(confidence)
     same_length(confidence=scores, correct=right)
-    notes: list[str] = []
     if is_logits:
         nll, brier = proper.sample_scores_of_logits(table, labels)
     else:
         nll, clipped = proper.sample_nll(table, labels)
         brier = proper.sample_brier(table, labels)
-        notes += [proper.clipping_note(clipped, len(labels), table.dtype)] if clipped else []
+        notes = notes + ([proper.clipping_note(clipped, len(labels), table.dtype)] if clipped else [])
     return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
 
 
