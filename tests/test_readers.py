@@ -79,6 +79,34 @@ def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, pars
         written(tmp_path, "m.csv", mixture)
 
 
+@pytest.mark.parametrize(
+    ("header", "label", "others", "doubtful"),
+    [
+        ("cat,dog,rat,loss", ["cat", "dog", "rat"], [[0.3], [1.4], [2.1]], "loss"),
+        ("cat,dog,rat,loss", [0, 1, 2], [[0.3], [1.4], [2.1]], "loss"),
+        ("cat,dog,rat,loss", ["cat", "dog", "rat"], [[0.003], [0.002], [0.001]], "loss"),  # a sum within rounding
+        ("cat,dog,rat,age,loss", ["cat", "dog", "dog"], [[31, 0.3], [65, 1.4], [52, 2.1]], "rat, age, loss"),
+        ("cat,dog,rat,flag", ["cat", "dog", "rat"], [[0], [0], [1]], "flag"),
+    ],
+)
+def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, header, label, others, doubtful):
+    table = np.concatenate([PROBABILITIES, others], axis=1)
+    with pytest.raises(ValueError, match=f"but no label names {doubtful}, .* probability_NAME or logit_NAME, and"):
+        written(tmp_path, "p.csv", rows(f"label,{header}", label, *table.T))
+    named = "label," + ",".join(f"p_{name}" for name in header.split(",")[:3]) + header[len("cat,dog,rat") :]
+    loaded = written(tmp_path, "q.csv", rows(named, label, *table.T))
+    assert np.array_equal(loaded.probabilities, PROBABILITIES)
+
+
+def test_bare_classes_that_never_occur(tmp_path, parser):
+    table = np.array([[0.5, 0.25, 0.125, 0.125], [0.0, 0.995, 0.005, 0.0], [0.25, 0.75, 0.0, 0.0]])
+    loaded = written(tmp_path, "p.csv", rows("label,a,b,c,d", ["a", "b", "b"], *table.T))
+    assert loaded.describe() == "3 predictions, 4 classes, probabilities"
+    loaded = written(tmp_path, "l.csv", rows("label,a,b,c,d", ["a", "b", "b"], *(10 * table - 3).T))
+    assert loaded.describe() == "3 predictions, 4 classes, logits, among them classes that no label names: c, d"
+    assert loaded.logits.shape == (3, 4)
+
+
 def test_label_prediction_and_confidence(tmp_path, parser):
     loaded = written(
         tmp_path, "b.csv", rows("label,pred,conf", ["cat", "dog", "dog"], ["cat", "rat", "dog"], CONFIDENCE)
@@ -115,7 +143,9 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ("correct,confidence\n1,0.5\n1,\u0663\n", "but got '\u0663' in row 1"),
         ("correct,confidence\n1,0.5\n1,1_0\n", r"but got '1_0' in row 1"),
         ("correct,confidence\nmaybe,0.5\n", "true or false .*, but got 'maybe' in row 0"),
-        ("label,p_a,p_b\na,0.5,0.5\nc,0.5,0.5\n", "class name or a class index in label, but got 'c' in row 1"),
+        ("label,p_a,p_b\na,0.5,0.5\nc,0.5,0.5\n", "class index in label, but got 'c' in row 1; the classes are a, b"),
+        ("label,Probability_Cat,Probability_Dog\ncat,0.5,0.5\n", "'cat' in row 0; the classes are Cat, Dog"),
+        ("label,p_0,p_1\ncat,0.5,0.5\n", "a class index in label, but got 'cat' in row 0; names need columns like"),
         ("label,prediction,confidence\na,1,0.5\n", "names in both label and prediction"),
         ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
         ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' for the second time"),
@@ -143,8 +173,10 @@ def test_all_formats_hold_the_same(tmp_path):
     parquet.write_table(pa.table({"label": words, **columns}), tmp_path / "a.parquet")
     lists = {"label": words, "class": names, "probabilities": PROBABILITIES.tolist()}
     parquet.write_table(pa.table(lists), tmp_path / "l.parquet")
-    with pytest.raises(ValueError, match="a class name or a class index in label, but got 'cat' in row 0"):
-        load_predictions(tmp_path / "l.parquet")
+    np.savez(tmp_path / "l.npz", probs=PROBABILITIES, y_true=words)
+    for name in ("l.parquet", "l.npz"):
+        with pytest.raises(ValueError, match="class index in label, but got 'cat' in row 0; .* an array class_names"):
+            load_predictions(tmp_path / name)
     parquet.write_table(pa.table({**lists, "label": LABEL}), tmp_path / "l.parquet")
     written(tmp_path, "a.csv", rows("label,cat,dog,rat", words, *PROBABILITIES.T))
     for name in ("a.npz", "a.safetensors", "a.parquet", "a.csv", "l.parquet"):

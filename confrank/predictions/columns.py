@@ -12,6 +12,8 @@ from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array, Predictions
 
 TRUTH = {"true": True, "false": False, "1": True, "0": False}
+# How far a row of rounded probabilities may sum from 1, as `evaluate` takes them.
+ROUNDING = 0.01 + 1e-6
 
 
 @dataclass(frozen=True)
@@ -47,22 +49,51 @@ def predictions_of(
             arrays[role] = whole_numbers(_numbers(column, role), role)
         else:
             arrays[role] = _numbers(column, role)
+    extra = {"class_names": json.dumps(names)} if names else {}
     if table is not None:
-        kind = layout.kind or kind_of(table)
+        kind, unnamed = (layout.kind, []) if layout.kind else bare_kind(table, numbers["label"], names)
         arrays[kind] = table
         check_prediction(arrays.pop("prediction", None), table, kind)
-    extra = {"class_names": json.dumps(names)} if names else {}
+        if kind == "logits" and unnamed:
+            extra["unnamed"] = _shown(unnamed)
     if ambiguous:
         extra["labels"] = "read as names of classes, not as their numbers"
     if layout.ignored:
-        extra["ignored"] = ", ".join(name.strip()[:40] or "a column without name" for name in layout.ignored[:8])
+        extra["ignored"] = _shown([name.strip() or "a column without name" for name in layout.ignored])
     return Predictions(**arrays, metadata={**metadata, **extra})
+
+
+def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:
+    """Whether bare columns [n, K] are probabilities or logits, and the columns that no label names.
+
+    Those may be classes that never occurred, or no classes at all: where the others look like probabilities
+    without them, that is an error.
+    """
+    occurring = np.isin(np.arange(table.shape[1]), label)
+    if names is None or occurring.all():
+        return kind_of(table), []
+    unnamed = [name for name, there in zip(names, occurring, strict=True) if not there]
+    named = table[:, occurring]
+    kind = None if _are_spoilt(named, table) else kind_of(table)
+    if kind is None or (kind == "logits" and ((named >= 0) & (named <= 1)).all()):
+        raise ValueError(
+            f"expected columns of classes beside label, but no label names {_shown(unnamed)}, and the columns that"
+            " labels name look like probabilities without; name the columns of all classes probability_NAME or"
+            " logit_NAME, and others are ignored"
+        )
+    return kind, unnamed
+
+
+def _are_spoilt(named: Array, table: Array) -> bool:
+    """Whether the named columns are distributions by themselves, and the whole table is further from that."""
+    off, whole_off = (np.abs(part.sum(axis=1) - 1) for part in (named, table))
+    return bool((named >= 0).all() and (off <= ROUNDING).all() and whole_off.mean() > off.mean() + 1e-5)
 
 
 def kind_of(table: Array) -> str:
     """Whether values are probabilities or logits, when nothing says so; in doubt an error."""
-    inside = (table >= 0).all(axis=1) & (table <= 1).all(axis=1)
-    fitting = inside & (np.abs(table.sum(axis=1) - 1) <= 1e-3)
+    inside = ((table >= 0) & (table <= 1)).all(axis=1)
+    fitting = (table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) <= ROUNDING)
     if fitting.all() or inside.all():
         return "probabilities"
     if fitting.mean() <= 0.5:
@@ -102,8 +133,9 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
     values = {value for text in texts.values() for value in text.values}
     are_names, are_indices = all(value in place for value in values), all(_is_index(value) for value in values)
     if not are_names and not are_indices:
+        known = f"; the classes are {_shown(names)}"
         for role, text in texts.items():
-            _refuse(text, [value not in place for value in text.values], "a class name or a class index", role)
+            _refuse(text, [value not in place for value in text.values], "a class name or a class index", role, known)
     number_of = place.__getitem__ if are_names else int
     numbers = {
         role: np.array([number_of(value) for value in text.values], dtype=np.int64)[text.codes]
@@ -128,15 +160,21 @@ def _as_numbers(column: Column, role: str) -> Array:
     if not isinstance(column, Text):
         return column
     numbers = [_whole(value) for value in column.values]
-    _refuse(column, [number is None for number in numbers], "a class name or a class index", role)
+    remedy = "; names need columns like probability_NAME, or an array class_names that lists them in class order"
+    _refuse(column, [number is None for number in numbers], "a class index", role, remedy)
     return np.array(numbers, dtype=np.int64)[column.codes]
 
 
-def _refuse(column: Text, wrong: list[bool], expected: str, role: str) -> None:
+def _refuse(column: Text, wrong: list[bool], expected: str, role: str, remedy: str = "") -> None:
     """Raise if one of the distinct values is wrong, naming the first row that has it."""
     for code, value in enumerate(column.values):
         if wrong[code]:
-            raise ValueError(f"expected {expected} in {role}, but got {value[:80]!r} in row {column.first_row(code)}")
+            row = column.first_row(code)
+            raise ValueError(f"expected {expected} in {role}, but got {value[:80]!r} in row {row}{remedy}")
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join([*(name[:40] for name in names[:8]), *(["..."] if len(names) > 8 else [])])
 
 
 def _whole(value: str) -> int | None:

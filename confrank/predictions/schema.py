@@ -76,6 +76,8 @@ class Predictions:
             parts.append("label, prediction and confidence")
         if "labels" in self.metadata:
             parts.append(f"labels {self.metadata['labels']}")
+        if "unnamed" in self.metadata:
+            parts.append(f"among them classes that no label names: {self.metadata['unnamed']}")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
