@@ -264,7 +264,7 @@ def write_mistake(name, pool, tmp_path):
         ("damaged", "expected a whole .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
-        ("over labelled", "expected --out to be another file than --labelled"),
+        ("over labelled", "is read by this command; give another path"),
     ],
 )
 def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):

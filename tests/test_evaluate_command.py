@@ -55,7 +55,7 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys):
 
 
 def test_a_file_does_not_differ_from_itself(files, tmp_path):
-    assert command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 50) == 0
+    assert command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 100) == 0
     results = json.loads((tmp_path / "out.json").read_text())
     assert len(results) == 2
     assert {(gap["value"], gap["p"]) for gap in results[1]["difference_to_first"].values()} == {(0, 1)}
@@ -63,8 +63,8 @@ def test_a_file_does_not_differ_from_itself(files, tmp_path):
 
 def test_the_same_seed_gives_the_same_intervals(files, tmp_path):
     for name, seed in (("x", 0), ("y", 0), ("z", 1)):
-        command("evaluate", files[0], "--json", tmp_path / name, "--resamples", 50, "--seed", seed)
-    same, again, other = (json.loads((tmp_path / name).read_text())["intervals"] for name in "xyz")
+        command("evaluate", files[0], "--json", tmp_path / f"{name}.json", "--resamples", 100, "--seed", seed)
+    same, again, other = (json.loads((tmp_path / f"{name}.json").read_text())["intervals"] for name in "xyz")
     assert same == again != other
 
 
@@ -101,7 +101,7 @@ def test_pairing():
 def test_other_samples_are_not_paired(files, tmp_path, capsys):
     logits, label = table(seed=9, size=500)
     np.savez(tmp_path / "c.npz", logits=logits, label=label)
-    assert command("evaluate", files[0], tmp_path / "c.npz", "--json", tmp_path / "o.json", "--resamples", 20) == 0
+    assert command("evaluate", files[0], tmp_path / "c.npz", "--json", tmp_path / "o.json", "--resamples", 100) == 0
     second = json.loads((tmp_path / "o.json").read_text())[1]
     assert "difference_to_first" not in second
     assert second["pairing"] == "other samples: 2,000 and 500 predictions"
@@ -144,7 +144,11 @@ def test_threshold_for_a_coverage(files, capsys):
             "a share in (0, 1) to keep, but got 1.0",
         ),
         (["evaluate", "FILE", "--report", "page.pdf"], "expected a page ending in .html, but got page.pdf"),
-        (["evaluate", "FILE", "--resamples", "-1"], "--resamples to be at least 0, but got -1"),
+        (["evaluate", "FILE", "--resamples", "-1"], "at least 100, or 0 for no intervals, but got -1"),
+        (["evaluate", "FILE", "--resamples", "99"], "at least 100, or 0 for no intervals, but got 99"),
+        (["evaluate", "FILE", "--json", "x.npz"], "expected --json to name a file ending in .json, but got x.npz"),
+        (["threshold", "FILE", "--risk", "0.3", "--json", "x.csv"], "a file ending in .json, but got x.csv"),
+        (["calibrate", "FILE", "--json", "x"], "a file ending in .json, but got x"),
         (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors"),
         (["calibrate", "SCORES"], "of all classes to calibrate, but"),
     ],
@@ -218,3 +222,64 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, fil
     assert f"expected a folder to write {target} in, but {tmp_path / 'file'} is a file" in printed.err
     assert printed.out == ""
     assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("evaluate", ["--json"]),
+        ("evaluate", ["--report"]),
+        ("evaluate", ["--figure"]),
+        ("evaluate", ["--figures"]),
+        ("threshold", ["--risk", "0.3", "--json"]),
+        ("calibrate", ["--json"]),
+        ("calibrate", ["--out"]),
+    ],
+)
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys):
+    ending = {"--report": "html", "--figure": "png", "--figures": "png", "--out": "safetensors"}
+    target, content = tmp_path / f"out.{ending.get(flags[-1], 'json')}", files[0].read_bytes()
+    getattr(target, link)(files[0])
+    assert command(name, files[0], *flags, target) == 2
+    printed = capsys.readouterr()
+    assert f"expected a file to write, but {target} is read by this command; give another path" in printed.err
+    assert printed.out == ""
+    assert files[0].read_bytes() == content
+
+
+def test_no_file_of_a_run_is_overwritten(tmp_path, capsys):
+    run = tmp_path / "run"
+    assert command("train", "--epochs", 1, "--batch-size", 64, "--device", "cpu", "--out", run) == 0
+    weights = next(run.rglob("weights.safetensors"))
+    own = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    predictions = run / "predictions" / "test.safetensors"
+    for arguments, target in (
+        (["evaluate", run, "--json"], run / "metrics.json"),
+        (["calibrate", run, "--out"], predictions),
+        (["predict", run, "--device", "cpu", "--out"], weights),
+        (["predict", weights, "--device", "cpu", "--out"], weights),
+    ):
+        assert command(*arguments, target) == 2
+        assert f"{target} is read by this command" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == own
+    assert command("evaluate", run, "--resamples", 0, "--json", run / "again.json") == 0
+    assert command("evaluate", run, "--resamples", 0, "--json", run / "again.json") == 0
+    assert command("predict", run, "--device", "cpu", "--out", predictions) == 0
+
+
+def test_files_are_written_though_nobody_reads_the_output(files, tmp_path):
+    flags = ["--report", tmp_path / "r.html", "--json", tmp_path / "m.json", "--figure", tmp_path / "f.svg"]
+    arguments = [sys.executable, "-m", "confrank", "evaluate", files[0], *flags, "--resamples", "0"]
+    process = subprocess.Popen([str(part) for part in arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    process.wait()
+    assert {path.name for path in tmp_path.iterdir()} >= {"r.html", "m.json", "f.svg"}
+
+
+def test_json_goes_to_a_stream(files):
+    arguments = [sys.executable, "-m", "confrank", "threshold", str(files[0]), "--coverage", "0.5", "--json"]
+    result = subprocess.run([*arguments, "/dev/stderr"], capture_output=True, text=True, check=True)
+    assert json.loads(result.stderr)["accepted"] == 1000

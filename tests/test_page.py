@@ -252,7 +252,7 @@ def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys):
         main(["train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", str(tmp_path / "run")])
     file = str(tmp_path / "run" / "predictions" / "test.safetensors")
     with pytest.raises(SystemExit) as stop:
-        main(["evaluate", file, "--report", str(tmp_path / "r.html"), "--resamples", "20"])
+        main(["evaluate", file, "--report", str(tmp_path / "r.html"), "--resamples", "100"])
     assert stop.value.code == 0
     assert f"report: {tmp_path / 'r.html'}" in capsys.readouterr().out
     watched = Watched(browser, tmp_path / "r.html")

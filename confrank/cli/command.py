@@ -168,6 +168,16 @@ def file_path(name: str) -> Path:
     return path
 
 
+def json_path(name: str) -> Path:
+    """The path of a JSON file to write, if its suffix says so; a pipe or device needs none."""
+    from confrank.files import is_stream
+
+    path = file_path(name)
+    if path.suffix != ".json" and not is_stream(path):
+        raise ValueError(f"expected --json to name a file ending in .json, but got {name}")
+    return path
+
+
 def picture_path(name: str) -> Path:
     """The path of a picture to write, if its suffix is one that can be drawn."""
     path = file_path(name)
@@ -181,3 +191,22 @@ def page_path(name: str) -> Path:
     if Path(name).suffix not in (".html", ".htm"):
         raise ValueError(f"expected a page ending in .html, but got {name}")
     return file_path(name)
+
+
+def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
+    """Raise if a file to write is, perhaps through a link, one of those to read or one of a run folder's own."""
+    read = [file for place in inputs for file in _files_of(Path(place)) if file.exists()]
+    for output in outputs:
+        if output is not None and output.exists() and any(output.samefile(file) for file in read):
+            raise ValueError(f"expected a file to write, but {output} is read by this command; give another path")
+
+
+def _files_of(place: Path) -> list[Path]:
+    """A file itself; of a run folder what its training left, but for the predictions, which can be written again."""
+    from confrank.config import RunFolder
+
+    run = RunFolder(place)
+    if not run.config.exists():
+        return [place]
+    kept = [run.config, run.log, run.environment, run.history, run.metrics, run.metrics_of("holdout")]
+    return [*kept, *run.checkpoint.rglob("*"), *run.snapshot(0).parent.glob("*")]

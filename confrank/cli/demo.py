@@ -44,7 +44,8 @@ def _demo(arguments: "Namespace") -> None:
         f"the page below compares one seed of each method, the table above all {arguments.seeds}", style="dim"
     )
     samples = {name: samples_of(name, predictions) for name, predictions in runs.items()}
-    write_page(console, examine(runs, samples, None, 0), runs, out / "report.html", None, 0)
+    for line in write_page(examine(runs, samples, None, 0), runs, out / "report.html", None, 0):
+        console.print(line, markup=False)
 
 
 DEMO = Command(

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, at_least, file_path, make_console, page_path, picture_path
+from confrank.cli.command import Command, file_path, json_path, keep_inputs, make_console, page_path, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from confrank.metrics import Samples
     from confrank.predictions import Predictions
     from confrank.report.contents import Examined
+
+# Fewer resamples give no 95% interval to speak of, and no p-value below 0.05 with it.
+FEWEST_RESAMPLES = 100
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
@@ -26,7 +29,10 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
         "--figures", type=str | None, default=None, help="draw each chart as PNG and SVG in this folder"
     )
     parser.add_argument(
-        "--resamples", type=int | None, default=None, help="bootstrap resamples (default: by n; 0: no intervals)"
+        "--resamples",
+        type=int | None,
+        default=None,
+        help="bootstrap resamples, 100 or more (default: by n; 0: no intervals)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the resamples")
     parser.add_argument(
@@ -38,45 +44,60 @@ def _evaluate(arguments: "Namespace") -> None:
 
     from confrank.files import write_atomically
 
-    at_least(0, arguments, "resamples")
+    if arguments.resamples and arguments.resamples < FEWEST_RESAMPLES:
+        raise ValueError(
+            f"expected --resamples to be at least {FEWEST_RESAMPLES}, or 0 for no intervals, but got"
+            f" {arguments.resamples}"
+        )
     figure = None if arguments.figure is None else picture_path(arguments.figure)
     report = None if arguments.report is None else page_path(arguments.report)
-    table = None if arguments.json is None else file_path(arguments.json)
-    console = make_console()
+    table = None if arguments.json is None else json_path(arguments.json)
+    figures = None if arguments.figures is None else Path(arguments.figures)
+    keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table, figures)
     loaded: dict[str, Predictions] = {}
     for name in arguments.files:
         # A file may be given twice, e.g. to see that it does not differ from itself.
         loaded[name if name not in loaded else f"{name} ({len(loaded) + 1})"] = load_file(name)
-    for name, predictions in loaded.items():
-        console.print(f"{name}: read {predictions.describe()}", markup=False)
     samples = {name: samples_of(name, predictions) for name, predictions in loaded.items()}
     examined = examine(loaded, samples, arguments.resamples, arguments.seed)
-    _print_examined(console, examined)
+    # Files first: whoever reads the output may stop reading after a few lines.
+    written = []
     if figure:
         from confrank.report.contents import short_names
         from confrank.report.plots import comparison_figure
 
         names = short_names(list(samples))
         comparison_figure({name: [item] for name, item in zip(names, samples.values(), strict=True)}, figure)
-        console.print(f"figure: {figure}", markup=False)
+        written.append(f"figure: {figure}")
     if table:
         results = [item.as_dict() for item in examined]
         write_atomically(table, json.dumps(results[0] if len(results) == 1 else results, indent=1))
-    if arguments.figures:
+    if figures:
         from confrank.report.plots import paper_figures
 
-        paths = paper_figures(examined, Path(arguments.figures))
-        console.print(f"figures: {', '.join(map(str, paths))}", markup=False)
+        written.append(f"figures: {', '.join(map(str, paper_figures(examined, figures)))}")
     if report:
-        write_page(console, examined, loaded, report, arguments.root, arguments.seed)
+        written += write_page(examined, loaded, report, arguments.root, arguments.seed)
+    console = make_console()
+    for name, predictions in loaded.items():
+        console.print(f"{name}: read {predictions.describe()}", markup=False)
+    _print_examined(console, examined)
+    for line in written:
+        console.print(line, markup=False)
+
+
+def predictions_path(name: str) -> Path:
+    """A file of predictions, or that of a run folder's test split."""
+    from confrank.config import RunFolder
+
+    path = Path(name)
+    return RunFolder(path).predictions("test") if RunFolder(path).config.exists() else path
 
 
 def load_file(name: str) -> "Predictions":
-    from confrank.config import RunFolder
     from confrank.predictions import load_predictions
 
-    path = Path(name)
-    return load_predictions(RunFolder(path).predictions("test") if RunFolder(path).config.exists() else path)
+    return load_predictions(predictions_path(name))
 
 
 def samples_of(name: str, predictions: "Predictions") -> "Samples":
@@ -120,27 +141,23 @@ def _print_examined(console: "Console", examined: "list[Examined]") -> None:
 
 
 def write_page(
-    console: "Console",
-    examined: "list[Examined]",
-    loaded: "dict[str, Predictions]",
-    path: Path,
-    root: str | None,
-    seed: int,
-) -> None:
+    examined: "list[Examined]", loaded: "dict[str, Predictions]", path: Path, root: str | None, seed: int
+) -> list[str]:
+    """Write the page; the lines say where it is, and which pictures it lacks."""
     from confrank.files import write_atomically
     from confrank.report.contents import with_images, with_short_names
     from confrank.report.page import page
 
-    pictured = []
+    pictured, lines = [], []
     for item, (name, predictions) in zip(examined, loaded.items(), strict=True):
         try:
             rows = [mistake.row for mistake in item.mistakes]
             pictured.append(with_images(item, _images(name, predictions, rows, root)))
         except (ValueError, OSError, LookupError) as error:
-            console.print(f"{name}: no pictures of mistakes: {error}", style="dim", markup=False)
+            lines.append(f"{name}: no pictures of mistakes: {error}")
             pictured.append(item)
     write_atomically(path, page(with_short_names(pictured), seed=seed))
-    console.print(f"report: {path}", markup=False)
+    return [*lines, f"report: {path}"]
 
 
 def _images(name: str, predictions: "Predictions", rows: list[int], root: str | None) -> dict[int, Any]:
@@ -185,7 +202,8 @@ def _threshold(arguments: "Namespace") -> None:
 
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError("expected either --risk or --coverage, but got " + ("both" if arguments.risk else "neither"))
-    table = None if arguments.json is None else file_path(arguments.json)
+    table = None if arguments.json is None else json_path(arguments.json)
+    keep_inputs([arguments.file, predictions_path(arguments.file)], table)
     predictions = load_file(arguments.file)
     samples = samples_of(arguments.file, predictions)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
@@ -200,11 +218,11 @@ def _threshold(arguments: "Namespace") -> None:
     check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
     lines += [] if check is None else check_lines(check, arguments.risk)
-    print("\n".join(lines))
     if table:
         asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
         result = {"file": arguments.file, **asked, **point.as_dict(), "check": check and check.as_dict()}
         write_atomically(table, json.dumps(result, indent=1))
+    print("\n".join(lines))
 
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
@@ -228,18 +246,17 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.selective.temperature import as_logits
 
     out = None if arguments.out is None else file_path(arguments.out)
-    table = None if arguments.json is None else file_path(arguments.json)
+    table = None if arguments.json is None else json_path(arguments.json)
+    keep_inputs([arguments.file, predictions_path(arguments.file)], out, table)
     if out is not None and out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
-    predictions, console = load_file(arguments.file), make_console()
+    predictions = load_file(arguments.file)
     if predictions.table is None or predictions.label is None:
         raise ValueError(
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
             f" {predictions.describe()}"
         )
     notes = samples_of(arguments.file, predictions).notes
-    for line in (f"read {predictions.describe()}", *notes):
-        console.print(line, markup=False)
     logits, label = as_logits(logits=predictions.logits, probabilities=predictions.probabilities), predictions.label
     rows, kept = random_split(len(label), arguments.split, arguments.seed)
     temperature = fit_temperature(logits[rows], label[rows])
@@ -248,10 +265,6 @@ def _calibrate(arguments: "Namespace") -> None:
         "before": evaluation_of(sample_values(logits=logits[kept], label=label[kept])),
         "after": evaluation_of(sample_values(logits=scaled[kept], label=label[kept])),
     }
-    console.print(temperature_line(temperature, len(rows), len(kept)), markup=False)
-    console.print(evaluation_table(evaluations))
-    for line in [*footnotes(evaluations), "both rank by the largest probability"]:
-        console.print(line, style="dim", markup=False)
     if table:
         metrics = {name: evaluation.as_dict() for name, evaluation in evaluations.items()}
         result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
@@ -259,6 +272,17 @@ def _calibrate(arguments: "Namespace") -> None:
     if out is not None:
         metadata = {**predictions.metadata, "temperature": repr(temperature)}
         save_predictions(out, Predictions(logits=scaled, label=label, index=predictions.index, metadata=metadata))
+    console = make_console()
+    for line in (
+        f"read {predictions.describe()}",
+        *notes,
+        temperature_line(temperature, len(rows), len(kept)),
+    ):
+        console.print(line, markup=False)
+    console.print(evaluation_table(evaluations))
+    for line in [*footnotes(evaluations), "both rank by the largest probability"]:
+        console.print(line, style="dim", markup=False)
+    if out is not None:
         console.print(f"calibrated predictions: {out}", markup=False)
 
 

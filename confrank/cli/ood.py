@@ -12,7 +12,8 @@ from confrank.cli.command import (
     add_data_flags,
     at_least,
     device_of,
-    file_path,
+    json_path,
+    keep_inputs,
     page_path,
     root_of,
     terminal_width,
@@ -79,26 +80,29 @@ def _ood(arguments: "Namespace") -> None:
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
     # Whatever can be wrong should be found before the long part.
     report = None if arguments.report is None else page_path(arguments.report)
-    table = None if arguments.json is None else file_path(arguments.json)
+    table = None if arguments.json is None else json_path(arguments.json)
+    keep_inputs([*arguments.runs, *arguments.out], report, table)
     protocol = _protocol(arguments)
     _check_names(arguments)
     root, size = root_of(arguments), arguments.image_size
     out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
     runs = [_examined(arguments, name, out_sets, protocol, show) for name in arguments.runs]
     cells = ood_cells(found_in(runs, protocol))
-    print(render(cells, arguments.format, width=terminal_width()), end="")
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
-    for line in (protocol.describe(), *notes):
-        show(line)
+    # Files first: whoever reads the output may stop reading after a few lines.
+    written = []
     if table:
         where = environment(device_of(arguments.device), EAGER)
         write_atomically(table, json.dumps(ood_json(runs, protocol, where), indent=1))
     if arguments.figures:
         paths = detection_figures(_scored(runs), Path(arguments.figures))
-        show(f"figures: {len(paths)} files in {arguments.figures}")
+        written.append(f"figures: {len(paths)} files in {arguments.figures}")
     if report:
         write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes))
-        show(f"report: {report}")
+        written.append(f"report: {report}")
+    print(render(cells, arguments.format, width=terminal_width()), end="")
+    for line in (protocol.describe(), *notes, *written):
+        show(line)
 
 
 def _protocol(arguments: "Namespace") -> "Protocol":

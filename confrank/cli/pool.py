@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, make_console
+from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, keep_inputs, make_console
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -41,8 +41,7 @@ def _query(arguments: "Namespace") -> None:
     out, console = file_path(arguments.out), make_console()
     if out.suffix != ".csv":
         raise ValueError(f"expected --out to end in .csv, but got {out}")
-    if arguments.labelled is not None and Path(arguments.labelled).resolve() == out.resolve():
-        raise ValueError(f"expected --out to be another file than --labelled, but both are {out}")
+    keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
 
     def note(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)

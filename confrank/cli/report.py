@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, picture_path, root_of
+from confrank.cli.command import Command, add_data_flags, keep_inputs, picture_path, root_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -33,6 +33,7 @@ def _report(arguments: "Namespace") -> None:
     from confrank.study.results import read_run, samples_in
 
     picture = picture_path(arguments.out or f"{arguments.what}.png")
+    keep_inputs(arguments.runs, picture)
     runs = [read_run(Path(run)) for run in arguments.runs]
     if arguments.what == "epochs":
         names = [result.name for result, _ in runs]

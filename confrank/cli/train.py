@@ -4,7 +4,16 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, file_path, make_console, root_of
+from confrank.cli.command import (
+    Command,
+    add_data_flags,
+    at_least,
+    device_of,
+    file_path,
+    keep_inputs,
+    make_console,
+    root_of,
+)
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -151,6 +160,7 @@ def _predict(arguments: "Namespace") -> None:
     out = file_path(arguments.out) if arguments.out else usual
     if out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
+    keep_inputs([run], out)
     predictions = predict(run, arguments.split, root=root_of(arguments), device=device_of(arguments.device))
     save_predictions(out, predictions)
     print(f"wrote {predictions.describe()} to {out}")
