@@ -134,7 +134,7 @@ def test_threshold_for_a_coverage(files, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["threshold", "FILE", "--risk", "0.0001"], "no threshold reaches a guaranteed risk of 0.0001, the lowest"),
+        (["threshold", "FILE", "--risk", "0.0001"], "can certify with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE"], "either --risk or --coverage, but got neither"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "0"], "expected risk in (0, 1), but got 0.0"),

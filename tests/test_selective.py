@@ -122,7 +122,8 @@ def test_more_predictions_give_more_coverage():
 def test_the_impossible_names_what_is_possible():
     confidence, correct = np.linspace(0, 1, 100), np.arange(100) % 4 > 0
     with pytest.raises(
-        UnreachableError, match="no threshold reaches a guaranteed risk of 0.01, the lowest guaranteed is 0.501269"
+        UnreachableError,
+        match="can certify with 100 predictions, but got 0.01: .* ask for a risk of 0.501269 or more",
     ) as e:
         guaranteed_threshold(confidence, correct, 0.01, 0.001)
     lowest = e.value.best
@@ -241,7 +242,21 @@ def test_the_lowest_risk_that_is_told_can_be_asked_for():
     rng = np.random.default_rng(3)
     confidence = rng.random(60)
     correct = rng.random(60) < 0.4 + 0.3 * confidence
-    with pytest.raises(ValueError, match="the lowest guaranteed is") as told:
+    with pytest.raises(ValueError, match="ask for a risk of") as told:
         guaranteed_threshold(confidence, correct, 0.01, 0.05)
-    lowest = float(str(told.value).partition("the lowest guaranteed is ")[2].split()[0])
+    lowest = float(str(told.value).partition("ask for a risk of ")[2].split()[0])
     assert guaranteed_threshold(confidence, correct, lowest, 0.05).bound <= lowest
+
+
+def test_what_the_search_cannot_certify_is_not_called_impossible():
+    """A search for a higher risk may end at a bound below the one that was refused."""
+    confidence, correct = np.linspace(0, 1, 300), np.ones(300, dtype=bool)
+    with pytest.raises(UnreachableError) as told:
+        guaranteed_threshold(confidence, correct, 0.05)
+    assert guaranteed_threshold(confidence, correct, 0.06).bound < 0.05
+    assert "no threshold" not in str(told.value)
+    assert "lowest" not in str(told.value)
+    assert "300 predictions, but got 0.05" in str(told.value)
+    assert "bring more validation predictions, or ask for a risk of 0.058895 or more" in str(told.value)
+    many = np.linspace(0, 1, 600), np.ones(600, dtype=bool)
+    assert guaranteed_threshold(*many, 0.05).bound <= 0.05

@@ -15,15 +15,19 @@ from confrank.selective.operating import OperatingPoint, point_on
 
 
 class UnreachableError(ValueError):
-    """No threshold of the search has a bound as low as asked; `best` has the lowest one."""
+    """The search met no bound as low as asked; `best` has the lowest one it met, which can be asked for.
+
+    Asked for that, the search goes on from there to accept more, and may end at a lower bound still.
+    """
 
     def __init__(self, risk: float, best: OperatingPoint) -> None:
         self.risk, self.best = risk, best
         lowest = _rounded_up(best.bound)
+        higher = f", or ask for a risk of {lowest:g} or more" if lowest < 1 else ""
         super().__init__(
-            f"no threshold reaches a guaranteed risk of {risk:g}, the lowest guaranteed is {lowest:g}"
-            f" (accepting {best.accepted:,} of {best.num_samples:,} predictions, {best.wrong:,} of them wrong);"
-            " ask for a higher risk or a larger delta, or bring more predictions"
+            f"expected a risk that the search can certify with {best.num_samples:,} predictions, but got {risk:g}:"
+            f" of the thresholds on its way, the one that accepts {best.accepted:,} ({best.wrong:,} of them wrong)"
+            f" comes nearest; bring more validation predictions{higher}"
         )
 
 
