@@ -60,14 +60,17 @@ class CorrectnessHistory(nn.Module):
     def audit(self, epochs: int | None = None) -> "Audit":
         """Which samples were fed in a way that makes the counts wrong (see `Audit`).
 
-        `epochs` is how often each sample should have been examined; without it, the most common count is.
+        `epochs` is how often each sample should have been examined. Without it, the most common count stands in,
+        and samples examined less often are no finding.
         """
         expected = int(self.examined.mode().values) if epochs is None else epochs
+        seldom = (self.examined > 0) & (self.examined < (0 if epochs is None else epochs))
         return Audit(
             num_samples=self.num_samples,
             epochs=expected,
             never_seen=_where(self.examined == 0),
             too_often=_where(self.examined > expected),
+            too_seldom=_where(seldom),
             conflicting_labels=_where(self.lowest_label < self.highest_label),
         )
 
@@ -116,7 +119,8 @@ class CorrectnessHistory(nn.Module):
 class Audit:
     """What `CorrectnessHistory.audit` found; `str(audit)` explains it.
 
-    never_seen: samples no batch contained. too_often: samples examined more often than there were epochs.
+    never_seen: samples no batch contained. too_often, too_seldom: samples examined more often, or less often (but at
+    least once), than there were epochs; the latter only where `epochs` was given.
     conflicting_labels: samples whose index came with different labels.
     """
 
@@ -124,11 +128,12 @@ class Audit:
     epochs: int
     never_seen: list[int]
     too_often: list[int]
+    too_seldom: list[int]
     conflicting_labels: list[int]
 
     @property
     def ok(self) -> bool:
-        return not (self.never_seen or self.too_often or self.conflicting_labels)
+        return not (self.never_seen or self.too_often or self.too_seldom or self.conflicting_labels)
 
     def __str__(self) -> str:
         if self.ok:
@@ -143,6 +148,11 @@ class Audit:
                 self.too_often,
                 f"were examined more than {self.epochs} times: a weighted or replacing sampler,"
                 " second passes without record=False, or wrong indices",
+            ),
+            (
+                self.too_seldom,
+                f"were examined less than {self.epochs} times: a history that was not restored when training went on,"
+                " or, for some of them, drop_last or a weighted sampler",
             ),
             (
                 self.never_seen,

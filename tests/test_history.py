@@ -82,8 +82,24 @@ def test_audit_takes_the_most_common_count_without_epochs():
         history.update(torch.arange(5), torch.ones(5, dtype=torch.bool))
     history.update(torch.tensor([4]), torch.tensor([True]))
     assert history.audit().too_often == [4]
-    assert history.audit(epochs=3).ok
+    history.update(torch.arange(4), torch.ones(4, dtype=torch.bool))
+    assert history.audit().ok and history.audit(epochs=3).ok
     assert str(history.audit(epochs=3)).startswith("ok: 5 samples")
+
+
+def test_audit_finds_a_history_that_was_not_restored():
+    first = CorrectnessHistory(6)
+    for _ in range(5):
+        first.update(torch.arange(6), torch.ones(6, dtype=torch.bool))
+    assert first.audit(epochs=5).ok
+    audit = first.audit(epochs=10)
+    assert not audit.ok
+    assert audit.too_seldom == list(range(6))
+    assert "6 samples were examined less than 10 times: a history that was not restored" in str(audit)
+    first.update(torch.tensor([0]), torch.tensor([True]))
+    assert first.audit(epochs=6).too_seldom == [1, 2, 3, 4, 5]
+    assert first.audit().too_seldom == []
+    assert CorrectnessHistory(6).audit(epochs=3).too_seldom == []
 
 
 def test_wrong_input():
