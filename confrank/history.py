@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -28,8 +29,9 @@ class CorrectnessHistory(nn.Module):
 
     def __init__(self, num_samples: int) -> None:
         super().__init__()
-        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+        if isinstance(num_samples, bool) or not isinstance(num_samples, int | np.integer) or num_samples < 1:
             raise ValueError(f"expected num_samples to be a positive integer, but got {num_samples!r}")
+        num_samples = int(num_samples)
         self.num_samples = num_samples
         for name in ("examined", "correct"):
             self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))
@@ -49,11 +51,14 @@ class CorrectnessHistory(nn.Module):
         """
         self._check_index(index)
         for name, value in (("correct", correct), ("label", label)):
-            if value is not None and value.shape != index.shape:
+            if value is None:
+                continue
+            check_tensor(value, name)
+            if value.shape != index.shape:
                 raise ValueError(
                     f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
                 )
-        if label is not None and (label.is_floating_point() or label.dtype == torch.bool):
+        if label is not None and not is_whole(label):
             raise ValueError(f"expected label to hold class numbers, but got {label.dtype}")
         self._update(index, correct.bool(), None if label is None else label.long())
 
@@ -99,10 +104,12 @@ class CorrectnessHistory(nn.Module):
                 self.highest_label.scatter_reduce_(0, index, high, "amax")
 
     def _check_index(self, index: Tensor) -> None:
+        check_tensor(index, "index")
         if index.ndim != 1 or index.dtype != torch.int64:
             raise ValueError(
                 "expected index to be a 1-D int64 tensor of data set positions,"
                 f" but got shape {tuple(index.shape)} of {index.dtype}"
+                + ("; convert it with index.long()" if index.ndim == 1 and is_whole(index) else "")
             )
         # Reading the values would stall an accelerator and break a compiled graph; on the CPU it is free.
         if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
@@ -161,6 +168,20 @@ class Audit:
             ),
         ]
         return "\n".join(f"{len(rows)} samples {what}; e.g. {rows[:5]}" for rows, what in findings if rows)
+
+
+def check_tensor(value: object, name: str) -> None:
+    """Raise if the value is something else than a tensor: an array, a list, a number."""
+    if not isinstance(value, Tensor):
+        raise ValueError(
+            f"expected {name} to be a torch tensor, but got {type(value).__module__}.{type(value).__qualname__};"
+            f" convert it with torch.as_tensor({name})"
+        )
+
+
+def is_whole(values: Tensor) -> bool:
+    """Whether a tensor holds integers of whatever width."""
+    return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
 def _where(mask: Tensor) -> list[int]:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from confrank import confidence as confidences
-from confrank.history import CorrectnessHistory
+from confrank.history import CorrectnessHistory, check_tensor, is_whole
 
 
 def ranking_loss(confidence: Tensor, rate: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -81,6 +81,11 @@ class CorrectnessRankingLoss(nn.Module):
         ignore_index: int | None = -100,
     ) -> None:
         super().__init__()
+        if not isinstance(history, CorrectnessHistory):
+            raise ValueError(
+                f"expected history to be a CorrectnessHistory, but got {history!r};"
+                " make one with CorrectnessHistory(len(train_set))"
+            )
         if not weight >= 0:
             raise ValueError(f"expected weight to be a number >= 0, but got {weight}")
         self.history = history
@@ -129,19 +134,25 @@ class CorrectnessRankingLoss(nn.Module):
         return bool((label != self.ignore_index).all())
 
     def _check(self, logits: Tensor, label: Tensor, index: Tensor) -> None:
+        check_tensor(logits, "logits")
+        check_tensor(label, "label")
         if logits.ndim != 2 or logits.shape[1] < 2 or not logits.is_floating_point():
             raise ValueError(
                 "expected floating-point logits of shape [batch, classes] with at least 2 classes,"
                 f" but got {tuple(logits.shape)} of {logits.dtype}"
             )
         if label.dtype != torch.int64 or label.ndim != 1:
+            narrow = label.ndim == 1 and is_whole(label)
+            remedy = (
+                "convert them with label.long()" if narrow else "soft labels (mixup, cutmix) are not defined here"
+            )
             raise ValueError(
                 "expected label to hold class indices, an int64 tensor of shape [batch],"
-                f" but got {tuple(label.shape)} of {label.dtype}; soft labels (mixup, cutmix) are not defined here"
+                f" but got {tuple(label.shape)} of {label.dtype}; {remedy}"
             )
+        self.history._check_index(index)
         if not len(logits) == len(label) == len(index):
             raise ValueError(
                 "expected logits, label and index of one batch size,"
                 f" but got {len(logits)}, {len(label)} and {len(index)}"
             )
-        self.history._check_index(index)

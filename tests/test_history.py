@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -111,9 +112,13 @@ def test_wrong_input():
         history.rate(torch.tensor([5]))
     with pytest.raises(ValueError, match=r"correct of shape \(2,\) like index, but got \(1,\)"):
         history.update(torch.tensor([0, 1]), right)
-    with pytest.raises(ValueError, match="positive integer, but got 0"):
-        CorrectnessHistory(0)
+    with pytest.raises(ValueError, match=r"correct to be a torch tensor, but got builtins.list"):
+        history.update(torch.tensor([0]), [True])
+    for wrong in (0, True, 3.0, np.float64(3)):
+        with pytest.raises(ValueError, match="positive integer, but got"):
+            CorrectnessHistory(wrong)
     assert history.examined.sum() == 0
+    assert CorrectnessHistory(np.int64(5)).examined.shape == (5,)
 
 
 def test_indexed_dataset_needs_positions():

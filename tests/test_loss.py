@@ -186,5 +186,17 @@ def test_wrong_input():
         criterion(logits, label, index + 7)
     with pytest.raises(ValueError, match="int64 tensor of data set positions"):
         criterion(logits, label, index.float())
+    with pytest.raises(ValueError, match=r"torch.int32; convert it with index.long\(\)"):
+        criterion(logits, label, index.int())
+    for other, kind in ((index.numpy(), "numpy.ndarray"), (index.tolist(), "builtins.list")):
+        with pytest.raises(ValueError, match=rf"tensor, but got {kind}; convert it with torch.as_tensor\(index\)"):
+            criterion(logits, label, other)
+    for narrow in (torch.int32, torch.uint8):
+        with pytest.raises(ValueError, match=rf"of {narrow}; convert them with label.long\(\)"):
+            criterion(logits, label.to(narrow), index)
+    with pytest.raises(ValueError, match=r"label to be a torch tensor, but got numpy.ndarray"):
+        criterion(logits, label.numpy(), index)
+    with pytest.raises(ValueError, match="history to be a CorrectnessHistory, but got 10; make one with"):
+        CorrectnessRankingLoss(10)
     with pytest.raises(ValueError, match="weight to be a number >= 0, but got -1"):
         CorrectnessRankingLoss(CorrectnessHistory(10), weight=-1)
