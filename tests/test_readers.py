@@ -98,6 +98,19 @@ def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, head
     assert np.array_equal(loaded.probabilities, PROBABILITIES)
 
 
+@pytest.mark.parametrize(
+    ("logits", "other", "reason"),
+    [
+        (np.log(PROBABILITIES + 1e-9), [0.3, 1.4, 2.1], "the other columns are logarithms of probabilities without"),
+        (10 * PROBABILITIES - 3, [31, 65, 52], "one of them is the largest in most rows"),
+    ],
+)
+def test_bare_columns_beside_logits_are_no_classes(tmp_path, parser, logits, other, reason):
+    table = np.column_stack([logits, other])
+    with pytest.raises(ValueError, match=f"but no label names age, and {reason}; name the columns of all classes"):
+        written(tmp_path, "p.csv", rows("label,cat,dog,rat,age", ["cat", "dog", "rat"], *table.T))
+
+
 def test_bare_classes_that_never_occur(tmp_path, parser):
     table = np.array([[0.5, 0.25, 0.125, 0.125], [0.0, 0.995, 0.005, 0.0], [0.25, 0.75, 0.0, 0.0]])
     loaded = written(tmp_path, "p.csv", rows("label,a,b,c,d", ["a", "b", "b"], *table.T))

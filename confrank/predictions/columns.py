@@ -66,28 +66,43 @@ def predictions_of(
 def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:
     """Whether bare columns [n, K] are probabilities or logits, and the columns that no label names.
 
-    Those may be classes that never occurred, or no classes at all: where the others look like probabilities
-    without them, that is an error.
+    Those may be classes that never occurred, or no classes at all: where the values say so, that is an error.
     """
     occurring = np.isin(np.arange(table.shape[1]), label)
-    if names is None or occurring.all():
+    if names is None or occurring.all() or not occurring.any():
         return kind_of(table), []
     unnamed = [name for name, there in zip(names, occurring, strict=True) if not there]
-    named = table[:, occurring]
-    kind = None if _are_spoilt(named, table) else kind_of(table)
-    if kind is None or (kind == "logits" and ((named >= 0) & (named <= 1)).all()):
+    reason = _against_unnamed(table, occurring)
+    if reason:
         raise ValueError(
-            f"expected columns of classes beside label, but no label names {_shown(unnamed)}, and the columns that"
-            " labels name look like probabilities without; name the columns of all classes probability_NAME or"
-            " logit_NAME, and others are ignored"
+            f"expected columns of classes beside label, but no label names {_shown(unnamed)}, and {reason};"
+            " name the columns of all classes probability_NAME or logit_NAME, and others are ignored"
         )
-    return kind, unnamed
+    return kind_of(table), unnamed
+
+
+def _against_unnamed(table: Array, occurring: Array) -> str | None:
+    """What speaks against all columns [n, K] being classes, where labels name only those that occur."""
+    named, unnamed = table[:, occurring], table[:, ~occurring]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if _are_spoilt(named, table) or (_within(named, 1) and not _within(unnamed, 1 + ROUNDING)):
+            return "the other columns look like probabilities without"
+        if _are_spoilt(np.exp(named), np.exp(table)):
+            return "the other columns are logarithms of probabilities without"
+    largest = np.bincount(table.argmax(axis=1), minlength=table.shape[1])
+    if largest[~occurring].max() > len(table) / 2:
+        return "one of them is the largest in most rows"
+    return None
 
 
 def _are_spoilt(named: Array, table: Array) -> bool:
     """Whether the named columns are distributions by themselves, and the whole table is further from that."""
     off, whole_off = (np.abs(part.sum(axis=1) - 1) for part in (named, table))
-    return bool((named >= 0).all() and (off <= ROUNDING).all() and whole_off.mean() > off.mean() + 1e-5)
+    return bool(_within(named, np.inf) and (off <= ROUNDING).all() and whole_off.mean() > off.mean() + 1e-5)
+
+
+def _within(table: Array, limit: float) -> bool:
+    return bool(((table >= 0) & (table <= limit)).all())
 
 
 def kind_of(table: Array) -> str:
