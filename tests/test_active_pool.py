@@ -270,14 +270,43 @@ def write_mistake(name, pool, tmp_path):
 def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):
     flags = write_mistake(name, pool, tmp_path)
     out = tmp_path / "q.csv"
-    out.write_text("the last question\n")
+    out.write_text("path,label\nlast.png,\n")
     assert command("query", run, "--count", 3, "--out", out, "--device", "cpu", *flags) == 2
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
     for part in message.split(" .* "):
         assert part in errors
-    assert out.read_text() == "the last question\n"
+    assert out.read_text() == "path,label\nlast.png,\n"
     assert not out.with_suffix(".png").exists()
+
+
+def test_a_question_never_replaces_labels(pool, tmp_path, capsys):
+    labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
+    labelled.write_text("path,label\n")
+
+    def ask(*flags):
+        code = command("query", "--pool", pool, "--strategy", "random", "--count", 3, "--out", asked, *flags)
+        return code, capsys.readouterr().err
+
+    asked.touch()
+    assert ask("--labelled", labelled)[0] == 0
+    assert ask("--labelled", labelled, "--seed", 1)[0] == 0  # nobody has answered
+    filled = asked.read_text().replace(",\n", ",7\n", 1)
+    name = table(asked)[0]["path"]
+    asked.write_text(filled)
+    for flags, into in ((("--labelled", labelled), labelled), ((), "the file that you give with --labelled")):
+        code, error = ask(*flags)
+        assert code == 2 and error.count("\n") == 1
+        assert f"which is replaced, but got 1: {name}; append its rows to {into} first" in error
+        assert asked.read_text() == filled
+    labelled.write_text(f"path,label\n{name},8\n")  # another answer
+    assert ask("--labelled", labelled)[0] == 2
+    labelled.write_text(filled)
+    assert ask("--labelled", labelled)[0] == 0
+    asked.write_text("path;label\n00.png;7\n")  # as some spreadsheets save it
+    code, error = ask("--labelled", labelled)
+    assert code == 2 and "but got path;label; move it away, or give another --out" in error
+    assert asked.read_text() == "path;label\n00.png;7\n"
 
 
 def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
@@ -291,6 +320,7 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
         assert command("query", *network, *flags, "--strategy", strategy, "--count", 10, "--out", asked) == 0
         rows = table(asked)
         answers = [f"{row['path']},{truth[int(row['path'][-6:-4])] % 2}\n" for row in rows]
+        asked.write_text("".join(["path,label\n", *answers]))
         labelled.write_text(labelled.read_text() + "".join(answers))
         out = tmp_path / f"round{rounds}"
         settings = (

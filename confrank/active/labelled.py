@@ -44,6 +44,26 @@ def read_labelled(path: Path, note: Note) -> Labelled:
     return Labelled(path, labels, waiting)
 
 
+def check_replaceable(path: Path, labelled: Labelled | None) -> None:
+    """Raise if replacing this file by a new question would lose labels: those that `labelled` has not got."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    known = {} if labelled is None else labelled.labels
+    try:
+        lost = [name for name, label in _rows(path) if label and known.get(name) != label]
+    except ValueError as error:
+        raise ValueError(
+            f"expected {path} to be new or an earlier question, which is replaced, but {error};"
+            " move it away, or give another --out"
+        ) from None
+    if lost:
+        into = "the file that you give with --labelled" if labelled is None else labelled.path
+        raise ValueError(
+            f"expected no labels to lose in {path}, which is replaced, but got {len(lost)}: {named(lost)};"
+            f" append its rows to {into} first, or give another --out"
+        )
+
+
 def _rows(path: Path) -> Iterable[tuple[str, str]]:
     if not path.is_file():
         raise ValueError(

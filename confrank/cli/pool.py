@@ -33,7 +33,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
 
 
 def _query(arguments: "Namespace") -> None:
-    from confrank.active.labelled import read_labelled
+    from confrank.active.labelled import check_replaceable, read_labelled
     from confrank.active.query import ask_pool, forget_scores, write_question
     from confrank.report.contact import contact_sheet
     from confrank.report.progress import sample_bar
@@ -47,6 +47,7 @@ def _query(arguments: "Namespace") -> None:
         console.print(text, markup=False, soft_wrap=True)
 
     labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
+    check_replaceable(out, labelled)
     scores = out.with_name(f".{out.name}.scores")
     with sample_bar(console, "scoring") as advance:
         question = ask_pool(
