@@ -25,7 +25,7 @@ TOLD = ("config", "mean", "std", "data", "test_data")
 
 @dataclass(frozen=True)
 class Trained:
-    """A run's newest network on a device, and what its checkpoint says about the images it takes."""
+    """A finished run's network on a device, and what its checkpoint says about the images it takes."""
 
     config: RunConfig
     method: Method
@@ -46,7 +46,7 @@ class TrainedOn:
 
 
 def load_trained(run: Path, device: torch.device | None = None, network: nn.Module | None = None) -> Trained:
-    """The network of a run folder's newest whole checkpoint.
+    """The network of a finished run's folder.
 
     `network` takes the weights where the run was trained with a network of one's own.
     """
@@ -56,6 +56,11 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
         raise DamagedCheckpointError(
             f"expected a whole newest checkpoint in {run}, but {problems[0]};"
             " the command that trained it goes on from the one before"
+        )
+    if (epoch := checkpoint.state["epoch"]) < config.epochs:
+        raise ValueError(
+            f"expected a finished run in {run}, but it has {epoch} of {config.epochs} epochs;"
+            " wait for its end, or go on with the command that trained it"
         )
     meta = checkpoint.meta
     network = network or _network(config, meta["num_classes"], meta["image_shape"][-1])
@@ -181,7 +186,7 @@ def predict(
     device: torch.device | None = None,
     network: nn.Module | None = None,
 ) -> Predictions:
-    """Predictions of a run's newest checkpoint (or weights file) for "train", "test" or "holdout" of its data set.
+    """Predictions of a finished run (or a weights file) for "train", "test" or "holdout" of its data set.
 
     `network` takes the weights where the run was trained with a network of one's own.
     """

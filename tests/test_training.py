@@ -13,6 +13,7 @@ import yaml
 from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
+from confrank.cli import main
 from confrank.config import RunConfig, RunFolder, learning_rate
 from confrank.data import load
 from confrank.metrics import evaluate
@@ -174,6 +175,28 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
     for key, value in whole.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[key]), key
     assert torch.equal(whole.history.correct, second.history.correct)
+
+
+def test_an_unfinished_run_is_not_used(tmp_path, capsys):
+    def stop_after_two(config, record):
+        if record["epoch"] == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(InterruptedRunError):
+        train(tiny(), tmp_path / "run", device=CPU, on_epoch=stop_after_two)
+    run, pool = str(tmp_path / "run"), tmp_path / "pool.npz"
+    np.savez(pool, images=load("digits").test.images)
+    for command in (
+        ["predict", run],
+        ["ood", run, "--out", str(pool), "--tuning", "none"],
+        ["active", "query", run, "--pool", str(pool), "--out", str(tmp_path / "to_label.csv")],
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*command, "--device", "cpu"])
+        assert stop.value.code == 2
+        assert f"expected a finished run in {run}, but it has 2 of 3 epochs" in capsys.readouterr().err
+    assert not RunFolder(tmp_path / "run").predictions("test").exists()
+    assert not (tmp_path / "to_label.csv").exists()
 
 
 def test_any_module_can_be_trained(tmp_path):
