@@ -1,6 +1,7 @@
 """Checkpoint + split -> predictions; and a run folder or weights file -> the network with its data."""
 
 import json
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, check_data, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
-from confrank.data import DataSet, Split, hold_out, load
+from confrank.data import DataSet, Split, hold_out, load_of, same_data
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
@@ -83,7 +84,7 @@ def load_run(
     if run.suffix == ".safetensors":
         return load_weights_file(run, root=root, device=device, test_only=test_only)
     trained = load_trained(run, device, network)
-    data, held_out = _data_of(trained.config, root)
+    data, held_out = _data_of(run, trained.config, root)
     _check_data(run, trained.meta, data, test_only)
     return TrainedOn(trained.model, trained.config, data, held_out, trained.meta["mean"], trained.meta["std"])
 
@@ -123,7 +124,7 @@ def load_weights_file(
             raise ValueError(
                 f"expected {path} to tell its config, but it does not; `confrank ood` takes --model and --dataset"
             )
-        data, held_out = _data_of(config, root)
+        data, held_out = _data_of(path, config, root)
         _check_data(path, told, data, test_only)
         network = _network(config, data.num_classes, data.test.images.shape[-1])
         models.load_weights(network, load_file(path))
@@ -140,7 +141,8 @@ def load_weights_file(
 def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:
     """What the file tells of itself; a caller may only repeat it."""
     for key in ("model", "dataset", "method") if wanted else ():
-        if getattr(wanted, key) != getattr(told, key):
+        agree = same_data if key == "dataset" else operator.eq
+        if not agree(getattr(wanted, key), getattr(told, key)):
             raise ValueError(
                 f"expected {key} {getattr(told, key)}, as {path} tells, but got {getattr(wanted, key)};"
                 " leave --model, --dataset and --method out"
@@ -169,8 +171,9 @@ def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bo
     check_data(source, told, **{"test_data" if test_only else "data": data.digest(test_only=test_only)})
 
 
-def _data_of(config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:
-    return hold_out(load(config.dataset, root, image_size=config.image_size), config.holdout, config.seed)
+def _data_of(source: Path, config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:
+    data = load_of(source, config.dataset, root, image_size=config.image_size)
+    return hold_out(data, config.holdout, config.seed)
 
 
 def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
@@ -323,6 +324,35 @@ def test_data_that_change_between_two_calls_are_noticed(tmp_path):
         with pytest.raises(ValueError, match=message):
             predict(tmp_path / source, "train")
     assert RunFolder(tmp_path / "run").metrics.read_text() == before
+
+
+def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, capsys):
+    data = load("digits")
+    for split, part in (("train", data.train), ("test", data.test)):
+        for place in range(60):
+            folder = tmp_path / "own" / split / str(part.labels[place])
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(part.images[place, :, :, 0]).save(folder / f"{place}.png")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as stop:
+            main([*map(str, arguments), "--device", "cpu"])
+        return stop.value.code, " ".join(capsys.readouterr().err.split())
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("own", "own/", tmp_path / "own", "./own"):
+        assert run("train", "--dataset", name, "--epochs", 1, "--out", "run") == (0, "")
+    assert run("ood", "run", "--out", "own/")[1].endswith("other than the network's own data, but got own")
+    (tmp_path / "other").mkdir()
+    assert "differs in dataset other (there: own)" in run("train", "--dataset", "other", "--epochs", 1, "--out", "run")[1]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    for command in ("predict", "report events"):
+        code, error = run(*command.split(), tmp_path / "run")
+        assert code == 2 and f"at own, but nothing is there, seen from {tmp_path / 'elsewhere'}; give --root" in error
+        assert run(*command.split(), tmp_path / "run", "--root", tmp_path) == (0, "")
+    again = ("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
+    assert run(*again, "--root", tmp_path) == (0, "")
 
 
 def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatch):

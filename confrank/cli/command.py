@@ -134,7 +134,7 @@ def device_of(name: Device) -> Any:
 
 def add_data_flags(parser: "ArgumentParser") -> None:
     """--root and --device."""
-    parser.add_argument("--root", type=str | None, default=None, help="folder with the data sets' published files")
+    parser.add_argument("--root", type=str | None, default=None, help="folder with the data sets' files")
     parser.add_argument("--device", type=Device, default="auto", help="where to compute")
 
 

@@ -140,11 +140,12 @@ def _examined(
     protocol: "Protocol",
     show: Callable[[str], None],
 ) -> "ExaminedRun":
+    from confrank.data import same_data
     from confrank.ood import Classifier, examine
     from confrank.study.ood import ExaminedRun
 
     trained = _trained(arguments, name)
-    if trained.config.dataset in arguments.out:
+    if any(same_data(trained.config.dataset, out) for out in arguments.out):
         raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
     classifier = Classifier(
         trained.network,

@@ -71,13 +71,13 @@ def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
 
 def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Events":
     from confrank.checkpoint import check_data
-    from confrank.data import hold_out, load
+    from confrank.data import hold_out, load_of
     from confrank.report.events import Events
 
     if "history_correct" not in arrays:
         raise ValueError(f"expected a run with a history of events, but {result.name} averages others")
     config = result.config
-    data = load(config["dataset"], root, image_size=config.get("image_size"))
+    data = load_of(result.name, config["dataset"], root, image_size=config.get("image_size"))
     # The first results keep no index: they are runs on the whole training split.
     index = arrays.get("history_index")
     used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])

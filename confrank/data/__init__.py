@@ -30,7 +30,8 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
 
     Published files are looked for in `root` and in `root/NAME`; without `root`, in the folder that the environment
     variable CONFRANK_DATA names, or else in a per-user cache folder. A known name is never taken for a path:
-    write ./digits for a folder of that name. `image_size` scales the pictures of one's own folder.
+    write ./digits for a folder of that name. One's own data are looked for at their path, then by its last part in
+    `root`. `image_size` scales the pictures of one's own folder.
 
     >>> load("digits").train.images.shape
     (900, 8, 8, 1)
@@ -45,9 +46,36 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
             f"expected a data set with labels among {', '.join(LOADERS)}, but got {name!r}, which has test images"
             " only, for out-of-distribution detection (confrank.data.load_images)"
         )
-    if is_own(name):
-        return load_own(Path(name), image_size)
+    if (place := _own_place(name, root)) is not None:
+        return load_own(place, image_size)
     raise _unknown(name, LOADERS)
+
+
+def load_of(
+    source: str | Path, name: str, root: str | Path | None = None, *, image_size: int | None = None
+) -> DataSet:
+    """`load` for what was trained before: if the data are no longer at their path, the error says how to show them."""
+    if name not in (*LOADERS, *IMAGE_SETS) and _own_place(name, root) is None:
+        raise ValueError(
+            f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()};"
+            f" give --root, the folder that holds {Path(name).name} now"
+        )
+    return load(name, root, image_size=image_size)
+
+
+def same_data(one: str, other: str) -> bool:
+    """Whether two names of data sets, or two paths of one's own, mean the same.
+
+    >>> same_data("photos", "./photos/"), same_data("digits", "./digits")
+    (True, False)
+    """
+    return one == other or ({one, other}.isdisjoint(LOADERS) and Path(one).resolve() == Path(other).resolve())
+
+
+def _own_place(name: str, root: str | Path | None) -> Path | None:
+    path = Path(name)
+    places = (path, Path(root or default_root()) / path.name)
+    return next((place for place in places if is_own(str(place))), None)
 
 
 def load_images(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> NDArray[np.uint8]:
@@ -112,5 +140,7 @@ __all__ = [
     "hold_out",
     "load",
     "load_images",
+    "load_of",
+    "same_data",
     "split_of",
 ]

@@ -16,7 +16,7 @@ from torch import nn
 from confrank import __version__
 from confrank.checkpoint import Checkpoint, check_data, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig, RunFolder, aes_epochs, changes, load_config
-from confrank.data import DataSet, Split, hold_out
+from confrank.data import DataSet, Split, hold_out, same_data
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
@@ -150,7 +150,10 @@ def environment(device: torch.device, path: str) -> Record:
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this very config."""
     if folder.config.exists():
-        if differing := changes(config.as_dict(), load_config(folder.path).as_dict()):
+        there = load_config(folder.path)
+        if same_data(config.dataset, there.dataset):
+            there = replace(there, dataset=config.dataset)
+        if differing := changes(config.as_dict(), there.as_dict()):
             raise ValueError(
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"
                 " give another --out"
