@@ -8,6 +8,7 @@ import pytest
 
 import confrank
 from confrank.cli import COMMANDS, main
+from confrank.config import load_config
 
 
 def run(*arguments):
@@ -90,6 +91,13 @@ def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("text", ["0.25,0.75", "[0.25,0.75]", "[0.25, 0.75]"])
+def test_lists_of_numbers_with_and_without_brackets(tmp_path, text):
+    with pytest.raises(SystemExit):
+        main(["train", "--epochs", "1", "--lr-drops", text, "--device", "cpu", "--out", str(tmp_path / "run")])
+    assert load_config(tmp_path / "run").lr_drops == (0.25, 0.75)
+
+
 def test_train_predict_evaluate(tmp_path, capsys):
     out, table = tmp_path / "run", tmp_path / "metrics.json"
     with pytest.raises(SystemExit):
@@ -146,7 +154,8 @@ def test_demo_compares_both_methods(tmp_path, capsys):
     ("arguments", "message"),
     [
         ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
-        ("train --lr-drops 0.5,0.8", "expected a list like [0.5,0.8] for --lr-drops, but got '0.5,0.8'"),
+        ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
+        ("train --lr-drops 0.5,8", "expected lr_drops to be shares in (0, 1], but got (0.5, 8.0)"),
         ("train --modle small", "expected flags that the command knows, but got '--modle'; did you mean --model?"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 USAGE_ERROR = 2
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "tuple": "a list like [0.5,0.8]"}
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
 @dataclass(frozen=True)

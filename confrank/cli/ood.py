@@ -46,9 +46,13 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "--tuning-images", type=int, default=1000, help="images of each set to tune on, left out of the test"
     )
-    parser.add_argument("--detectors", type=str, nargs="+", default=None, help="only these detectors (default: all)")
+    parser.add_argument(
+        "--detectors", type=str, nargs="+", default=None, help="only these, e.g. energy,knn (default: all)"
+    )
     parser.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
-    parser.add_argument("--layers", type=str, nargs="+", default=None, help="layers to look at in one's own network")
+    parser.add_argument(
+        "--layers", type=str, nargs="+", default=None, help="layers to look at in one's own network, e.g. stem,stage1"
+    )
     parser.add_argument("--aupr", type=Literal["average", "trapezoid"], default="average", help="which AUPR")
     parser.add_argument("--seed", type=int, default=0, help="seed of the choice of tuning images")
     parser.add_argument("--image-size", type=int | None, default=None, help="scale the pictures of folders to this")
@@ -111,13 +115,18 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     at_least(1, arguments, "tuning_images", "batch_size", "neighbours")
     at_least(0, arguments, "seed")
     return Protocol(
-        detectors=arguments.detectors or DETECTORS,
+        detectors=_listed(arguments.detectors) or DETECTORS,
         num_tuning=arguments.tuning_images if arguments.tuning == "paper" else 0,
         seed=arguments.seed,
         neighbours=arguments.neighbours,
         aupr=arguments.aupr,
         batch_size=arguments.batch_size,
     )
+
+
+def _listed(values: list[str] | None) -> list[str]:
+    """The names of a flag, with spaces or commas between them."""
+    return [name for value in values or () for name in value.split(",") if name]
 
 
 def _check_names(arguments: "Namespace") -> None:
@@ -153,7 +162,7 @@ def _examined(
         trained.data.test.images,
         trained.mean,
         trained.std,
-        arguments.layers or (),
+        _listed(arguments.layers),
     )
     show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
     outcomes = examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"))

@@ -28,11 +28,12 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--config", action="config", help="read settings from a YAML file, e.g. a run's config.yaml")
     for item in dataclasses.fields(RunConfig):
         switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type is bool else {}
+        shares = item.name == "lr_drops"
         parser.add_argument(
             f"--{item.name.replace('_', '-')}",
-            type=item.type,
+            type=item.type | str if shares else item.type,
             default=item.default,
-            help=item.metadata["help"],
+            help=f"{item.metadata['help']}, e.g. 0.5,0.8" if shares else item.metadata["help"],
             **switch,
         )
     add_data_flags(parser)
@@ -76,7 +77,8 @@ def _train(arguments: "Namespace") -> None:
     from confrank.training import Failed, train_together
 
     names = [item.name for item in dataclasses.fields(RunConfig)]
-    config = RunConfig(**{name: getattr(arguments, name) for name in names})
+    settings = {name: getattr(arguments, name) for name in names}
+    config = RunConfig(**{**settings, "lr_drops": _shares(arguments.lr_drops)})
     configs = [dataclasses.replace(config, seed=seed) for seed in parse_seeds(arguments.seeds, config.seed)]
     parent = Path(arguments.out or "runs")
     outs = [parent / item.run_name for item in configs]
@@ -106,6 +108,14 @@ def _train(arguments: "Namespace") -> None:
         console.print(f"{failure.folder.path}: {failure.error}", markup=False)
     if failures:
         raise failures[0].error
+
+
+def _shares(given: tuple[float, ...] | str) -> tuple[float, ...]:
+    """The numbers of a --lr-drops flag: the parser has read a list in brackets, but not one without."""
+    try:
+        return tuple(map(float, given.split(",") if isinstance(given, str) else given))
+    except ValueError:
+        raise ValueError(f"expected --lr-drops to be numbers like 0.5,0.8, but got {given!r}") from None
 
 
 def parse_seeds(text: str | None, default: int) -> list[int]:
