@@ -2,7 +2,7 @@
 
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -188,10 +188,12 @@ def predict(
     root: Path | None = None,
     device: torch.device | None = None,
     network: nn.Module | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """Predictions of a finished run (or a weights file) for "train", "test" or "holdout" of its data set.
 
-    `network` takes the weights where the run was trained with a network of one's own.
+    `network` takes the weights where the run was trained with a network of one's own; `on_progress` is called with how
+    many images are done and how many there are.
     """
     trained = load_run(run, root=root, device=device, network=network, test_only=split == "test")
     data, held_out = trained.data, trained.held_out
@@ -205,4 +207,5 @@ def predict(
         trained.mean,
         trained.std,
         metadata=run_metadata(trained.config, data.class_names, split),
+        on_progress=on_progress,
     )

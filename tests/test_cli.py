@@ -98,6 +98,25 @@ def test_lists_of_numbers_with_and_without_brackets(tmp_path, text):
     assert load_config(tmp_path / "run").lr_drops == (0.25, 0.75)
 
 
+def test_without_a_terminal_progress_is_lines_on_the_error_stream(tmp_path, monkeypatch, capsys):
+    flags = ["--epochs", "2", "--device", "cpu", "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        main(["train", *flags])
+    assert capsys.readouterr().err == ""  # a run of a second needs none
+    monkeypatch.setattr("confrank.report.progress.LINE_SECONDS", 0)
+    with pytest.raises(SystemExit):
+        main(["train", *flags])
+    lines = capsys.readouterr().err.splitlines()
+    name = "digits-small-crl-softmax-seed0"
+    assert [line.partition(", acc")[0].rpartition(" ")[0] for line in lines] == [
+        f"{name}: 1 of 2 epochs, loss",
+        f"{name}: 2 of 2 epochs, loss",
+    ]
+    with pytest.raises(SystemExit):
+        main(["predict", str(tmp_path / "run"), "--device", "cpu"])
+    assert capsys.readouterr().err == "predicting: 897 of 897\n"
+
+
 def test_train_predict_evaluate(tmp_path, capsys):
     out, table = tmp_path / "run", tmp_path / "metrics.json"
     with pytest.raises(SystemExit):

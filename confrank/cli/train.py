@@ -163,6 +163,7 @@ def _predict(arguments: "Namespace") -> None:
     from confrank.config import RunFolder
     from confrank.predict import predict
     from confrank.predictions import save_predictions
+    from confrank.report.progress import sample_bar
 
     run = Path(arguments.run)
     beside = run.with_name(f"{run.stem}-{arguments.split}-predictions.safetensors")
@@ -171,7 +172,9 @@ def _predict(arguments: "Namespace") -> None:
     if out.suffix != ".safetensors":
         raise ValueError(f"expected --out to end in .safetensors, but got {out}")
     keep_inputs([run], out)
-    predictions = predict(run, arguments.split, root=root_of(arguments), device=device_of(arguments.device))
+    root, device = root_of(arguments), device_of(arguments.device)
+    with sample_bar(make_console(), "predicting") as advance:
+        predictions = predict(run, arguments.split, root=root, device=device, on_progress=advance)
     save_predictions(out, predictions)
     print(f"wrote {predictions.describe()} to {out}")
 

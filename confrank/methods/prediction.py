@@ -1,6 +1,6 @@
 """A method's trained network over a whole split."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -28,10 +28,11 @@ def predict_split(
     batch_size: int = 1000,
     seed: int = 0,
     metadata: dict[str, str] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """Predictions of the network (on its own device, in float32) for every image of the split, in order.
 
-    A stochastic method draws from `seed`: the same call gives the same predictions, and torch's own random state
+    `on_progress` is called with how many images are done and how many there are. A stochastic method draws from `seed`: the same call gives the same predictions, and torch's own random state
     is left as it was.
     """
     device = next(model.parameters()).device
@@ -44,6 +45,8 @@ def predict_split(
         for start in range(0, len(split), batch_size):
             image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
             outputs.append(method.predict(model, normalise(image, centre, scale)))
+            if on_progress:
+                on_progress(start + len(image), len(split))
     model.train(was_training)
 
     def joined(name: str) -> np.ndarray | None:

@@ -1,5 +1,10 @@
-"""Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left."""
+"""Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left.
 
+Where the console is no terminal, a plain line on the error stream now and then.
+"""
+
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -9,29 +14,43 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
+LINE_SECONDS = 30.0
+
+
+class _Lines:
+    """At most one plain line in half a minute, and none on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._silent = console.is_terminal
+        self._last = time.monotonic()
+
+    def say(self, text: str) -> None:
+        if not self._silent and time.monotonic() - self._last >= LINE_SECONDS:
+            print(text, file=sys.stderr, flush=True)
+            self._last = time.monotonic()
+
 
 class EpochBar:
     """One bar over all epochs of one or more runs."""
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, total: int, lines: _Lines) -> None:
+        self._progress, self._lines = progress, lines
+        self._done, self._total = 0, total
         self._task = progress.add_task("", total=total, loss="", acc="")
 
     def advance(self, name: str, record: dict[str, float]) -> None:
         """An epoch of the named run is done."""
-        self._progress.update(
-            self._task,
-            advance=1,
-            description=name,
-            loss=f"loss {record['loss']:.3f}",
-            acc=f"acc {record['acc']:.1%}",
-        )
+        loss, acc = f"loss {record['loss']:.3f}", f"acc {record['acc']:.1%}"
+        self._done += 1
+        self._progress.update(self._task, completed=self._done, description=name, loss=loss, acc=acc)
+        self._lines.say(f"{name}: {self._done} of {self._total} epochs, {loss}, {acc}")
 
 
 @contextmanager
@@ -45,8 +64,8 @@ def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield EpochBar(progress, total)
+    with _progress(console, *columns) as progress:
+        yield EpochBar(progress, total, _Lines(console))
 
 
 @contextmanager
@@ -54,12 +73,14 @@ def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], 
     """A function to call with a file's name, bytes so far and bytes in all; a bar for each file, gone afterwards."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    lines = _Lines(console)
+    with _progress(console, *columns, TimeRemainingColumn()) as progress:
 
         def advance(name: str, received: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = progress.add_task(name, total=None)
             progress.update(tasks[name], completed=received, total=total)
+            lines.say(f"{name}: {received:,} of {total:,} bytes" if total else f"{name}: {received:,} bytes")
 
         yield advance
 
@@ -68,6 +89,16 @@ def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], 
 def sample_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
     """A function to call with how many samples are done and how many there are; the bar is gone afterwards."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("left"), console=console, transient=True) as progress:
+    lines = _Lines(console)
+    with _progress(console, *columns, TextColumn("left")) as progress:
         task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+        def advance(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            lines.say(f"{what}: {done:,} of {total:,}")
+
+        yield advance
+
+
+def _progress(console: Console, *columns: ProgressColumn) -> Progress:
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
