@@ -287,6 +287,38 @@ def test_one_bad_folder_does_not_stop_the_others(tmp_path):
     assert isinstance(good, Finished)
 
 
+def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatch, capsys):
+    def run(*flags):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "--epochs", "1", "--device", "cpu", *flags])
+        return stop.value.code, capsys.readouterr()
+
+    monkeypatch.chdir(tmp_path)
+    code, (out, _) = run("--seeds", "0,1")
+    name = "digits-small-crl-softmax-seed"
+    assert code == 0
+    lines = [line for line in out.splitlines() if "training" in line]
+    assert lines == [
+        f"training {name}0 in runs/{name}0",
+        "training eagerly in float32: graphs and bfloat16 need a CUDA device",
+        f"training {name}1 in runs/{name}1",
+    ]
+    assert f"finished already: {name}0 in runs/{name}0\n" in run("--seed", "0")[1].out
+    for flags, message in (
+        (("--epochs", "2"), "differs in epochs 2 (there: 1)"),
+        (("--dataset", "digitz"), "but got 'digitz'; did you mean digits?"),
+        (("--model", "smal"), "but got 'smal'; did you mean small?"),
+        (("--method", "crl-sofmax"), "but got 'crl-sofmax'; did you mean crl-softmax?"),
+    ):
+        code, (out, error) = run(*flags)
+        assert (code, out) == (2, "")
+        assert message in error and error.count("\n") == 1
+    one_bad = run("--epochs", "2", "--seeds", "1,2")  # the folder of seed 1 is of one epoch
+    assert one_bad[0] == 2
+    assert "finished" not in one_bad[1].out and f"training {name}2 in runs/{name}2" in one_bad[1].out
+    assert RunFolder(tmp_path / "runs" / f"{name}2").metrics.exists()
+
+
 def test_what_a_killed_writer_left_is_no_foreign_file(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".config.yaml.123.part").write_text("half")

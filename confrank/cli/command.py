@@ -95,6 +95,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def hinted(message: str) -> str:
+    """An error about a name that is not among the known ones, with a hint if one of them is near.
+
+    >>> hinted("expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'")
+    "expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'; did you mean vgg16?"
+    """
+    found = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
+    return message + did_you_mean(found[2], re.split(r", (?:or )?| or ", found[1])) if found else message
+
+
 def _no_choice(name: str, value: str, choices: Iterable[str]) -> str:
     return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{did_you_mean(value, choices)}"
 

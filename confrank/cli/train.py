@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from confrank.training import Finished
+    from confrank.training.jobs import Job
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -72,7 +73,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 def _train(arguments: "Namespace") -> None:
     import torch
 
-    from confrank.config import RunConfig, RunFolder
+    from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import Failed, train_together
 
@@ -87,9 +88,11 @@ def _train(arguments: "Namespace") -> None:
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
     at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
     console = make_console()
-    for item, out in zip(configs, outs, strict=True):
-        what = "finished already:" if RunFolder(out).metrics.exists() else "training"
-        console.print(f"{what} {item.run_name} in {out}", markup=False)
+
+    def announce(job: "Job") -> None:
+        what = "finished already:" if job.run.finished else "training"
+        console.print(f"{what} {job.run.config.run_name} in {job.folder.path}", markup=False)
+
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
         results = train_together(
             configs,
@@ -99,6 +102,7 @@ def _train(arguments: "Namespace") -> None:
             path=arguments.path,
             checkpoint_minutes=arguments.checkpoint_minutes,
             checkpoint_epochs=arguments.checkpoint_epochs,
+            on_start=announce,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=lambda text: console.print(text, markup=False),
         )

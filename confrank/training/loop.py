@@ -71,13 +71,15 @@ def train_together(
     path: Computation = "auto",
     checkpoint_minutes: float = 2.0,
     checkpoint_epochs: int = 0,
+    on_start: Callable[[Job], None] | None = None,
     on_epoch: EpochListener | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> list[Finished | Failed]:
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU. A run that cannot start, diverges or cannot
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU. `on_start` is called with each run that can
+    be trained, before it is. A run that cannot start, diverges or cannot
     be written is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run and raise
     `InterruptedRunError`; a second one ends the process at once.
     """
@@ -87,11 +89,10 @@ def train_together(
     # Runs on one named data set share it: it is read once.
     named = cache(lambda name, image_size: load(name, root, image_size=image_size))
     fast = path == "auto" and where.type == "cuda"
-    if path == "auto" and not fast:
-        note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
     label = CAPTURED if fast else EAGER
     groups = [list(range(len(configs)))] if fast else [[place] for place in range(len(configs))]
     results: dict[int, Finished | Failed] = {}
+    slow = path == "auto" and not fast
     with _stop_signals() as stopped, ExitStack() as locks:
         for group in groups:
             jobs = {}
@@ -109,8 +110,13 @@ def train_together(
                     )
                 except RUN_ERRORS as error:
                     results[place] = Failed(RunFolder(outs[place]), error)
-                else:
-                    locks.callback(jobs[place].lock.release)
+                    continue
+                locks.callback(jobs[place].lock.release)
+                if on_start:
+                    on_start(jobs[place])
+            if jobs and slow:
+                note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
+                slow = False
             watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
             results |= _train_jobs(jobs, watch, fast)
             for place, job in jobs.items():
