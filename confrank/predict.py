@@ -192,8 +192,8 @@ def predict(
 ) -> Predictions:
     """Predictions of a finished run (or a weights file) for "train", "test" or "holdout" of its data set.
 
-    `network` takes the weights where the run was trained with a network of one's own; `on_progress` is called with how
-    many images are done and how many there are.
+    `network` takes the weights where the run was trained with a network of one's own. `on_progress` is called with
+    how many images are done and how many there are.
     """
     trained = load_run(run, root=root, device=device, network=network, test_only=split == "test")
     data, held_out = trained.data, trained.held_out

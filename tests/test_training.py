@@ -376,7 +376,8 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
         assert run("train", "--dataset", name, "--epochs", 1, "--out", "run") == (0, "")
     assert run("ood", "run", "--out", "own/")[1].endswith("other than the network's own data, but got own")
     (tmp_path / "other").mkdir()
-    assert "differs in dataset other (there: own)" in run("train", "--dataset", "other", "--epochs", 1, "--out", "run")[1]
+    error = run("train", "--dataset", "other", "--epochs", 1, "--out", "run")[1]
+    assert "differs in dataset other (there: own)" in error
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     for command in ("predict", "report events"):

@@ -54,7 +54,7 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
 def load_of(
     source: str | Path, name: str, root: str | Path | None = None, *, image_size: int | None = None
 ) -> DataSet:
-    """`load` for what was trained before: if the data are no longer at their path, the error says how to show them."""
+    """`load` for what was trained before; if the data are no longer at their path, the error says how to give it."""
     if name not in (*LOADERS, *IMAGE_SETS) and _own_place(name, root) is None:
         raise ValueError(
             f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()};"

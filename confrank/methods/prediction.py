@@ -32,8 +32,8 @@ def predict_split(
 ) -> Predictions:
     """Predictions of the network (on its own device, in float32) for every image of the split, in order.
 
-    `on_progress` is called with how many images are done and how many there are. A stochastic method draws from `seed`: the same call gives the same predictions, and torch's own random state
-    is left as it was.
+    `on_progress` is called with how many images are done and how many there are. A stochastic method
+    draws from `seed`: the same call gives the same predictions, and torch's own random state is left as it was.
     """
     device = next(model.parameters()).device
     centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
