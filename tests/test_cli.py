@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 import time
@@ -89,6 +90,48 @@ def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message)
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("mine")
+    folder.mkdir()
+    for arguments, path, why in (
+        (["train", "--out", file], file, "Not a directory"),
+        (["train", "--out", file / "run"], file / "run", "Not a directory"),
+        (["active", "show", folder], folder, "Is a directory"),
+        (["data", "fetch", "cifar10", "--root", file], file / "cifar10", "Not a directory"),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main([*map(str, arguments)])
+        assert stop.value.code == 2
+        message = f"expected to be able to read or write {path}, but got: {why}; mend that, or give another path"
+        assert capsys.readouterr().err == f"confrank: error: {message}\n"
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="everything is permitted")
+def test_a_folder_without_permission_is_named(tmp_path, capsys):
+    tmp_path.chmod(0o555)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert f"read or write {tmp_path / 'run'}, but got: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("label,correct\n" + "1,0\n" * 5000, "but got 'label,correct 1,0 1,0 1,0 1,0 1,0 1,0 1,...'"),
+        ("", "a line like epochs: 60 for each, but got nothing"),
+        ("epoch: 2", "expected settings that the command knows, but got 'epoch'; did you mean epochs?"),
+    ],
+)
+def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, message):
+    (tmp_path / "some.csv").write_text(content)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--config", str(tmp_path / "some.csv")])
+    errors = capsys.readouterr().err
+    assert stop.value.code == 2 and message in errors and len(errors) < 200
 
 
 @pytest.mark.parametrize("text", ["0.25,0.75", "[0.25,0.75]", "[0.25, 0.75]"])

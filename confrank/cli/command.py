@@ -82,6 +82,15 @@ def explained(message: str, flags: Iterable[str]) -> str:
         return f"expected {_flag(found[1], flags)}, but it is missing; see --help"
     if found := re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", text):
         return _no_choice(found[1], found[2], [choice.strip("' ") for choice in found[3].split(",")])
+    if found := re.fullmatch(r"Parser key \"config\": (?:Path is not a|File does not exist).*'(.*)'", text):
+        return f"expected a file of settings for --config, but {found[1]} is none"
+    if found := re.fullmatch(r"Unexpected config:(.*)", text):
+        start = found[1].strip()
+        got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
+        return f"expected settings in YAML, a line like epochs: 60 for each, but got {got}"
+    if found := re.fullmatch(r"Option '(\w+)' is not accepted", text):
+        known = [flag.removeprefix("--").replace("-", "_") for flag in flags]
+        return f"expected settings that the command knows, but got {found[1]!r}{did_you_mean(found[1], known)}"
     if text.startswith("Problems parsing config: "):
         return f"expected settings in YAML, but they cannot be read: {text.partition(': ')[2]}"
     if found := re.fullmatch(r"argument (\S+): expected one argument", text):
@@ -95,12 +104,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def hinted(message: str) -> str:
-    """An error about a name that is not among the known ones, with a hint if one of them is near.
+def in_words(error: Exception) -> str:
+    """What went wrong, for a person: the system's words with what was expected, names with a hint if one is near.
 
-    >>> hinted("expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'")
+    >>> in_words(NotADirectoryError(20, "Not a directory", "runs"))
+    'expected to be able to read or write runs, but got: Not a directory; mend that, or give another path'
+    >>> in_words(ValueError("expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'"))
     "expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'; did you mean vgg16?"
     """
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+        path = Path(error.filename)
+        place = path.parent if path.name.startswith(".") and path.suffix == ".part" else path
+        why = f"{error.strerror}; mend that, or give another path"
+        return f"expected to be able to read or write {place}, but got: {why}"
+    message = str(error)
     found = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
     return message + did_you_mean(found[2], re.split(r", (?:or )?| or ", found[1])) if found else message
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
-from confrank.cli.command import Command, did_you_mean, fail, hinted, make_parser
+from confrank.cli.command import Command, did_you_mean, fail, in_words, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
@@ -59,7 +59,7 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (ValueError, OSError) as error:
-        fail(hinted(str(error)))
+        fail(in_words(error))
     except RuntimeError as error:
         return _stopped_run(error)
     return 0

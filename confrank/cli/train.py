@@ -11,6 +11,7 @@ from confrank.cli.command import (
     device_of,
     file_path,
     keep_inputs,
+    in_words,
     make_console,
     root_of,
 )
@@ -109,7 +110,7 @@ def _train(arguments: "Namespace") -> None:
     failures = [result for result in results if isinstance(result, Failed)]
     _show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
-        console.print(f"{failure.folder.path}: {failure.error}", markup=False)
+        console.print(f"{failure.folder.path}: {in_words(failure.error)}", markup=False)
     if failures:
         raise failures[0].error
 
