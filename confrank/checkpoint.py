@@ -114,7 +114,9 @@ def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
         except DamagedCheckpointError as error:
             problems.append(str(error))
     if problems:
-        raise DamagedCheckpointError("; ".join(problems))
+        raise DamagedCheckpointError(
+            f"{'; '.join(problems)}; no whole checkpoint is left: remove {folder.parent} to begin anew"
+        )
     raise ValueError(f"expected a checkpoint in {folder}, but there is none")
 
 

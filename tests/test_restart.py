@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ import torch
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig, RunFolder
 from confrank.files import Lock
+from confrank.predict import predict
 from confrank.training import InterruptedRunError, train
 
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
@@ -123,6 +125,19 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path):
     assert any("going on after epoch 2, step 0" in note for note in notes)
     whole, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "run"))
     assert whole == run
+
+
+def test_without_a_whole_checkpoint_the_way_out_is_said(tmp_path):
+    config, out = replace(CONFIG, epochs=1, snapshots=False), tmp_path / "run"
+    train(config, out, device=torch.device("cpu"))
+    (only,) = saved(out / "checkpoint")
+    (only / "state.pt").write_bytes(b"gone")
+    way_out = f"expected sha256 .* but got .*; no whole checkpoint is left: remove {out} to begin anew"
+    for use in (lambda: train(config, out, device=torch.device("cpu")), lambda: predict(out)):
+        with pytest.raises(ValueError, match=way_out):
+            use()
+    shutil.rmtree(out)
+    train(config, out, device=torch.device("cpu"))
 
 
 def test_another_environment_is_named(tmp_path):
