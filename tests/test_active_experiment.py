@@ -223,9 +223,13 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
     assert run("--strategy", "margin", "--trials", "1")[0] == 0
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
     code, error = run("--strategy", "random", "--trials", "1", "--out", "elsewhere")
-    assert code == 2 and "it has 2 trials of 2 stages with random, which elsewhere will not have" in error
+    assert code == 2 and "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
     code, error = run("--lr", "0.01", "--trials", "1", "--out", "elsewhere")
     assert code == 2 and "differs in lr 0.01 (there: 0.1); give another --results" in error
+    code, error = run("--strategy", "random", "--trials", "2", "--stages", "3")
+    assert code == 2 and "stages with entropy, and runs/active-digits-small would have fewer with 3 stages" in error
+    assert run("--strategy", "random", "--trials", "2", "--stages", "3", "--results", "longer")[0] == 0
+    assert load_curves(Path("longer/digits-small.json")).labelled() == [20, 40, 60]
     assert run("--together", "0")[0] == 2
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
 

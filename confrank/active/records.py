@@ -152,7 +152,8 @@ def check_kept(
         if len(asked | done) < len(curves) or stages < len(there.labelled()):
             raise ValueError(
                 f"expected to add to {kept}, but it has {len(curves)} trials of {len(there.labelled())} stages with"
-                f" {name}, which {out} will not have; give another --results"
+                f" {name}, and {out} would have fewer with {stages} stages; give --stages, --strategy and --trials"
+                " that cover what is there, or --results FOLDER to keep these curves apart"
             )
 
 
