@@ -1,5 +1,6 @@
 """The documents are run and checked against the tree."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -16,6 +17,17 @@ def test_the_adoption_tutorial_runs(capsys):
     code = "\n".join(PYTHON_BLOCK.findall(Path("docs/adoption.md").read_text()))
     exec(compile(code, "docs/adoption.md", "exec"), {})
     assert capsys.readouterr().out.startswith("ok: 500 samples")
+
+
+def test_the_example_of_training_runs(tmp_path, monkeypatch, capsys):
+    (code,) = PYTHON_BLOCK.findall(Path("docs/training.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/training.md", "exec"), names)
+    metrics = json.loads(Path("runs/mine/metrics.json").read_text())["metrics"]
+    assert capsys.readouterr().out == f"{metrics['aurc']}\n"
+    shapes = [getattr(names["predictions"], name).shape for name in ("logits", "confidence", "label", "index")]
+    assert shapes == [(900, 10), (900,), (900,), (900,)]
 
 
 def test_the_readmes_three_lines_are_those_of_the_tutorial():
