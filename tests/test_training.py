@@ -386,6 +386,8 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
         assert run(*command.split(), tmp_path / "run", "--root", tmp_path) == (0, "")
     again = ("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
     assert run(*again, "--root", tmp_path) == (0, "")
+    error = run(*again, "--dataset", tmp_path / "own")[1]
+    assert error.endswith("for moved data give --dataset own and --root, the folder that holds own")
 
 
 def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatch):

@@ -154,9 +154,12 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
         if same_data(config.dataset, there.dataset):
             there = replace(there, dataset=config.dataset)
         if differing := changes(config.as_dict(), there.as_dict()):
+            name, way_out = Path(there.dataset).name, "give another --out"
+            if config.dataset != there.dataset and Path(config.dataset).name == name:
+                way_out += f"; for moved data give --dataset {there.dataset} and --root, the folder that holds {name}"
             raise ValueError(
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"
-                " give another --out"
+                f" {way_out}"
             )
     elif folder.path.exists() and any(
         path != folder.lock and not is_leftover(path) for path in folder.path.iterdir()

@@ -79,9 +79,9 @@ def train_together(
 
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
     `path` "plain" is eager float32; "auto" is the captured path on a GPU. `on_start` is called with each run that can
-    be trained, before it is. A run that cannot start, diverges or cannot
-    be written is reported as `Failed` and does not stop the others. SIGINT and SIGTERM save every run and raise
-    `InterruptedRunError`; a second one ends the process at once.
+    be trained, before it is. A run that cannot start, diverges or cannot be written is reported as `Failed` and does
+    not stop the others. SIGINT and SIGTERM save every run and raise `InterruptedRunError`; a second one ends the
+    process at once.
     """
     note = on_note or (lambda text: None)
     where = device or default_device()
