@@ -11,7 +11,7 @@ from confrank.report import active, detection_plots, epochs, events, plots
 from confrank.report.contents import examine
 from confrank.report.detection import Scored
 
-OWN_RUNS = [f"/home/me/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
+OWN_RUNS = [f"/data/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
 OWN_FILES = [f"{name}/predictions/test.safetensors" for name in OWN_RUNS]
 
 

@@ -142,23 +142,23 @@ def test_kept_weights_of_other_settings_are_refused(tmp_path):
     assert "differs in epochs 2 (there: 1); give another --weights" in problem
 
 
-def test_a_run_that_another_process_finished_is_no_problem(tmp_path, monkeypatch):
+def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
     """Another study holds the folder when this one comes to it, and is done when this one ends."""
     assert run(ONE, tmp_path / "other") == []
     name = "digits-small-baseline-seed0"
-    lock = Lock(_made(RunFolder(tmp_path / "runs" / name)).lock)
+    folder = RunFolder(tmp_path / "runs" / name)
+    folder.path.mkdir(parents=True)
+    lock = Lock(folder.lock)
 
-    def finish(text):
+    def finish(config, record):
+        assert config.seed == 1
         for suffix in (".json", ".npz"):
             shutil.copy(tmp_path / "other" / "results" / f"{name}{suffix}", tmp_path / "results")
 
-    assert run(ONE, tmp_path, on_note=finish) == []
-    lock.release()
-
-
-def _made(folder):
-    folder.path.mkdir(parents=True)
-    return folder
+    try:
+        assert run(replace(ONE, seeds=(0, 1)), tmp_path, on_epoch=finish) == []
+    finally:
+        lock.release()
 
 
 def test_runs_too_large_together_are_trained_one_by_one(tmp_path, monkeypatch):

@@ -10,8 +10,8 @@ from confrank.cli.command import (
     at_least,
     device_of,
     file_path,
-    keep_inputs,
     in_words,
+    keep_inputs,
     make_console,
     root_of,
 )
