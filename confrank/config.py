@@ -36,7 +36,7 @@ class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
     dataset: str = _flag("digits", "data set by name, or the path of one's own (a folder of class folders, an .npz)")
-    model: str = _flag("small", "network by name")
+    model: str = _flag("small", "network by name, or package.module:factory of one's own")
     method: str = _flag("crl-softmax", "what is trained and how it predicts")
     epochs: int = _flag(300, "passes over the training set")
     batch_size: int = _flag(128, "samples a step; the last, partial batch is kept")

@@ -1,13 +1,18 @@
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from confrank.cli import main
+from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
-from confrank.predictions import Predictions, load_predictions, pairing
+from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
+from confrank.training import train
 
 
 def command(*arguments):
@@ -283,3 +288,18 @@ def test_json_goes_to_a_stream(files):
     arguments = [sys.executable, "-m", "confrank", "threshold", str(files[0]), "--coverage", "0.5", "--json"]
     result = subprocess.run([*arguments, "/dev/stderr"], capture_output=True, text=True, check=True)
     assert json.loads(result.stderr)["accepted"] == 1000
+
+
+def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path):
+    train(RunConfig(epochs=1), tmp_path / "run", device=torch.device("cpu"))
+    alone = tmp_path / "alone.safetensors"
+    shutil.copy(RunFolder(tmp_path / "run").predictions("test"), alone)
+    told = load_predictions(alone)
+    named = tmp_path / "named.safetensors"
+    save_predictions(named, replace(told, metadata={**told.metadata, "dataset": str(tmp_path / "own")}))
+    pictures = {}
+    for source in (tmp_path / "run", alone, named):
+        page = tmp_path / "page.html"
+        assert command("evaluate", source, "--resamples", 0, "--report", page) == 0
+        pictures[source.name] = page.read_text().count("data:image/png")
+    assert pictures == {"run": 12, "alone.safetensors": 12, "named.safetensors": 0}

@@ -161,24 +161,27 @@ def write_page(
 
 
 def _images(name: str, predictions: "Predictions", rows: list[int], root: str | None) -> dict[int, Any]:
-    """Pictures of the given rows where the predictions come from a run, by its data set; else none."""
-    from confrank.config import RunFolder
+    """Pictures of the given rows, where the predictions are of a run or tell a published data set; else none."""
+    from confrank.config import RunFolder, load_config
 
-    place = Path(name)
+    place, index = Path(name), predictions.index
     run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
-    if run is None or predictions.index is None or predictions.label is None or not rows:
+    dataset, image_size = predictions.metadata.get("dataset"), None
+    if run is not None:
+        config = load_config(run)
+        dataset, image_size = config.dataset, config.image_size
+    if dataset is None or index is None or predictions.label is None or not rows:
         return {}
     import numpy as np
 
-    from confrank.config import load_config
-    from confrank.data import load
+    from confrank.data import LOADERS, load_of
 
-    config = load_config(run)
-    data = load(config.dataset, None if root is None else Path(root), image_size=config.image_size)
+    if run is None and dataset not in LOADERS:  # a file from elsewhere does not choose which folders are opened
+        return {}
+    data = load_of(run or place, dataset, None if root is None else Path(root), image_size=image_size)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
-    index = predictions.index
     if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
-        raise ValueError(f"expected the data that {run} comes from, but images or labels have changed since")
+        raise ValueError(f"expected the data that {name} comes from, but images or labels have changed since")
     return {row: split.images[index[row]] for row in rows}
 
 
