@@ -1,6 +1,7 @@
 """A study and what lies in its folders already: other data, lost files, other settings, other processes."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +255,21 @@ def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys):
         main(["table", "all", "--results", str(tmp_path / "results"), "--format", "markdown"])
     assert stop.value.code == 0
     assert "| digits | small | baseline-1epochs | 2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["all"], "expected results in .*, but there are none; `confrank study` writes them"),
+        (["al"], "expected a table among .*, all, but got 'al'; did you mean all"),
+        (["all", "--paper-only"], "expected a table of the paper for --paper-only, but got all"),
+    ],
+)
+def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main(["table", *arguments, "--results", str(tmp_path)])
+    assert stop.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys):

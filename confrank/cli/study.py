@@ -122,6 +122,8 @@ def _table(arguments: "Namespace") -> None:
         print("\n".join([*paper_tables(), ALL]))
         return
     name, results = arguments.name, Path(arguments.results)
+    if name not in (*paper_tables(), ALL):
+        raise ValueError(f"expected a table among {', '.join([*paper_tables(), ALL])}, but got {name!r}")
     if arguments.paper_only and arguments.ours_only:
         raise ValueError("expected --paper-only or --ours-only, but got both")
     if name == ALL and arguments.paper_only:
@@ -129,6 +131,8 @@ def _table(arguments: "Namespace") -> None:
     if not arguments.paper_only and not results.is_dir():
         raise ValueError(f"expected a folder of results, but {results} is none; --paper-only needs none")
     cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
+    if not cells:
+        raise ValueError(f"expected results in {results}, but there are none; `confrank study` writes them")
     if not arguments.paper_only and not any(cell.ours for cell in cells):
         print(
             f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning);"
