@@ -244,6 +244,8 @@ def write_mistake(name, pool, tmp_path):
         flags += ["--strategy", "mc-entropy"]
     elif name == "over labelled":
         flags += ["--out", labelled]
+    elif name == "in the pool":
+        flags += ["--out", pool / "00.csv"]
     return flags
 
 
@@ -265,6 +267,7 @@ def write_mistake(name, pool, tmp_path):
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
         ("over labelled", "is read by this command; give another path"),
+        ("in the pool", "expected --out outside of the pool, whose pictures the contact sheet would join"),
     ],
 )
 def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):

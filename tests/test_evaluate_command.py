@@ -259,7 +259,12 @@ def test_no_file_of_a_run_is_overwritten(tmp_path, capsys):
     weights = next(run.rglob("weights.safetensors"))
     own = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     predictions = run / "predictions" / "test.safetensors"
+    table, picture = tmp_path / "link.json", tmp_path / "link.png"
+    for link in (table, picture):
+        link.symlink_to(run / "config.yaml")
     for arguments, target in (
+        (["ood", run, "--out", tmp_path / "images", "--json"], table),
+        (["report", "curves", run, "--out"], picture),
         (["evaluate", run, "--json"], run / "metrics.json"),
         (["calibrate", run, "--out"], predictions),
         (["predict", run, "--device", "cpu", "--out"], weights),

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -188,3 +190,12 @@ def test_calibration_needs_probabilities():
         ece([0.5, 2.0], [True, False])
     with pytest.raises(ValueError, match="positive integer, but got 0"):
         ece([0.5], [True], bins=0)
+
+
+def test_rounding_to_five_digits_does_not_make_ties_depend_on_the_order_of_the_classes():
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(4), 2000).round(5)
+    table[:, 0] += rng.choice([-1e-5, 1e-5], 2000)
+    table = table[(table >= 0).all(axis=1)].round(5)
+    confidences = [as_probabilities(table[:, list(order)]).max(axis=1) for order in itertools.permutations(range(4))]
+    assert all(np.array_equal(confidences[0], other) for other in confidences)

@@ -14,7 +14,6 @@ from torch import nn
 from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.files import Lock
-from confrank.study import grid
 from confrank.study.grid import run_plan
 from confrank.study.kept import kept_cells
 from confrank.study.plan import plan
@@ -97,8 +96,9 @@ def test_a_result_without_its_npz_is_made_again(tmp_path):
 def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys):
     assert run(ONE, tmp_path) == []
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     with pytest.raises(SystemExit) as stop:
-        main([*study, "--seeds", "0", "--epochs", "2", "--results", str(tmp_path / "results"), "--dry-run"])
+        main([*study, "--seeds", "0", "--epochs", "2", *folders, "--dry-run"])
     assert stop.value.code == 2
     assert "differs in epochs 2 (there: 1); give another --results" in capsys.readouterr().err
 
@@ -112,35 +112,133 @@ def test_a_run_goes_on_keeping_its_snapshots(tmp_path):
     def stop(config, record):
         raise Stop
 
+    def stop_at_2(config, record):
+        if record["epoch"] == 2:
+            raise Stop
+
     with pytest.raises(Stop):
         train(config, tmp_path / "run", device=CPU, on_epoch=stop, checkpoint_epochs=1)
-    train(replace(config, snapshots=False), tmp_path / "run", device=CPU)
-    assert len(list((tmp_path / "run" / "snapshots").iterdir())) == 3  # epochs 2, 3 and 4
+    plain = replace(config, snapshots=False)
+    with pytest.raises(Stop):
+        train(replace(plain, test_every=1), tmp_path / "run", device=CPU, on_epoch=stop_at_2, checkpoint_epochs=1)
+    train(plain, tmp_path / "run", device=CPU)
+    folder = RunFolder(tmp_path / "run")
+    assert len(list((folder.path / "snapshots").iterdir())) == 3  # epochs 2, 3 and 4
+    assert [record["epoch"] for record in folder.read_log() if "test" in record] == [2, 3, 4]
 
 
-class Raising(nn.Module):
+class Flat(nn.Module):
     def __init__(self, num_classes, in_channels):
         super().__init__()
         self.layer = nn.Linear(64, num_classes)
 
     def forward(self, image):
+        return self.layer(image.flatten(1))
+
+
+class Raising(Flat):
+    def forward(self, image):
         if self.training:
             raise RuntimeError("no such layer")
-        return self.layer(image.flatten(1))
+        return super().forward(image)
+
+
+class RaisingAtTheEnd(Flat):
+    def forward(self, image):
+        if not self.training and len(image) > 500:  # more than a look whether the images fit
+            raise AssertionError
+        return super().forward(image)
+
+
+class Large(Flat):
+    """Runs out of memory once."""
+
+    times = 1
+
+    def forward(self, image):
+        if self.training and Large.times:
+            Large.times -= 1
+            raise torch.OutOfMemoryError("out of memory")
+        return super().forward(image)
 
 
 def test_a_network_that_raises_does_not_stop_the_others(tmp_path):
     (problem,) = run(replace(ONE, models=(f"{__name__}:Raising", "small")), tmp_path)
-    assert problem.endswith("Raising-baseline-seed0: no such layer")
+    assert problem.endswith("Raising-baseline-seed0: RuntimeError: no such layer")
     assert [result.config["model"] for result in load_results(tmp_path / "results")] == ["small"]
     with pytest.raises(RuntimeError, match="no such layer"):
         train(RunConfig(model=f"{__name__}:Raising", epochs=1), tmp_path / "alone", device=CPU)
 
 
+def test_a_network_that_raises_when_it_is_judged_does_not_stop_the_others(tmp_path):
+    (problem,) = run(replace(ONE, models=(f"{__name__}:RaisingAtTheEnd", "small")), tmp_path)
+    assert problem.endswith("RaisingAtTheEnd-baseline-seed0: AssertionError")
+    assert [result.config["model"] for result in load_results(tmp_path / "results")] == ["small"]
+
+
+def test_what_a_listener_raises_is_the_callers(tmp_path):
+    def stop(config, record):
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        run(replace(ONE, seeds=(0, 1)), tmp_path, on_epoch=stop)
+
+
 def test_kept_weights_of_other_settings_are_refused(tmp_path):
     assert run(ONE, tmp_path, weights=tmp_path / "weights") == []
-    (problem,) = run(replace(ONE, epochs=2), tmp_path / "longer", weights=tmp_path / "weights")
-    assert "differs in epochs 2 (there: 1); give another --weights" in problem
+    with pytest.raises(ValueError, match=r"differs in epochs 2 \(there: 1\); give another --weights"):
+        run(replace(ONE, epochs=2), tmp_path / "longer", weights=tmp_path / "weights")
+    assert not (tmp_path / "longer").exists()
+
+
+def test_why_a_run_could_not_be_trained_again(tmp_path):
+    """Its result is there, but an average needs its predictions, and now the network raises."""
+    model = f"{__name__}:Large"
+    Large.times = 0
+    assert run(replace(ONE, models=(model,), seeds=(0, 1)), tmp_path) == []
+    shutil.rmtree(tmp_path / "runs")
+    Large.times = 10**9
+    problems = run(replace(PAIR, models=(model,)), tmp_path)
+    assert [problem.partition(": ")[2] for problem in problems[:2]] == ["out of memory"] * 2
+    assert "-of2: expected a" in problems[2]
+
+
+@pytest.mark.parametrize("written", ["./own.npz", "{}/own.npz"])
+def test_own_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, written):
+    write_set(tmp_path / "own.npz", seed=0)
+    monkeypatch.chdir(tmp_path)
+    assert run(replace(ONE, datasets=("own.npz",)), tmp_path) == []
+    wanted = plan(replace(ONE, datasets=(written.format(tmp_path),)))
+    wanted.check(tmp_path / "runs", tmp_path / "results")
+    assert wanted.to_train(tmp_path / "runs", tmp_path / "results") == []
+
+
+def test_own_data_are_found_where_they_have_been_moved(tmp_path, monkeypatch):
+    write_set(tmp_path / "moved" / "own.npz", seed=0)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"or a path, but got 'own.npz'"):
+        narrowed("table-clf-perf", datasets=["own.npz"])
+    (found,) = narrowed("table-clf-perf", datasets=["own.npz"], root=tmp_path / "moved")
+    assert found.datasets == ("own.npz",)
+
+
+def test_an_average_without_its_npz_or_snapshots_is_told_before_training(tmp_path):
+    assert run(replace(ONE, methods=("aes-10",)), tmp_path) == []
+    (tmp_path / "results" / "digits-small-aes-10-seed0.npz").unlink()
+    shutil.rmtree(tmp_path / "runs" / "digits-small-baseline-seed0" / "snapshots")
+    with pytest.raises(ValueError, match="the run did not keep it; remove its folder"):
+        run(replace(ONE, methods=("aes-10",)), tmp_path)
+
+
+def test_other_files_among_the_results_do_not_hide_what_went_wrong(tmp_path, capsys):
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "notes.json").write_text("{}")
+    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
+    with pytest.raises(SystemExit):
+        main([*study, "--methods", "baseline", "--epochs", "1", *folders])
+    first, second = capsys.readouterr().err.splitlines()
+    assert "no such layer" in first and "notes.json, but it lacks config" in second
 
 
 def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
@@ -162,18 +260,9 @@ def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
         lock.release()
 
 
-def test_runs_too_large_together_are_trained_one_by_one(tmp_path, monkeypatch):
-    """A stand-in for a GPU that is full: only the sizes of the groups are looked at."""
-    together = grid.train_together
-
-    def full(group, *arguments, **options):
-        if len(group) > 1:
-            raise torch.OutOfMemoryError("out of memory")
-        return together(group, *arguments, **options)
-
-    monkeypatch.setattr(grid, "train_together", full)
-    notes = []
-    assert run(replace(ONE, seeds=(0, 1)), tmp_path, on_note=notes.append) == []
+def test_runs_too_large_together_are_trained_one_by_one(tmp_path):
+    Large.times, notes = 1, []
+    assert run(replace(ONE, models=(f"{__name__}:Large",), seeds=(0, 1)), tmp_path, on_note=notes.append) == []
     assert "2 runs side by side need more memory than there is: one after the other" in notes
 
 
@@ -278,7 +367,7 @@ def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main([*study, "--methods", "baseline", "--epochs", "1", *folders])
     assert stop.value.code == 1
-    assert "Raising-baseline-seed0: no such layer\n" in capsys.readouterr().err
+    assert "Raising-baseline-seed0: RuntimeError: no such layer\n" in capsys.readouterr().err
 
 
 def whole_result(folder):
@@ -295,6 +384,7 @@ def whole_result(folder):
         ({"metrics": {"acc": "0.9"}}, "its acc is '0.9'"),
         ({"metrics": {"acc": float("nan")}}, "its acc is nan"),
         ({"log": {}}, "its log is no list"),
+        ({"config": {"dataset": "d", "model": "m", "method": "ensemble-baseline"}}, "its config lacks members"),
     ],
 )
 def test_results_that_are_none(tmp_path, change, message):

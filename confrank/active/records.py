@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.active.strategies import STRATEGIES
-from confrank.config import RunFolder, changes
-from confrank.data import same_data
+from confrank.config import RunFolder
+from confrank.data import changed_settings
 from confrank.files import packed, write_atomically
 
 KEYS = ("config", "environment", "curves")
@@ -66,7 +66,7 @@ def check_settings(out: Path, settings: dict[str, Any]) -> None:
     """Raise unless the folder is new or holds an experiment of these settings, which are then written down."""
     path = out / "experiment.json"
     if path.exists():
-        if differing := _changes(settings, json.loads(path.read_text())):
+        if differing := changed_settings(settings, json.loads(path.read_text())):
             raise ValueError(
                 f"expected a new folder or an experiment of the same settings, but {out} differs in {differing};"
                 " give another --out"
@@ -75,11 +75,6 @@ def check_settings(out: Path, settings: dict[str, Any]) -> None:
         raise ValueError(f"expected a new folder or an experiment, but {out} holds other files; give another --out")
     else:
         write_atomically(path, json.dumps(settings, indent=1) + "\n")
-
-
-def _changes(settings: dict[str, Any], there: dict[str, Any]) -> str:
-    same = same_data(settings["dataset"], there.get("dataset", ""))
-    return changes(settings, {**there, "dataset": settings["dataset"]} if same else there)
 
 
 @dataclass(frozen=True)
@@ -142,7 +137,7 @@ def check_kept(
     if not kept.exists():
         return
     there = load_curves(kept)
-    if differing := _changes(settings, there.config):
+    if differing := changed_settings(settings, there.config):
         raise ValueError(
             f"expected {kept} to hold this experiment, but it differs in {differing}; give another --results"
         )

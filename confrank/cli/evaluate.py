@@ -165,12 +165,14 @@ def _images(name: str, predictions: "Predictions", rows: list[int], root: str | 
     from confrank.config import RunFolder, load_config
 
     place, index = Path(name), predictions.index
+    if index is None or predictions.label is None or not rows:
+        return {}
     run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
     dataset, image_size = predictions.metadata.get("dataset"), None
     if run is not None:
         config = load_config(run)
         dataset, image_size = config.dataset, config.image_size
-    if dataset is None or index is None or predictions.label is None or not rows:
+    if dataset is None:
         return {}
     import numpy as np
 

@@ -42,6 +42,11 @@ def _query(arguments: "Namespace") -> None:
     if out.suffix != ".csv":
         raise ValueError(f"expected --out to end in .csv, but got {out}")
     keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
+    sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
+    if pool.is_dir() and sheet.resolve().is_relative_to(pool.resolve()):
+        raise ValueError(
+            f"expected --out outside of the pool, whose pictures the contact sheet would join, but got {out}"
+        )
 
     def note(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
@@ -66,8 +71,8 @@ def _query(arguments: "Namespace") -> None:
         )
     pictures = question.pictures(SHEET_IMAGES)
     if pictures:
-        contact_sheet(pictures, out.with_suffix(".png"))
-        note(f"contact sheet of the first {len(pictures)}: {out.with_suffix('.png')}")
+        contact_sheet(pictures, sheet)
+        note(f"contact sheet of the first {len(pictures)}: {sheet}")
     write_question(out, question)
     forget_scores(scores)
     note(f"{len(question.names)} samples to label, most wanted first: {out}")

@@ -37,16 +37,16 @@ def _study_arguments(parser: "ArgumentParser") -> None:
 def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.study.grid import run_plan
-    from confrank.study.kept import ALL, kept_cells
     from confrank.study.plan import plan
     from confrank.study.recipes import narrowed
 
     at_least(1, arguments, "together")
     lists = {key: _parts(getattr(arguments, key)) for key in ("datasets", "models", "methods")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
-    wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs))
+    wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
     out, results, console = Path(arguments.out), Path(arguments.results), make_console()
-    wanted.check(out, results)
+    weights = None if arguments.weights is None else Path(arguments.weights)
+    wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)
     for line in _plan_lines(wanted, to_train, results):
         console.print(line, markup=False)
@@ -58,20 +58,26 @@ def _study(arguments: "Namespace") -> None:
             out,
             results,
             together=arguments.together,
-            weights=None if arguments.weights is None else Path(arguments.weights),
+            weights=weights,
             root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=lambda text: console.print(text, markup=False),
         )
-    shown = "table-clf-perf" if arguments.name == "reproduction" else arguments.name
-    if not any(cell.ours for cell in kept_cells(shown, results)):
-        shown = ALL  # other data sets and shorter runs are in no table of the paper
-    console.print(f"results: {results}; table: confrank table {shown} --results {results}", markup=False)
+    for problem in problems:
+        print(f"confrank: error: {problem}", file=sys.stderr)
+    table = _table_of(arguments.name, results)
+    console.print(f"results: {results}; table: confrank table {table} --results {results}", markup=False)
     if problems:
-        for problem in problems:
-            print(f"confrank: error: {problem}", file=sys.stderr)
         sys.exit(1)
+
+
+def _table_of(study: str, results: Path) -> str:
+    """A table that shows what is kept of a study: other data sets and shorter runs are in none of the paper's."""
+    from confrank.study.kept import ALL, kept_cells
+
+    table = "table-clf-perf" if study == "reproduction" else study
+    return table if any(cell.ours for cell in kept_cells(table, results)) else ALL
 
 
 def _parts(text: str | None) -> list[str] | None:

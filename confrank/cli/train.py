@@ -10,7 +10,6 @@ from confrank.cli.command import (
     at_least,
     device_of,
     file_path,
-    in_words,
     keep_inputs,
     make_console,
     root_of,
@@ -110,7 +109,7 @@ def _train(arguments: "Namespace") -> None:
     failures = [result for result in results if isinstance(result, Failed)]
     _show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
-        console.print(f"{failure.folder.path}: {in_words(failure.error)}", markup=False)
+        console.print(f"{failure.folder.path}: {failure.why}", markup=False)
     if failures:
         raise failures[0].error
 

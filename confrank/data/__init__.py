@@ -1,11 +1,13 @@
 """Data sets in memory, and the wrapper that numbers anybody's samples."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.config import changes
 from confrank.data.cifar import load_cifar10, load_cifar100
 from confrank.data.digits import load_digits
 from confrank.data.indexed import IndexedDataset
@@ -69,7 +71,20 @@ def same_data(one: str, other: str) -> bool:
     >>> same_data("photos", "./photos/"), same_data("digits", "./digits")
     (True, False)
     """
-    return one == other or ({one, other}.isdisjoint(LOADERS) and Path(one).resolve() == Path(other).resolve())
+    if one == other:
+        return True
+    return {one, other}.isdisjoint((*LOADERS, *IMAGE_SETS)) and Path(one).resolve() == Path(other).resolve()
+
+
+def changed_settings(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
+    """`confrank.config.changes`, where a data set is the same however its path is written."""
+    same = same_data(wanted["dataset"], there.get("dataset", ""))
+    return changes(wanted, {**there, "dataset": wanted["dataset"]} if same else there)
+
+
+def is_known(name: str, root: str | Path | None = None) -> bool:
+    """Whether `load` knows such a data set, or finds one's own there."""
+    return name in LOADERS or _own_place(name, root) is not None
 
 
 def _own_place(name: str, root: str | Path | None) -> Path | None:
@@ -136,8 +151,10 @@ __all__ = [
     "DataSet",
     "IndexedDataset",
     "Split",
+    "changed_settings",
     "default_root",
     "hold_out",
+    "is_known",
     "load",
     "load_images",
     "load_of",

@@ -12,8 +12,9 @@ Array = NDArray[Any]
 CHUNK = 1 << 16
 # Rows of probabilities that were rounded to few digits sum to 1 within 0.01, itself rounded (0.33 + 0.33 + 0.33).
 ROUNDING = 0.01 + 1e-6
-# A float32 softmax over many classes is no nearer to 1 than this; such rows stay as they are.
-EXACT = 1e-5
+# A float32 softmax over many classes is no nearer to 1 than this; such rows stay as they are. A little more, so that
+# rounding to five digits is on one side of it in whatever order the row is summed.
+EXACT = 1e-5 + 1e-9
 _REMEDY = (
     "give the probabilities of all classes, each between 0 and 1; scores before a softmax, and only those, are logits"
 )

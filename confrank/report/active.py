@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
-from confrank.report.plots import colour_of, escaped, label_of, legend_below, save_figure, tidy
+from confrank.report.plots import colour_of, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN
 
 Trials = Sequence[Sequence[float]]
@@ -32,7 +32,7 @@ def active_figure(
     for place, (name, trials) in enumerate(curves.items()):
         values, colour = factor * np.array(trials), colour_of(place)
         mean = values.mean(axis=0)
-        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=label_of(name))
+        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=legend_text(name))
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)

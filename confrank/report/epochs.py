@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from confrank.report.contents import short_names
-from confrank.report.plots import colour_of, label_of, legend_below, save_figure, tidy
+from confrank.report.plots import colour_of, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN
 
 Log = Sequence[Mapping[str, Any]]
@@ -37,7 +37,7 @@ def _draw(axes: Axes, key: str, tested: Mapping[str, Log]) -> None:
         values = [entry["test"][key] * SHOWN[key].factor for entry in entries]
         epochs = [entry["epoch"] for entry in entries]
         marker = "." if len(epochs) < 10 else None
-        axes.plot(epochs, values, color=colour_of(place), marker=marker, label=label_of(name))
+        axes.plot(epochs, values, color=colour_of(place), marker=marker, label=legend_text(name))
     axes.set(xlabel="epoch", ylabel=SHOWN[key].axis)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     tidy(axes)

@@ -49,7 +49,10 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
     risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
     area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
     axes.plot(
-        GRID, risks.mean(axis=0), color=colour, label=rf"{label_of(name)} (AURC {1000 * area:.1f} $\times10^{{-3}}$)"
+        GRID,
+        risks.mean(axis=0),
+        color=colour,
+        label=rf"{legend_text(name)} (AURC {1000 * area:.1f} $\times10^{{-3}}$)",
     )
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)
@@ -76,7 +79,7 @@ def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> Non
     """A thin line through the filled bins, each a dot whose area grows with its share of the predictions."""
     filled = bins.count > 0
     line = bins.confidence[filled], bins.accuracy[filled]
-    axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=label_of(name))
+    axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=legend_text(name))
     sizes = [(DOT_SCALE * dot_radius(count / bins.count.sum())) ** 2 for count in bins.count[filled]]
     axes.scatter(*line, s=sizes, color=colour, alpha=0.6, clip_on=False, zorder=3)
 
@@ -137,7 +140,7 @@ def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
 
 def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
     for place, item in enumerate(examined):
-        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=label_of(item.name))
+        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=legend_text(item.name))
     axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
     _set_risks(axes, risk_limit(item.curve for item in examined))
 
@@ -155,7 +158,7 @@ def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
         for counts, style in ((item.histogram.right, "-"), (item.histogram.wrong, "--")):
             share = counts / max(1, counts.sum())
             axes.stairs(share, item.histogram.edges, color=colour_of(place), linestyle=style)
-        axes.plot([], [], color=colour_of(place), label=label_of(item.name))
+        axes.plot([], [], color=colour_of(place), label=legend_text(item.name))
     for kind, style in (("right", "-"), ("wrong", "--")):
         axes.plot([], [], color="0.4", linestyle=style, label=kind)
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
@@ -166,7 +169,7 @@ def colour_of(place: int) -> str:
     return COLOURS[place % len(COLOURS)]
 
 
-def label_of(name: str) -> str:
+def legend_text(name: str) -> str:
     """A name as it stands in a legend."""
     return escaped(shortened(name))
 

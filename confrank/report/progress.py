@@ -42,15 +42,16 @@ class EpochBar:
 
     def __init__(self, progress: Progress, total: int, lines: _Lines) -> None:
         self._progress, self._lines = progress, lines
-        self._done, self._total = 0, total
+        self._done: set[tuple[str, float]] = set()  # an epoch may be told again when a run goes on
+        self._total = total
         self._task = progress.add_task("", total=total, loss="", acc="")
 
     def advance(self, name: str, record: dict[str, float]) -> None:
         """An epoch of the named run is done."""
         loss, acc = f"loss {record['loss']:.3f}", f"acc {record['acc']:.1%}"
-        self._done += 1
-        self._progress.update(self._task, completed=self._done, description=name, loss=loss, acc=acc)
-        self._lines.say(f"{name}: {self._done} of {self._total} epochs, {loss}, {acc}")
+        self._done.add((name, record["epoch"]))
+        self._progress.update(self._task, completed=len(self._done), description=name, loss=loss, acc=acc)
+        self._lines.say(f"{name}: {len(self._done)} of {self._total} epochs, {loss}, {acc}")
 
 
 @contextmanager

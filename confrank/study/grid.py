@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from confrank.config import RunConfig, RunFolder, changes
+from confrank.config import RunConfig, RunFolder
 from confrank.methods import average
-from confrank.predict import config_of_weights, save_weights_file
+from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_whole
 from confrank.study.results import environment_of, export_average, export_run, finished_run, load_result
@@ -34,16 +34,19 @@ def run_plan(
     It can be killed at any time and called again: only unfinished runs are trained, each from its checkpoint.
     With `weights`, a folder, the trained networks are kept there in half precision.
     """
-    wanted.check(out, results)
+    wanted.check(out, results, weights)
     for folder in (out, results, weights):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     note = on_note or (lambda text: None)
     options = {"root": root, "device": device, "on_epoch": on_epoch, "on_note": note, "checkpoint_minutes": 5}
+    absent = {config.run_name for config in wanted.runs if not has_result(config, results)}
     problems = _train(_groups(wanted.to_train(out, results), together), out, results, note, options)
-    # Another process may have had what this one could not get.
     there = [config for config in wanted.runs if has_result(config, results)]
-    problems = {name: why for name, why in problems.items() if name not in {config.run_name for config in there}}
+    # What this process could not get another may have got meanwhile.
+    for config in there:
+        if config.run_name in absent:
+            problems.pop(config.run_name, None)
     problems |= _tried("data", partial(_check_data, there, results))
     if weights is not None:
         for config in there:
@@ -72,7 +75,7 @@ def _train(
             continue
         for config, result in zip(group, outcome, strict=True):
             if isinstance(result, Failed):
-                problems[config.run_name] = str(result.error)
+                problems[config.run_name] = result.why
             else:
                 problems |= _tried(config.run_name, partial(export_run, out / config.run_name, results))
     return problems
@@ -107,8 +110,6 @@ def _keep_weights(config: RunConfig, out: Path, weights: Path) -> None:
     path = weights / f"{config.run_name}.safetensors"
     if not path.exists():
         save_weights_file(_finished(config, out).path, path)
-    elif differing := changes(config.as_dict(), config_of_weights(path)):
-        raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --weights")
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:

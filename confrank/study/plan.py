@@ -6,8 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from confrank.config import AES, RunConfig, RunFolder, aes_epochs, changes, load_config
+from confrank.config import AES, RunConfig, RunFolder, aes_epochs, load_config
+from confrank.data import changed_settings
 from confrank.methods import METHODS
+from confrank.predict import config_of_weights
 from confrank.study.recipes import Recipe, is_ensemble
 from confrank.study.results import load_result
 
@@ -53,16 +55,18 @@ class Plan:
         needed = {run.run_name for item in absent for path, run in item.sources(out).items() if not path.exists()}
         return [config for config in self.runs if not has_result(config, results) or config.run_name in needed]
 
-    def check(self, out: Path, results: Path) -> None:
-        """Raise if what is there is in the way: results or runs of other settings, or a run without its snapshots."""
+    def check(self, out: Path, results: Path, weights: Path | None = None) -> None:
+        """Raise if something is in the way: results, runs or weights of other settings, a run without snapshots."""
         for config in self.runs:
             _check_kept(config.as_dict(), results / f"{config.run_name}.json")
             if RunFolder(out / config.run_name).config.exists():
                 _check_folder(config, out)
+            if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
+                _check_weights(config, path)
         for item in self.averages:
             kept = results / f"{item.name}.json"
             _check_kept(item.config(), kept)
-            if item.epochs and not kept.exists():
+            if item.epochs and not is_whole(kept):
                 _check_snapshots(item, out)
 
 
@@ -77,7 +81,7 @@ def plan(*recipes: Recipe) -> Plan:
             members = [_member(base, method, seed, snapshots) for seed in recipe.seeds]
             for member in members:
                 known = runs.setdefault(member.run_name, member)
-                if differing := changes(member.as_dict(), known.as_dict()):
+                if differing := changed_settings(member.as_dict(), known.as_dict()):
                     raise ValueError(f"expected a name for each run, but two {member.run_name} differ in {differing}")
                 runs[member.run_name] = replace(known, snapshots=known.snapshots or member.snapshots)
             averages |= {item.name: item for item in _averages(method, members)}
@@ -122,7 +126,7 @@ def has_result(config: RunConfig, results: Path) -> bool:
     if not is_whole(path):
         return False
     kept = load_result(path)
-    return not changes(config.as_dict(), kept.config) and len(kept.log) == config.epochs
+    return not changed_settings(config.as_dict(), kept.config) and len(kept.log) == config.epochs
 
 
 def is_whole(path: Path) -> bool:
@@ -134,7 +138,7 @@ def _check_kept(config: dict[str, Any], path: Path) -> None:
     """Raise if a kept result of other settings would be overwritten."""
     if not path.exists():
         return
-    if differing := changes(config, load_result(path).config):
+    if differing := changed_settings(config, load_result(path).config):
         raise ValueError(
             f"expected {path} to be a result of this run, but it differs in {differing}; give another --results"
         )
@@ -143,8 +147,14 @@ def _check_kept(config: dict[str, Any], path: Path) -> None:
 def _check_folder(config: RunConfig, out: Path) -> None:
     """Raise if the run's folder holds another run."""
     path = out / config.run_name
-    if differing := changes(config.as_dict(), load_config(path).as_dict()):
+    if differing := changed_settings(config.as_dict(), load_config(path).as_dict()):
         raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --out")
+
+
+def _check_weights(config: RunConfig, path: Path) -> None:
+    """Raise if a weights file is of another run."""
+    if differing := changed_settings(config.as_dict(), config_of_weights(path)):
+        raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --weights")
 
 
 def _check_snapshots(item: Average, out: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from confrank import models as networks
 from confrank.config import RunConfig
-from confrank.data import LOADERS
+from confrank.data import LOADERS, is_known
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
 SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
@@ -153,10 +153,12 @@ def narrowed(
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     epochs: int = RunConfig.epochs,
+    root: Path | None = None,
 ) -> tuple[Recipe, ...]:
     """The recipe of that name with these data sets, networks, methods and seeds instead of its own.
 
-    A recipe in several parts is cut down to them; ensembles of which less than two members are left fall away.
+    One's own data sets are looked for in `root`, too. A recipe in several parts is cut down to them; ensembles of
+    which less than two members are left fall away.
     """
     given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds}
     wanted: dict[str, Any] = {
@@ -165,7 +167,7 @@ def narrowed(
     if empty := [key for key, values in wanted.items() if not values]:
         raise ValueError(f"expected at least one of {', '.join(empty)}, but got none")
     for one in wanted.get("datasets", ()):
-        if one not in LOADERS and not Path(one).exists():
+        if not is_known(one, root):
             raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
     for one in wanted.get("models", ()):
         if one not in networks.MODELS and ":" not in one:

@@ -111,6 +111,8 @@ def _wrong_with(content: Any) -> str:
     for key in ("dataset", "model", "method"):
         if key not in content["config"]:
             return f"its config lacks {key}"
+    if content["config"]["method"].startswith("ensemble-") and not content["config"].get("members"):
+        return "its config lacks members"
     for metric, value in content["metrics"].items():
         if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
             return f"its {metric} is {value!r}"

@@ -15,8 +15,8 @@ from torch import nn
 
 from confrank import __version__
 from confrank.checkpoint import Checkpoint, check_data, load_latest, save_checkpoint, saved, set_newer_aside
-from confrank.config import RunConfig, RunFolder, aes_epochs, changes, load_config
-from confrank.data import DataSet, Split, hold_out, same_data
+from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
+from confrank.data import DataSet, Split, changed_settings, hold_out, same_data
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
@@ -115,8 +115,10 @@ def open_job(
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
     folder = RunFolder(out)
     check_folder(folder, config)
-    if folder.config.exists():  # what the run began to keep it goes on keeping
-        config = replace(config, snapshots=config.snapshots or load_config(out).snapshots)
+    if folder.config.exists():  # what the run began to write down it goes on writing down
+        there = load_config(out)
+        every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
+        config = replace(there, test_every=every, snapshots=snapshots)
     used, held_out = hold_out(data(), config.holdout, config.seed)
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
@@ -124,7 +126,7 @@ def open_job(
     digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
     try:
         remove_leftovers(out)
-        if not folder.config.exists():
+        if not folder.history.exists():  # a finished run stays what it was
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = {**environment(device, path), "data": digests["data"]}
         log = _resume(folder, run, digests, now, note)
@@ -151,11 +153,9 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this very config."""
     if folder.config.exists():
         there = load_config(folder.path)
-        if same_data(config.dataset, there.dataset):
-            there = replace(there, dataset=config.dataset)
-        if differing := changes(config.as_dict(), there.as_dict()):
+        if differing := changed_settings(config.as_dict(), there.as_dict()):
             name, way_out = Path(there.dataset).name, "give another --out"
-            if config.dataset != there.dataset and Path(config.dataset).name == name:
+            if not same_data(config.dataset, there.dataset) and Path(config.dataset).name == name:
                 way_out += f"; for moved data give --dataset {there.dataset} and --root, the folder that holds {name}"
             raise ValueError(
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"

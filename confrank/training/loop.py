@@ -51,6 +51,12 @@ class Failed:
     folder: RunFolder
     error: Exception
 
+    @property
+    def why(self) -> str:
+        """The error in words: its kind too, where somebody's network raised it."""
+        kind = "" if isinstance(self.error, RUN_ERRORS) else type(self.error).__name__
+        return ": ".join(filter(None, (kind, str(self.error))))
+
 
 def train(config: RunConfig, out: Path, **options: object) -> Finished:
     """Train one run to its end, or go on where an earlier call stopped; options as in `train_together`."""
@@ -79,9 +85,9 @@ def train_together(
 
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
     `path` "plain" is eager float32; "auto" is the captured path on a GPU. `on_start` is called with each run that can
-    be trained, before it is. A run that cannot start, diverges or cannot be written is reported as `Failed` and does
-    not stop the others. SIGINT and SIGTERM save every run and raise `InterruptedRunError`; a second one ends the
-    process at once.
+    be trained, before it is. A run that cannot start, diverges, cannot be written or whose network raises an error is
+    reported as `Failed` and does not stop the others; only a lack of memory is raised. SIGINT and SIGTERM save every
+    run and raise `InterruptedRunError`; a second one ends the process at once.
     """
     note = on_note or (lambda text: None)
     where = device or default_device()
@@ -123,7 +129,9 @@ def train_together(
                 try:
                     if place not in results:
                         results[place] = Finished(job.folder, job.judge())
-                except RUN_ERRORS as error:
+                except torch.OutOfMemoryError:
+                    raise
+                except Exception as error:
                     results[place] = Failed(job.folder, error)
                 job.lock.release()
                 if stopped:  # the folders are whole, but somebody wants an end
@@ -161,9 +169,9 @@ class _Watch:
 def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Failed]:
     """Step through all jobs in turn until each is finished or has failed."""
     for job in jobs.values():
-        for record in job.log:
+        for past in job.log:
             if watch.on_epoch:
-                watch.on_epoch(job.run.config, record)
+                watch.on_epoch(job.run.config, past)
     active = {place: job for place, job in jobs.items() if not job.run.finished}
     steppers = {place: _stepper(job.run, fast, watch.note) for place, job in active.items()}
     for place, stepper in steppers.items():
@@ -174,11 +182,14 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
             try:
                 steppers[place].step()
                 with _stream_of(steppers[place]):
-                    _after_step(job, watch)
+                    record = _after_step(job, watch)
             except torch.OutOfMemoryError:  # nobody's own fault: all of them together are too large
                 raise
             except Exception as error:  # anybody's network may raise anything, and need not stop the others
                 failures[place] = Failed(job.folder, error)
+            else:
+                if record and watch.on_epoch:
+                    watch.on_epoch(job.run.config, record)
             if place in failures or job.run.finished:
                 del active[place], steppers[place]
         if watch.stopped and active:
@@ -215,13 +226,12 @@ def _label(stepper: Run | CapturedRun) -> str:
     return EAGER
 
 
-def _after_step(job: Job, watch: _Watch) -> None:
-    if job.run.next_step == job.run.num_steps:
-        record = job.end_epoch()
-        if watch.on_epoch:
-            watch.on_epoch(job.run.config, record)
+def _after_step(job: Job, watch: _Watch) -> Record | None:
+    """Write down an epoch that has ended, and save if it is time; the record of the epoch."""
+    record = job.end_epoch() if job.run.next_step == job.run.num_steps else None
     if watch.save_is_due(job):
         job.save()
+    return record
 
 
 @contextmanager
