@@ -222,6 +222,15 @@ def test_own_data_are_found_where_they_have_been_moved(tmp_path, monkeypatch):
     assert found.datasets == ("own.npz",)
 
 
+def test_folders_that_are_not_used_may_be_of_other_settings(tmp_path):
+    assert run(ONE, tmp_path) == []
+    shutil.rmtree(tmp_path / "runs")
+    train(RunConfig(method="baseline", epochs=2), tmp_path / "runs" / "digits-small-baseline-seed0", device=CPU)
+    assert run(ONE, tmp_path) == []
+    with pytest.raises(ValueError, match=r"to be of this run, but it differs in epochs 1 \(there: 2\)"):
+        run(PAIR, tmp_path)
+
+
 def test_an_average_without_its_npz_or_snapshots_is_told_before_training(tmp_path):
     assert run(replace(ONE, methods=("aes-10",)), tmp_path) == []
     (tmp_path / "results" / "digits-small-aes-10-seed0.npz").unlink()

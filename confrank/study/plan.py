@@ -51,23 +51,28 @@ class Plan:
 
     def to_train(self, out: Path, results: Path) -> list[RunConfig]:
         """The runs without a result of the same settings, or without the predictions that an absent average needs."""
-        absent = [item for item in self.averages if not is_whole(results / f"{item.name}.json")]
-        needed = {run.run_name for item in absent for path, run in item.sources(out).items() if not path.exists()}
+        sources = [source for item in self._absent(results) for source in item.sources(out).items()]
+        needed = {run.run_name for path, run in sources if not path.exists()}
         return [config for config in self.runs if not has_result(config, results) or config.run_name in needed]
 
     def check(self, out: Path, results: Path, weights: Path | None = None) -> None:
         """Raise if something is in the way: results, runs or weights of other settings, a run without snapshots."""
         for config in self.runs:
             _check_kept(config.as_dict(), results / f"{config.run_name}.json")
-            if RunFolder(out / config.run_name).config.exists():
-                _check_folder(config, out)
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
                 _check_weights(config, path)
         for item in self.averages:
-            kept = results / f"{item.name}.json"
-            _check_kept(item.config(), kept)
-            if item.epochs and not is_whole(kept):
+            _check_kept(item.config(), results / f"{item.name}.json")
+        averaged = [member for item in self._absent(results) for member in item.members]
+        for config in (*self.to_train(out, results), *averaged):
+            if RunFolder(out / config.run_name).config.exists():
+                _check_folder(config, out)
+        for item in self._absent(results):
+            if item.epochs:
                 _check_snapshots(item, out)
+
+    def _absent(self, results: Path) -> list[Average]:
+        return [item for item in self.averages if not is_whole(results / f"{item.name}.json")]
 
 
 def plan(*recipes: Recipe) -> Plan:
