@@ -96,6 +96,17 @@ def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
     assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
 
 
+def test_curves_of_ensembles_tell_their_size(tmp_path, monkeypatch):
+    figures = drawn(monkeypatch)
+    config = {"dataset": "cifar10", "model": "vgg16", "method": "ensemble-baseline", "members": ["a", "b", "c"]}
+    content = {"config": config, "environment": {}, "log": [], "metrics": {}, "undefined": {}}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    np.savez(tmp_path / "a.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
+    with pytest.raises(SystemExit):
+        main(["report", "curves", str(tmp_path / "a.json"), "--out", str(tmp_path / "c.png")])
+    assert figures[0].axes[0].lines[0].get_label().startswith("ensemble-baseline of 3 (")
+
+
 def test_names_are_text_and_no_markup():
     evaluation = evaluate(confidence=[0.5, 0.9], correct=[True, False])
     assert "preds[old].csv" in text_of(evaluation_table({"preds[old].csv": evaluation}))

@@ -58,9 +58,15 @@ def _labels(results: "list[Result]") -> list[str]:
     keys = [key for key in results[0].config if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
     differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
     return [
-        " ".join([result.config["method"], *(f"{key} {result.config.get(key)}" for key in differing)])
-        for result in results
+        " ".join([_method(result), *(f"{key} {result.config.get(key)}" for key in differing)]) for result in results
     ]
+
+
+def _method(result: "Result") -> str:
+    from confrank.study.recipes import is_ensemble
+
+    method: str = result.config["method"]
+    return f"{method} of {len(result.config['members'])}" if is_ensemble(method) else method
 
 
 def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
