@@ -13,6 +13,8 @@ from confrank.checkpoint import saved
 from confrank.cli import main
 from confrank.config import RunFolder
 from confrank.data import load
+from confrank.metrics.detection import detection
+from confrank.ood import protocol
 from confrank.predict import save_weights_file
 from confrank.report.detection import Scored
 from confrank.report.detection_plots import detection_figures
@@ -90,6 +92,25 @@ def test_runs_to_table_json_and_figures(place, capsys):
     assert len(names) == 4
     assert sum(name.startswith("roc-digits-small-baseline-1epochs") for name in names) == 2
     assert all(path.stat().st_size > 5000 for path in out[1].iterdir())
+
+
+def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsys):
+    """Ctrl-C, at a moment that is the same every time: when the third outcome is judged."""
+    judged = []
+
+    def stopping(*scores, **options):
+        judged.append(scores)
+        if len(judged) == 3:
+            raise KeyboardInterrupt
+        return detection(*scores, **options)
+
+    monkeypatch.setattr(protocol, "detection", stopping)
+    flags = ("--tuning", "none", "--detectors", "energy,max-logit", "--device", "cpu", "--json", tmp_path / "o.json")
+    assert ood(place / "run0", place / "run1", "--out", place / "noise", *flags) == 130
+    runs = json.loads((tmp_path / "o.json").read_text())["runs"]
+    assert [(run["name"], [one["detector"] for one in run["outcomes"]]) for run in runs] == [
+        ("run0", ["energy", "max-logit"])
+    ]
 
 
 def test_the_same_seed_gives_the_same_table(place, capsys):

@@ -72,11 +72,11 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
 
 def _ood(arguments: "Namespace") -> None:
     from confrank.data import load_images
-    from confrank.files import write_atomically
+    from confrank.files import is_stream, write_atomically
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
-    from confrank.study.ood import found_in, ood_cells, ood_json
+    from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
     from confrank.training.jobs import environment
     from confrank.training.loop import EAGER
 
@@ -90,14 +90,25 @@ def _ood(arguments: "Namespace") -> None:
     _check_names(arguments)
     root, size = root_of(arguments), arguments.image_size
     out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
-    runs = [_examined(arguments, name, out_sets, protocol, show) for name in arguments.runs]
+    runs: list[ExaminedRun] = []
+
+    def write(path: Path, found: list[ExaminedRun]) -> None:
+        where = environment(device_of(arguments.device), EAGER)
+        write_atomically(path, json.dumps(ood_json(found, protocol, where), indent=1))
+
+    def keep(current: ExaminedRun) -> None:
+        """Write what is there so far: whoever stops the command has it."""
+        if table and not is_stream(table):
+            write(table, [*runs, current])
+
+    for name in arguments.runs:
+        runs += [_examined(arguments, name, out_sets, protocol, show, keep)]
     cells = ood_cells(found_in(runs, protocol))
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
     # Files first: whoever reads the output may stop reading after a few lines.
     written = []
     if table:
-        where = environment(device_of(arguments.device), EAGER)
-        write_atomically(table, json.dumps(ood_json(runs, protocol, where), indent=1))
+        write(table, runs)
     if arguments.figures:
         paths = detection_figures(_scored(runs), Path(arguments.figures))
         written.append(f"figures: {len(paths)} files in {arguments.figures}")
@@ -148,9 +159,11 @@ def _examined(
     out_sets: "dict[str, NDArray[np.uint8]]",
     protocol: "Protocol",
     show: Callable[[str], None],
+    keep: "Callable[[ExaminedRun], None]",
 ) -> "ExaminedRun":
+    """One network with every detector on every out-set; `keep` gets what is there after each."""
     from confrank.data import same_data
-    from confrank.ood import Classifier, examine
+    from confrank.ood import Classifier, Outcome, examine
     from confrank.study.ood import ExaminedRun
 
     trained = _trained(arguments, name)
@@ -165,7 +178,13 @@ def _examined(
         _listed(arguments.layers),
     )
     show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
-    outcomes = examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"))
+    outcomes: list[Outcome] = []
+
+    def add(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        keep(ExaminedRun(name, trained.config, outcomes))
+
+    examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"), add)
     return ExaminedRun(name, trained.config, outcomes)
 
 

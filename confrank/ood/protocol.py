@@ -87,12 +87,20 @@ def examine(
     out_sets: Mapping[str, NDArray[np.uint8]],
     protocol: Protocol,
     on_note: Callable[[str], None] = lambda text: None,
+    on_outcome: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
-    """Every detector on every out-set, in this order. The same seed gives the same outcomes."""
+    """Every detector on every out-set, in this order. The same seed gives the same outcomes.
+
+    `on_outcome` is called with each as soon as it is there.
+    """
     for name, pixels in out_sets.items():
         check_shape(name, pixels, classifier.test)
     with evaluating(classifier.model) as device:
-        return list(_outcomes(classifier, out_sets, protocol, device, on_note))
+        outcomes = []
+        for outcome in _outcomes(classifier, out_sets, protocol, device, on_note):
+            outcomes.append(outcome)
+            on_outcome(outcome)
+        return outcomes
 
 
 def check_shape(name: str, pixels: NDArray[np.uint8], like: NDArray[np.uint8]) -> None:
