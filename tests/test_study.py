@@ -149,7 +149,7 @@ def test_killed_study_ends_complete_with_the_same_table(tmp_path):
         process.start()
         return process
 
-    start("whole").join()
+    undisturbed = start("whole")
     moments, kills = random.Random(1), 0
     while kills < 5:
         process = start("killed")
@@ -159,6 +159,7 @@ def test_killed_study_ends_complete_with_the_same_table(tmp_path):
         process.join()
         kills += 1
     start("killed").join()
+    undisturbed.join()
     whole, killed = load_results(tmp_path / "whole" / "results"), load_results(tmp_path / "killed" / "results")
     assert [result.name for result in whole] == [result.name for result in killed]
     assert len(killed) == 16

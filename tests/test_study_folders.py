@@ -343,14 +343,15 @@ def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
 
 
 def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys):
-    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    results = str(tmp_path / ("results" * 20))  # longer than a line: the command must stay whole
+    folders = ["--out", str(tmp_path / "runs"), "--results", results]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
     with pytest.raises(SystemExit) as stop:
         main([*study, "--seeds", "0,1", "--epochs", "1", *folders])
     assert stop.value.code == 0
-    assert "confrank table all --results" in capsys.readouterr().out.replace("\n", " ")
+    assert f"confrank table all --results {results}\n" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
-        main(["table", "all", "--results", str(tmp_path / "results"), "--format", "markdown"])
+        main(["table", "all", "--results", results, "--format", "markdown"])
     assert stop.value.code == 0
     assert "| digits | small | baseline-1epochs | 2 |" in capsys.readouterr().out
 

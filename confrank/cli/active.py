@@ -12,6 +12,7 @@ from confrank.cli.command import (
     make_parser,
     picture_path,
     root_of,
+    say,
     terminal_width,
 )
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
@@ -70,12 +71,12 @@ def _run(arguments: "Namespace") -> None:
     kept = Path(arguments.results or out) / f"{stem}.json"
     check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
-    console.print(f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)", markup=False)
+    say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)")
     told: set[str] = set()
 
     def note(text: str) -> None:
         if text not in told:  # each stage would say the same again
-            console.print(text, markup=False)
+            say(console, text)
         told.add(text)
 
     with epoch_bar(console, runs * experiment.epochs) as bar:
@@ -93,7 +94,7 @@ def _run(arguments: "Namespace") -> None:
     curves, arrays = collect(out, experiment.settings(), experiment.stages)
     save_curves(kept, curves, arrays)
     _show_curves(console, curves, picture)
-    console.print(f"numbers: {kept}", markup=False)
+    say(console, f"numbers: {kept}")
 
 
 def _show_arguments(parser: "ArgumentParser") -> None:
@@ -136,7 +137,7 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
             end="",
         )
     if picture is not None:
-        console.print(f"figure: {picture}", markup=False)
+        say(console, f"figure: {picture}")
 
 
 ACTIONS: dict[str, Command] = {

@@ -143,6 +143,11 @@ def make_console() -> "Console":
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
+def say(console: "Console", text: str, style: str | None = None) -> None:
+    """Print a line of plain text; in a file or a pipe it stays one line, so that paths and commands stay whole."""
+    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+
+
 def terminal_width() -> int | None:
     """How many columns the terminal has; None if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, make_console, root_of
+from confrank.cli.command import Command, make_console, root_of, say
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -51,7 +51,7 @@ def _list_data(root: Path | None) -> None:
     ]
     console = make_console()
     console.print(listing_table(("name", "what it is", "train", "test", "where"), rows))
-    console.print(f"looked in {root or default_root()}; confrank data fetch NAME downloads a set", markup=False)
+    say(console, f"looked in {root or default_root()}; confrank data fetch NAME downloads a set")
 
 
 def _fetch_data(name: str, root: Path | None) -> None:
@@ -60,11 +60,11 @@ def _fetch_data(name: str, root: Path | None) -> None:
 
     console = make_console()
     with download_bar(console) as advance:
-        files = fetch(name, root, on_progress=advance, on_note=lambda note: console.print(note, markup=False))
+        files = fetch(name, root, on_progress=advance, on_note=lambda note: say(console, note))
     for file in files:
         state = "fetched" if file.downloaded else "already there:"
         verdict = "as published" if file.verified else "not verified: the publisher gives no checksum"
-        console.print(f"{state} {file.path} ({file.digest}, {verdict})", markup=False, soft_wrap=True)
+        say(console, f"{state} {file.path} ({file.digest}, {verdict})")
 
 
 def _check_data(name: str, root: Path | None) -> None:
@@ -72,22 +72,20 @@ def _check_data(name: str, root: Path | None) -> None:
 
     checked, console = check(name, root), make_console()
     shape = "x".join(map(str, checked.image_shape))
-    console.print(
-        f"{name}: images of {shape} from {', '.join(map(str, checked.paths)) or 'a dependency'}", markup=False
-    )
+    say(console, f"{name}: images of {shape} from {', '.join(map(str, checked.paths)) or 'a dependency'}")
     for split, counts in (("train", checked.train), ("test", checked.test)):
         if len(counts) > 1:
             spread = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-            console.print(f"{split}: {sum(counts):,} images, {len(counts)} classes of {spread}")
+            say(console, f"{split}: {sum(counts):,} images, {len(counts)} classes of {spread}")
         elif counts:
-            console.print(f"{split}: {sum(counts):,} images, without labels")
+            say(console, f"{split}: {sum(counts):,} images, without labels")
     for path, actual, expected in checked.digests:
         if expected is not None and actual != expected:
             raise ValueError(
                 f"expected {expected} for {path}, but got {actual}: it reads well, but is not the published file"
             )
         verdict = "as published" if expected else "not verified: the publisher gives no checksum"
-        console.print(f"{path}: {actual}, {verdict}", markup=False, soft_wrap=True)
+        say(console, f"{path}: {actual}, {verdict}")
 
 
 DATA = Command(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, make_console
+from confrank.cli.command import Command, make_console, say
 from confrank.cli.evaluate import examine, load_file, samples_of, write_page
 
 if TYPE_CHECKING:
@@ -32,20 +32,18 @@ def _demo(arguments: "Namespace") -> None:
     torch.set_num_threads(1)
     out, console = Path(arguments.out), make_console()
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
-    console.print(f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
+    say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:
         results = run_demo(configs, out, lambda config, record: bar.advance(config.run_name, record))
     console.print(comparison_table(results, f"digits, small network, {arguments.seeds} seeds, test split"))
     figure = out / "demo.png"
     comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
-    console.print(f"figure: {figure}; runs: {out}")
+    say(console, f"figure: {figure}; runs: {out}")
     runs = {str(run): load_file(str(run)) for run in first_runs(configs, out)}
-    console.print(
-        f"the page below compares one seed of each method, the table above all {arguments.seeds}", style="dim"
-    )
+    say(console, f"the page below compares one seed of each method, the table above all {arguments.seeds}", "dim")
     samples = {name: samples_of(name, predictions) for name, predictions in runs.items()}
     for line in write_page(examine(runs, samples, None, 0), runs, out / "report.html", None, 0):
-        console.print(line, markup=False)
+        say(console, line)
 
 
 DEMO = Command(

@@ -4,7 +4,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, file_path, json_path, keep_inputs, make_console, page_path, picture_path
+from confrank.cli.command import (
+    Command,
+    file_path,
+    json_path,
+    keep_inputs,
+    make_console,
+    page_path,
+    picture_path,
+    say,
+)
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -80,10 +89,10 @@ def _evaluate(arguments: "Namespace") -> None:
         written += write_page(examined, loaded, report, arguments.root, arguments.seed)
     console = make_console()
     for name, predictions in loaded.items():
-        console.print(f"{name}: read {predictions.describe()}", markup=False)
+        say(console, f"{name}: read {predictions.describe()}")
     _print_examined(console, examined)
     for line in written:
-        console.print(line, markup=False)
+        say(console, line)
 
 
 def predictions_path(name: str) -> Path:
@@ -137,7 +146,7 @@ def _print_examined(console: "Console", examined: "list[Examined]") -> None:
     if differences:
         console.print(difference_table(differences, examined[0].name))
     for line in [*comparisons(examined), *footnotes(evaluations), interval_note(examined)]:
-        console.print(line, style="dim", markup=False)
+        say(console, line, style="dim")
 
 
 def write_page(
@@ -283,12 +292,12 @@ def _calibrate(arguments: "Namespace") -> None:
         *notes,
         temperature_line(temperature, len(rows), len(kept)),
     ):
-        console.print(line, markup=False)
+        say(console, line)
     console.print(evaluation_table(evaluations))
     for line in [*footnotes(evaluations), "both rank by the largest probability"]:
-        console.print(line, style="dim", markup=False)
+        say(console, line, style="dim")
     if out is not None:
-        console.print(f"calibrated predictions: {out}", markup=False)
+        say(console, f"calibrated predictions: {out}")
 
 
 EVALUATE = Command(

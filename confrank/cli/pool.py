@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, keep_inputs, make_console
+from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, keep_inputs, make_console, say
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -49,7 +49,7 @@ def _query(arguments: "Namespace") -> None:
         )
 
     def note(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
+        say(console, text)
 
     labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
     check_replaceable(out, labelled)
@@ -107,7 +107,7 @@ def _train(arguments: "Namespace") -> None:
     console, pool = make_console(), Path(arguments.pool)
 
     def note(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
+        say(console, text)
 
     names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size")
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})

@@ -4,7 +4,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of, terminal_width
+from confrank.cli.command import (
+    Command,
+    add_data_flags,
+    at_least,
+    device_of,
+    make_console,
+    root_of,
+    say,
+    terminal_width,
+)
 from confrank.cli.train import parse_seeds
 
 if TYPE_CHECKING:
@@ -49,7 +58,7 @@ def _study(arguments: "Namespace") -> None:
     wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)
     for line in _plan_lines(wanted, to_train, results):
-        console.print(line, markup=False)
+        say(console, line)
     if arguments.dry_run:
         return
     with epoch_bar(console, sum(config.epochs for config in to_train)) as bar:
@@ -62,12 +71,12 @@ def _study(arguments: "Namespace") -> None:
             root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=lambda text: console.print(text, markup=False),
+            on_note=lambda text: say(console, text),
         )
     for problem in problems:
         print(f"confrank: error: {problem}", file=sys.stderr)
     table = _table_of(arguments.name, results)
-    console.print(f"results: {results}; table: confrank table {table} --results {results}", markup=False)
+    say(console, f"results: {results}; table: confrank table {table} --results {results}")
     if problems:
         sys.exit(1)
 

@@ -13,6 +13,7 @@ from confrank.cli.command import (
     keep_inputs,
     make_console,
     root_of,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _train(arguments: "Namespace") -> None:
 
     def announce(job: "Job") -> None:
         what = "finished already:" if job.run.finished else "training"
-        console.print(f"{what} {job.run.config.run_name} in {job.folder.path}", markup=False)
+        say(console, f"{what} {job.run.config.run_name} in {job.folder.path}")
 
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
         results = train_together(
@@ -104,12 +105,12 @@ def _train(arguments: "Namespace") -> None:
             checkpoint_epochs=arguments.checkpoint_epochs,
             on_start=announce,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=lambda text: console.print(text, markup=False),
+            on_note=lambda text: say(console, text),
         )
     failures = [result for result in results if isinstance(result, Failed)]
     _show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
-        console.print(f"{failure.folder.path}: {failure.why}", markup=False)
+        say(console, f"{failure.folder.path}: {failure.why}")
     if failures:
         raise failures[0].error
 
@@ -142,13 +143,11 @@ def _show_runs(console: "Console", results: "list[Finished]") -> None:
     for result in results:
         for split, evaluation in result.evaluations.items():
             evaluations[split if len(results) == 1 else f"{result.folder.path.name} {split}"] = evaluation
-        console.print(
-            f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}", markup=False
-        )
+        say(console, f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}")
     if evaluations:
         console.print(evaluation_table(evaluations))
     for line in footnotes(evaluations):
-        console.print(line, style="dim", markup=False)
+        say(console, line, style="dim")
 
 
 def _predict_arguments(parser: "ArgumentParser") -> None:
