@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 2
 
 .PHONY: help demo test lint format bench clean
 
 help:
 	@echo "make demo    train baseline and CRL on embedded data, print the comparison (under 2 minutes)"
-	@echo "make test    lint, types, import contracts and tests"
+	@echo "make test    lint, types, import contracts and tests (WORKERS=2 processes)"
 	@echo "make format  put the code into its canonical form"
 	@echo "make bench   run the CPU benchmarks"
 
@@ -27,7 +28,7 @@ lint: $(READY)
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
