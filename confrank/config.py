@@ -21,6 +21,11 @@ RECORDED = ("test_every", "snapshots")
 AES = {"aes-10": 10, "aes-30": 30}
 
 
+def is_ensemble(method: str) -> bool:
+    """Whether a method averages several runs."""
+    return method.startswith("ensemble-")
+
+
 def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     """The settings in which what is there differs from what is wanted, in words; empty if none does.
 

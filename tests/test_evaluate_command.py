@@ -207,17 +207,17 @@ def test_evaluating_a_file_does_not_import_torch(files, tmp_path):
     assert result.stdout.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [
-        ("evaluate", ["--json"]),
-        ("evaluate", ["--report"]),
-        ("evaluate", ["--figure"]),
-        ("threshold", ["--risk", "0.3", "--json"]),
-        ("calibrate", ["--json"]),
-        ("calibrate", ["--out"]),
-    ],
-)
+OUTPUTS = [
+    ("evaluate", ["--json"]),
+    ("evaluate", ["--report"]),
+    ("evaluate", ["--figure"]),
+    ("threshold", ["--risk", "0.3", "--json"]),
+    ("calibrate", ["--json"]),
+    ("calibrate", ["--out"]),
+]
+
+
+@pytest.mark.parametrize(("name", "flags"), OUTPUTS)
 def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, files, tmp_path, capsys):
     (tmp_path / "file").write_text("kept")
     ending = {"--json": "json", "--report": "html", "--figure": "png", "--out": "safetensors"}[flags[-1]]
@@ -229,18 +229,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, fil
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [
-        ("evaluate", ["--json"]),
-        ("evaluate", ["--report"]),
-        ("evaluate", ["--figure"]),
-        ("evaluate", ["--figures"]),
-        ("threshold", ["--risk", "0.3", "--json"]),
-        ("calibrate", ["--json"]),
-        ("calibrate", ["--out"]),
-    ],
-)
+@pytest.mark.parametrize(("name", "flags"), [*OUTPUTS, ("evaluate", ["--figures"])])
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
 def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys):
     ending = {"--report": "html", "--figure": "png", "--figures": "png", "--out": "safetensors"}

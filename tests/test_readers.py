@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from confrank import evaluate
-from confrank.predictions import READERS, Predictions, csv_file, load_predictions, save_predictions
+from confrank.metrics import arrays
+from confrank.predictions import READERS, Predictions, columns, csv_file, load_predictions, save_predictions
 from confrank.predictions import arrays as array_readers
 
 PROBABILITIES = np.array([[0.75, 0.25, 0.0], [0.25, 0.25, 0.5], [0.125, 0.75, 0.125]])
@@ -447,3 +448,8 @@ def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
     (tmp_path / "a.csv").write_text(f"label,prediction,confidence,{stray}\n0,0,0.7,0.1\n1,0,0.6,0.2\n")
     loaded = load_predictions(tmp_path / "a.csv")
     assert loaded.describe() == f"2 predictions, label, prediction and confidence (ignored: {stray})"
+
+
+def test_files_and_evaluation_take_the_same_rounding():
+    """Neither layer may import the other."""
+    assert columns.ROUNDING == arrays.ROUNDING

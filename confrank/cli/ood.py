@@ -97,7 +97,7 @@ def _ood(arguments: "Namespace") -> None:
         write_atomically(path, json.dumps(ood_json(found, protocol, where), indent=1))
 
     def keep(current: ExaminedRun) -> None:
-        """Write what is there so far: whoever stops the command has it."""
+        """Write what is there so far: whoever stops the command has it. A stream gets the whole at the end."""
         if table and not is_stream(table):
             write(table, [*runs, current])
 
@@ -107,7 +107,7 @@ def _ood(arguments: "Namespace") -> None:
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
     # Files first: whoever reads the output may stop reading after a few lines.
     written = []
-    if table:
+    if table and is_stream(table):
         write(table, runs)
     if arguments.figures:
         paths = detection_figures(_scored(runs), Path(arguments.figures))

@@ -54,19 +54,15 @@ def _report(arguments: "Namespace") -> None:
 def _labels(results: "list[Result]") -> list[str]:
     """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
     from confrank.config import RECORDED
+    from confrank.study.tables import size_of
 
     keys = [key for key in results[0].config if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
     differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
+    methods = [result.config["method"] + size_of(result.config) for result in results]
     return [
-        " ".join([_method(result), *(f"{key} {result.config.get(key)}" for key in differing)]) for result in results
+        " ".join([method, *(f"{key} {result.config.get(key)}" for key in differing)])
+        for method, result in zip(methods, results, strict=True)
     ]
-
-
-def _method(result: "Result") -> str:
-    from confrank.study.recipes import is_ensemble
-
-    method: str = result.config["method"]
-    return f"{method} of {len(result.config['members'])}" if is_ensemble(method) else method
 
 
 def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:

@@ -96,16 +96,14 @@ def _parts(text: str | None) -> list[str] | None:
 def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:
     from confrank.study.plan import estimated_hours, has_result
 
-    def state(config: "RunConfig") -> str:
-        if config not in to_train:
-            return "there"
-        return "again" if has_result(config, results) else "to train"
-
+    states = dict.fromkeys((config.run_name for config in wanted.runs), "there")
+    for config in to_train:
+        states[config.run_name] = "again" if has_result(config, results) else "to train"
     hours = estimated_hours(to_train)
     estimate = "no estimate for these" if hours is None else f"about {hours:.1f} hours on one H200"
-    lines = [f"{state(config):>9}  {config.run_name}" for config in wanted.runs]
+    lines = [f"{state:>9}  {name}" for name, state in states.items()]
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
-    if any(state(config) == "again" for config in wanted.runs):
+    if "again" in states.values():
         lines.append("again: the result is there, but not the predictions that an average needs")
     return [
         *lines,

@@ -6,11 +6,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from confrank.config import AES, RunConfig, RunFolder, aes_epochs, load_config
+from confrank.config import AES, RunConfig, RunFolder, aes_epochs, is_ensemble, load_config
 from confrank.data import changed_settings
 from confrank.methods import METHODS
 from confrank.predict import config_of_weights
-from confrank.study.recipes import Recipe, is_ensemble
+from confrank.study.recipes import Recipe
 from confrank.study.results import load_result
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
@@ -60,14 +60,17 @@ class Plan:
         for config in self.runs:
             _check_kept(config.as_dict(), results / f"{config.run_name}.json")
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
-                _check_weights(config, path)
+                there = config_of_weights(path)
+                _check_same(config.as_dict(), there, f"{path} to be of this run", "--weights")
         for item in self.averages:
             _check_kept(item.config(), results / f"{item.name}.json")
-        averaged = [member for item in self._absent(results) for member in item.members]
+        absent = self._absent(results)
+        averaged = [member for item in absent for member in item.members]
         for config in (*self.to_train(out, results), *averaged):
-            if RunFolder(out / config.run_name).config.exists():
-                _check_folder(config, out)
-        for item in self._absent(results):
+            path = out / config.run_name
+            if RunFolder(path).config.exists():
+                _check_same(config.as_dict(), load_config(path).as_dict(), f"{path} to be of this run", "--out")
+        for item in absent:
             if item.epochs:
                 _check_snapshots(item, out)
 
@@ -141,25 +144,14 @@ def is_whole(path: Path) -> bool:
 
 def _check_kept(config: dict[str, Any], path: Path) -> None:
     """Raise if a kept result of other settings would be overwritten."""
-    if not path.exists():
-        return
-    if differing := changed_settings(config, load_result(path).config):
-        raise ValueError(
-            f"expected {path} to be a result of this run, but it differs in {differing}; give another --results"
-        )
+    if path.exists():
+        _check_same(config, load_result(path).config, f"{path} to be a result of this run", "--results")
 
 
-def _check_folder(config: RunConfig, out: Path) -> None:
-    """Raise if the run's folder holds another run."""
-    path = out / config.run_name
-    if differing := changed_settings(config.as_dict(), load_config(path).as_dict()):
-        raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --out")
-
-
-def _check_weights(config: RunConfig, path: Path) -> None:
-    """Raise if a weights file is of another run."""
-    if differing := changed_settings(config.as_dict(), config_of_weights(path)):
-        raise ValueError(f"expected {path} to be of this run, but it differs in {differing}; give another --weights")
+def _check_same(wanted: dict[str, Any], there: dict[str, Any], what: str, flag: str) -> None:
+    """Raise if what is there has other settings; the flag is the way round it."""
+    if differing := changed_settings(wanted, there):
+        raise ValueError(f"expected {what}, but it differs in {differing}; give another {flag}")
 
 
 def _check_snapshots(item: Average, out: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from confrank import models as networks
-from confrank.config import RunConfig
+from confrank.config import RunConfig, is_ensemble
 from confrank.data import LOADERS, is_known
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
@@ -189,10 +189,6 @@ def narrowed(
     if not cut:
         raise ValueError(f"expected a part of {name}, but no part of it has all of these")
     return cut
-
-
-def is_ensemble(method: str) -> bool:
-    return method.startswith("ensemble-")
 
 
 def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:

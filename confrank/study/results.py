@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.config import RunConfig, RunFolder, load_config
+from confrank.config import RunConfig, RunFolder, is_ensemble, load_config
 from confrank.files import packed, write_atomically
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
@@ -111,7 +111,7 @@ def _wrong_with(content: Any) -> str:
     for key in ("dataset", "model", "method"):
         if key not in content["config"]:
             return f"its config lacks {key}"
-    if content["config"]["method"].startswith("ensemble-") and not content["config"].get("members"):
+    if is_ensemble(content["config"]["method"]) and not content["config"].get("members"):
         return "its config lacks members"
     for metric, value in content["metrics"].items():
         if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):

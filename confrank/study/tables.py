@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confrank.config import RECORDED, RunConfig
+from confrank.config import RECORDED, RunConfig, is_ensemble
 from confrank.metrics.repeats import Summary, summarise
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
@@ -50,8 +50,12 @@ def label_of(config: Mapping[str, Any]) -> str:
     epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
     told = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
     others = [f"-{key}{value}" for key, value in differing.items() if key not in told]
-    members = f" of {len(config['members'])}" if method.startswith("ensemble-") else ""
-    return "".join((method, weight, epochs, *others, members))
+    return "".join((method, weight, epochs, *others, size_of(config)))
+
+
+def size_of(config: Mapping[str, Any]) -> str:
+    """Of how many networks an ensemble is, in words; nothing for other methods."""
+    return f" of {len(config['members'])}" if is_ensemble(config["method"]) else ""
 
 
 def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
@@ -90,7 +94,7 @@ def own_cells(groups: Mapping[Place, Sequence[Result]], metrics: Sequence[str]) 
 def _label(value: PaperValue) -> str:
     """The label of the runs behind a number of the paper."""
     weight = ENSEMBLES.get(value.table, RunConfig.weight)
-    size = {"members": range(5)} if value.method.startswith("ensemble-") else {}
+    size = {"members": range(5)} if is_ensemble(value.method) else {}
     return label_of({"method": value.method, "weight": weight, **size})
 
 
