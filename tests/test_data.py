@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from confrank.data import DataSet, hold_out, load, split_of
+from confrank.data import DataSet, Split, hold_out, load, split_of
 from confrank.training.draws import Draws, epoch_draws
 from confrank.training.store import fetch, store_on
 
@@ -46,6 +48,31 @@ def test_wrong_input():
         split_of(np.zeros((2, 4, 4, 3)), np.zeros(2, dtype=np.int64))
     with pytest.raises(ValueError, match="label for each of 2 images"):
         split_of(np.zeros((2, 4, 4, 3), dtype=np.uint8), np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError, match="class numbers, integers, but got float64"):
+        split_of(np.zeros((2, 4, 4, 3), dtype=np.uint8), np.array([0.9, np.nan]))
+
+
+def test_what_is_no_data_set_is_refused_before_anything_trains():
+    data = load("digits")
+    images, labels, index = data.train.images, data.train.labels, data.train.index
+    with pytest.raises(ValueError, match="expected uint8 images .* but got float32"):
+        Split((images / 255).astype(np.float32), labels, index)
+    with pytest.raises(ValueError, match="label for each of 900 images, but got int64 of shape .100,"):
+        Split(images, labels[:100], index[:100])
+    with pytest.raises(ValueError, match="index for each of 900 images, but got int32"):
+        Split(images, labels, index.astype(np.int32))
+    for wrong in (-100, 10):
+        with pytest.raises(ValueError, match=rf"test labels within 0..9, the 10 classes of digits.*{wrong}"):
+            replace(data, test=split_of(images[:2], [0, wrong]))
+    with pytest.raises(ValueError, match="mean and std for each channel, but got 3 and 1"):
+        replace(data, mean=(0.5,) * 3)
+
+
+def test_views_that_torch_does_not_take_are_copied():
+    images = np.arange(2 * 3 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3, 3)
+    split = split_of(images[..., ::-1], np.array([0, 1], dtype=np.int8))
+    assert torch.equal(torch.from_numpy(split.images).flip(-1), torch.from_numpy(images))
+    assert split.labels.dtype == np.int64
 
 
 def test_draws_depend_on_seed_and_epoch_alone():

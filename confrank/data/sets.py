@@ -17,6 +17,20 @@ class Split:
     labels: NDArray[np.int64]
     index: NDArray[np.int64]
 
+    def __post_init__(self) -> None:
+        images = self.images
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
+            raise ValueError(
+                "expected uint8 images of shape [n, height, width, 1 or 3],"
+                f" but got {images.dtype} of shape {images.shape}"
+            )
+        for name, values in (("label", self.labels), ("index", self.index)):
+            if values.shape != images.shape[:1] or values.dtype != np.int64:
+                raise ValueError(
+                    f"expected an int64 {name} for each of {len(images)} images,"
+                    f" but got {values.dtype} of shape {values.shape}"
+                )
+
     def __len__(self) -> int:
         return len(self.labels)
 
@@ -33,14 +47,12 @@ class Split:
 
 
 def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Split:
-    """A whole published split, checked."""
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
-        raise ValueError(
-            "expected uint8 images of shape [n, height, width, 1 or 3],"
-            f" but got {images.dtype} of shape {images.shape}"
-        )
-    if labels.shape != images.shape[:1]:
-        raise ValueError(f"expected a label for each of {len(images)} images, but got shape {labels.shape}")
+    """A whole published split, numbered in its order; labels may be integers of any width."""
+    labels = np.asarray(labels)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"expected labels to be class numbers, integers, but got {labels.dtype}")
+    # A view of reversed channels or rows is an array that torch does not take.
+    images = np.ascontiguousarray(images)
     return Split(images, labels.astype(np.int64, copy=False), np.arange(len(labels)))
 
 
@@ -56,6 +68,20 @@ class DataSet:
     std: tuple[float, ...]
     padding: int = 0
     flip: bool = False
+
+    def __post_init__(self) -> None:
+        for name, split in (("training", self.train), ("test", self.test)):
+            if len(split) and not 0 <= split.labels.min() <= split.labels.max() < self.num_classes:
+                raise ValueError(
+                    f"expected {name} labels within 0..{self.num_classes - 1}, the {self.num_classes} classes of"
+                    f" {self.name}, but got labels from {split.labels.min()} to {split.labels.max()}"
+                )
+        channels = self.train.images.shape[-1]
+        if not len(self.mean) == len(self.std) == channels == self.test.images.shape[-1]:
+            raise ValueError(
+                f"expected mean and std for each channel, but got {len(self.mean)} and {len(self.std)} for training"
+                f" images with {channels} channels and test images with {self.test.images.shape[-1]}"
+            )
 
     @property
     def num_classes(self) -> int:
