@@ -41,7 +41,9 @@ def negative_entropy(logits: Tensor) -> Tensor:
     log_probability = torch.log_softmax(_lifted(logits), dim=-1)
     # An exact zero has log-probability -inf; p log p is 0 there, and so is its gradient.
     finite = log_probability.clamp_min(torch.finfo(log_probability.dtype).min)
-    return 1 + (log_probability.exp() * finite).sum(dim=-1) / math.log(logits.shape[-1])
+    relative = (log_probability.exp() * finite).sum(dim=-1) / math.log(logits.shape[-1])
+    # Rounding may take the entropy of a uniform prediction beyond ln K.
+    return (1 + relative).clamp_min(0)
 
 
 CONFIDENCES: dict[str, Confidence] = {

@@ -58,6 +58,14 @@ class CorrectnessHistory(nn.Module):
                 raise ValueError(
                     f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
                 )
+        # As with the index: a look at the values is free on the CPU alone.
+        if correct.dtype != torch.bool and correct.device.type == "cpu" and not torch.compiler.is_compiling():
+            wrong = correct[(correct != 0) & (correct != 1)]
+            if len(wrong):
+                raise ValueError(
+                    f"expected correct to hold booleans, or 0 and 1, but got {wrong[0].item()};"
+                    " it says whether the prediction is the label"
+                )
         if label is not None and not is_whole(label):
             raise ValueError(f"expected label to hold class numbers, but got {label.dtype}")
         self._update(index, correct.bool(), None if label is None else label.long())

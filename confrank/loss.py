@@ -103,7 +103,7 @@ class CorrectnessRankingLoss(nn.Module):
         loss = functional.cross_entropy(
             logits,
             label,
-            weight=self.class_weight,
+            weight=None if self.class_weight is None else self.class_weight.to(logits.dtype),
             ignore_index=-100 if self.ignore_index is None else self.ignore_index,
             label_smoothing=self.label_smoothing,
         )

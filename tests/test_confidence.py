@@ -40,6 +40,16 @@ def test_precision(name, dtype, result):
         assert get(name)(torch.randn(3, 4, dtype=torch.bfloat16)).dtype == torch.float32
 
 
+@pytest.mark.parametrize("num_classes", [2, 5, 7, 10, 100, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_uniform_predictions_stay_in_the_unit_interval(num_classes, dtype):
+    logits = torch.zeros(3, num_classes, dtype=dtype, requires_grad=True)
+    for confidence in CONFIDENCES.values():
+        value = confidence(logits)
+        assert 0 <= value.min() <= value.max() <= 1
+        assert torch.isfinite(torch.autograd.grad(value.sum(), logits)[0]).all()
+
+
 def test_wrong_input():
     with pytest.raises(ValueError, match=r"at least 2 classes.*\(5, 1\)"):
         max_probability(torch.zeros(5, 1))

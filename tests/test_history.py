@@ -114,6 +114,8 @@ def test_wrong_input():
         history.update(torch.tensor([0, 1]), right)
     with pytest.raises(ValueError, match=r"correct to be a torch tensor, but got builtins.list"):
         history.update(torch.tensor([0]), [True])
+    with pytest.raises(ValueError, match=r"booleans, or 0 and 1, but got 0.25"):
+        history.update(torch.tensor([0, 1]), torch.tensor([1.0, 0.25]))
     for wrong in (0, True, 3.0, np.float64(3)):
         with pytest.raises(ValueError, match="positive integer, but got"):
             CorrectnessHistory(wrong)

@@ -168,6 +168,15 @@ def test_options_mean_what_they_mean_in_cross_entropy():
     assert loss.item() == expected.item()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_criterion_that_was_cast_keeps_its_class_weight(dtype):
+    history, logits, label, index = random_case(6, 10, 4)
+    criterion = CorrectnessRankingLoss(history, weight=0, class_weight=torch.tensor([1.0, 2.0, 0.5, 3.0])).to(dtype)
+    loss = criterion(logits.to(dtype), label, index)
+    expected = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 3.0]))(logits.to(dtype).float(), label)
+    assert loss.item() == expected.item()
+
+
 def test_ranking_loss_is_linear_in_scale():
     confidence, rate = torch.rand(9), torch.rand(9)
     assert ranking_loss(2 * confidence, 2 * rate).item() == pytest.approx(2 * ranking_loss(confidence, rate).item())
