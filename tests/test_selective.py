@@ -11,7 +11,7 @@ from scipy.stats import beta, binom
 from torch import nn
 
 from confrank.confidence import margin, max_probability
-from confrank.metrics import evaluate
+from confrank.metrics import evaluate, sample_values
 from confrank.selective import (
     ABSTAIN,
     SelectiveClassifier,
@@ -191,6 +191,8 @@ def test_temperatures_without_limit_are_errors():
         fit_temperature([[2.0, 0.0], [0.0, 2.0]], [0, 1])
     with pytest.raises(ValueError, match="no better than chance"):
         fit_temperature([[2.0, 0.0], [0.0, 2.0]], [1, 0])
+    with pytest.raises(ValueError, match="the logits are the same for all classes in the 3 rows"):
+        fit_temperature([[1.0, 1.0]] * 3, [1, 0, 1])
     with pytest.raises(ValueError, match="positive temperature, but got 0"):
         scaled_logits(np.ones((1, 2)), 0)
 
@@ -203,6 +205,18 @@ def test_selective_classifier_agrees_with_the_threshold_from_the_file():
     assert (answers != ABSTAIN).sum() == point.accepted
     assert (answers[answers != ABSTAIN] != label[answers != ABSTAIN]).sum() == point.wrong
     assert np.array_equal(answers[answers != ABSTAIN], logits.argmax(1)[answers != ABSTAIN])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_threshold_chosen_on_calibrated_predictions_accepts_the_same(seed):
+    generator = torch.Generator().manual_seed(seed)
+    logits = 5 * torch.randn(40, 10, generator=generator).repeat(5, 1)  # in float32, each row five times
+    label = torch.where(torch.rand(200, generator=generator) < 0.3, 0, logits.argmax(1))
+    temperature = fit_temperature(logits, label)
+    samples = sample_values(logits=scaled_logits(logits, temperature), label=label)
+    point = threshold_for_coverage(samples.confidence, samples.correct, 0.8)
+    answers = SelectiveClassifier(nn.Identity(), point.threshold, temperature=temperature)(logits)
+    assert (answers != ABSTAIN).sum() == point.accepted
 
 
 def test_selective_classifier_options():

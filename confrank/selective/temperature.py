@@ -40,7 +40,10 @@ def fit_temperature(logits: object, label: object) -> float:
     low, high = -LIMIT - max(0.0, np.log(unit)), LIMIT - min(0.0, np.log(unit))
     slopes = _slope(low, table, labels), _slope(high, table, labels)
     if not slopes[0] < 0 < slopes[1]:
-        direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
+        if not np.ptp(table, axis=1).any():
+            direction = "the logits are the same for all classes"
+        else:
+            direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
         raise ValueError(
             f"expected predictions that a temperature can calibrate, but {direction} in the {len(table):,} rows"
             " it is fitted to, so that the best temperature has no limit; fit it to more rows"
@@ -59,9 +62,15 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
     return total / len(table)
 
 
-def scaled_logits(logits: Array, temperature: float) -> Array:
-    """Logits whose softmax is that of the calibrated model."""
+def scaled_logits(logits: object, temperature: float) -> Floats:
+    """Logits [n, K] whose softmax is that of the calibrated model, in float64.
+
+    In float64, since rounding would make or break ties: a threshold chosen on them would accept other samples than
+    `SelectiveClassifier` with that temperature.
+
+    >>> scaled_logits([[3, 0], [5, 1]], 2.0).tolist()
+    [[1.5, 0.0], [2.5, 0.5]]
+    """
     if not temperature > 0:
         raise ValueError(f"expected a positive temperature, but got {temperature}")
-    scaled: Array = (logits / temperature).astype(logits.dtype, copy=False)
-    return scaled
+    return as_table(logits, "logits").astype(np.float64) / temperature
