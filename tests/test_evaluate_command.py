@@ -121,7 +121,7 @@ def test_threshold_with_a_guarantee(files, tmp_path, capsys):
     assert result["num_samples"] == 1200
     assert result["check"]["num_samples"] == 800
     assert result["risk"] <= result["bound"] <= 0.2
-    samples = sample_values(**load_predictions(files[0]).sample_inputs())
+    samples = sample_values(**load_predictions(files[0]).evaluation_inputs())
     accepted, correct = samples.confidence >= result["threshold"], samples.correct
     assert accepted.sum() == result["accepted"] + result["check"]["accepted"]
     assert (accepted & ~correct).sum() == result["wrong"] + result["check"]["wrong"]

@@ -70,6 +70,11 @@ def test_all_inputs_agree():
     assert (from_logits.num_samples, from_logits.num_classes, from_scores.num_classes) == (200, 4, None)
 
 
+def test_any_of_equally_large_classes_may_be_the_prediction():
+    inputs = {"logits": [[1.0, 1.0, 0.0]], "label": [0]}
+    assert evaluate(**inputs, prediction=[1]) == evaluate(**inputs)
+
+
 def test_own_confidence_ranks_and_probabilities_calibrate():
     logits, probabilities, label = table()
     confidence = negative_entropy(torch.tensor(logits)).numpy()
@@ -134,6 +139,13 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"logits": [[1.0, 2.0]], "label": [0], "correct": [True]}, "correct to agree"),
         ({"logits": [[1.0, 2.0]], "label": [0, 1]}, "2 in label, 1 in predictions"),
         ({"logits": [[1.0, 2.0]], "label": [0], "confidence": [0.5, 0.4]}, "2 in confidence, 1 in correct"),
+        ({"logits": [[1.0, 2.0]], "label": [0], "prediction": [0]}, "but got 0 in row 0, where class 1 has it"),
+        ({"logits": [[1.0, 2.0]], "label": [0], "prediction": [7]}, "but got 7 in row 0, where class 1 has it"),
+        ({"label": [0, 1], "prediction": [1], "confidence": [0.9, 0.8]}, "2 in label, 1 in prediction"),
+        ({"label": [0, 1], "prediction": [1, 1], "confidence": [0.9]}, "1 in confidence, 2 in correct"),
+        ({"label": [0], "correct": [1, 0], "confidence": [0.9, 0.8]}, "2 in correct, 1 in label"),
+        ({"label": ["0"], "prediction": [0], "confidence": [0.9]}, "label to be a 1-D array of integers"),
+        ({"label": [0], "prediction": [1], "correct": [1], "confidence": [0.9]}, "agree with the label and the pred"),
     ],
 )
 def test_wrong_input(inputs, message):

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from confrank import evaluate
 from confrank.metrics import sample_values
@@ -34,15 +35,15 @@ def test_csv_and_npz_hold_the_same(tmp_path):
     (tmp_path / "p.csv").write_text("label,probability_0,probability_1\n1,0.75,0.25\n0,0.5,0.5\n")
     first, second = load_predictions(tmp_path / "p.npz"), load_predictions(tmp_path / "p.csv")
     assert evaluate(**first.evaluation_inputs()) == evaluate(**second.evaluation_inputs())
-    samples = sample_values(**second.sample_inputs())
+    samples = sample_values(**second.evaluation_inputs())
     assert (samples.confidence.tolist(), samples.correct.tolist()) == ([0.75, 0.5], [False, True])
 
 
 def test_the_files_own_confidence_ranks():
-    samples = sample_values(**example().sample_inputs())
+    samples = sample_values(**example().evaluation_inputs())
     assert (samples.confidence.tolist(), samples.correct.tolist()) == ([0.9, 0.7], [True, False])
     scores = Predictions(confidence=np.array([3.0]), correct=np.array([True]))
-    assert sample_values(**scores.sample_inputs()).confidence.tolist() == [3.0]
+    assert sample_values(**scores.evaluation_inputs()).confidence.tolist() == [3.0]
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,45 @@ def test_a_pickle_in_an_npz_does_not_run(tmp_path):
     np.savez(tmp_path / "bad.npz", label=np.array([object()], dtype=object))
     with pytest.raises(ValueError, match="npz archive"):
         load_predictions(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "expected arrays among logits, .* but got none"),
+        ({"label": np.arange(4), "prediction": np.array([1])}, "4 in label, 1 in prediction"),
+        (
+            {"logits": torch.eye(2), "label": np.arange(2)},
+            "logits to be a numpy array, but got torch.Tensor; a tensor",
+        ),
+        ({"logits": np.eye(2)[0], "label": np.arange(2)}, "array of 2 dimensions"),
+        ({"label": np.array(["a"])}, "label to be an array of 1 dimension of numbers"),
+        ({"label": np.arange(2), "metadata": {"epoch": 3}}, "metadata to be strings, but got 3 for epoch"),
+    ],
+)
+def test_what_are_no_predictions_is_said_at_once(arrays, message):
+    with pytest.raises(ValueError, match=message):
+        Predictions(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("name", "predictions", "message"),
+    [
+        ("p.npz", example(), "ending in .safetensors to write, but got .*p.npz"),
+        ("p.safetensors", Predictions(logits=np.eye(2)), "expected label with .* but got logits"),
+        (
+            "p.safetensors",
+            Predictions(logits=np.eye(2), label=np.arange(2), prediction=np.array([0, 0])),
+            "row 1 predicts class 0",
+        ),
+    ],
+)
+def test_nothing_is_written_that_cannot_be_read(tmp_path, name, predictions, message):
+    with pytest.raises(ValueError, match=message):
+        save_predictions(tmp_path / name, predictions)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_paths_may_be_strings(tmp_path):
+    save_predictions(f"{tmp_path}/p.safetensors", example())
+    assert load_predictions(f"{tmp_path}/p.safetensors").describe() == example().describe()

@@ -59,7 +59,7 @@ def test_a_kept_result_is_a_whole_run_of_its_own_seed(path):
 @pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
 def test_reloaded_weights_give_the_kept_metrics(path):
     kept = load_result(RESULTS / f"{path.stem}.json").metrics
-    told = evaluation_of(sample_values(**predict(path, root=Path(REAL)).sample_inputs())).metrics
+    told = evaluation_of(sample_values(**predict(path, root=Path(REAL)).evaluation_inputs())).metrics
     # Weights in half precision on another processor: a handful of images in 10,000 may change places.
     places = {"acc": 5e-4, "aurc": 5e-5, "e_aurc": 5e-5, "augrc": 5e-5}
     for name, value in kept.items():

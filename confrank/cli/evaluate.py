@@ -113,7 +113,7 @@ def samples_of(name: str, predictions: "Predictions") -> "Samples":
     from confrank.metrics import sample_values
 
     try:
-        return sample_values(**predictions.sample_inputs())
+        return sample_values(**predictions.evaluation_inputs())
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 

@@ -59,15 +59,21 @@ def as_flags(values: object, name: str = "correct") -> NDArray[np.bool_]:
     return flags.astype(bool)
 
 
+def as_classes(values: object, name: str) -> NDArray[np.int64]:
+    """A 1-D integer array, of class numbers."""
+    classes = to_numpy(values)
+    if classes.ndim != 1 or classes.dtype.kind not in "iu":
+        raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}")
+    return classes.astype(np.int64, copy=False)
+
+
 def as_labels(values: object, num_classes: int) -> NDArray[np.int64]:
     """A 1-D integer array with values in 0..num_classes-1."""
-    labels = to_numpy(values)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise ValueError(f"expected label to be a 1-D array of integers, but got {describe(labels)}")
+    labels = as_classes(values, "label")
     wrong = (labels < 0) | (labels >= num_classes)
     if wrong.any():
         raise ValueError(f"expected labels within 0..{num_classes - 1}, but got {_offenders(labels, wrong)}")
-    return labels.astype(np.int64, copy=False)
+    return labels
 
 
 def as_table(values: object, name: str) -> Array:

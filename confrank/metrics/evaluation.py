@@ -39,11 +39,13 @@ def evaluate(
     label: object = None,
     confidence: object = None,
     correct: object = None,
+    prediction: object = None,
 ) -> Evaluation:
     """Every metric that the given arrays define.
 
-    Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n]. With a
-    table and a confidence, the confidence ranks and the probabilities calibrate (ECE, NLL, Brier).
+    Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
+    `label` and `prediction` [n]). With a table and a confidence, the confidence ranks and the probabilities
+    calibrate (ECE, NLL, Brier).
     Rounded probabilities (rows sum to 1 within 0.01) are divided by their sum; logits that look like
     probabilities give a warning.
 
@@ -54,7 +56,12 @@ def evaluate(
     'confidence lies outside [0, 1]: it is a score, not a probability'
     """
     samples = sample_values(
-        logits=logits, probabilities=probabilities, label=label, confidence=confidence, correct=correct
+        logits=logits,
+        probabilities=probabilities,
+        label=label,
+        confidence=confidence,
+        correct=correct,
+        prediction=prediction,
     )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)

@@ -13,6 +13,7 @@ from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
     are_distributions,
+    as_classes,
     as_distributions,
     as_flags,
     as_labels,
@@ -20,7 +21,6 @@ from confrank.metrics.arrays import (
     as_table,
     chunks,
     same_length,
-    to_numpy,
 )
 
 LOGITS_LIKE_PROBABILITIES = (
@@ -81,23 +81,36 @@ def sample_values(
             table, divided = as_distributions(probabilities)
             notes = [_division_note(divided, len(table))] if divided else []
         labels = as_labels(label, table.shape[1])
-        return _from_table(table, labels, confidence, correct, notes, is_logits=logits is not None)
-    if correct is None and label is not None and prediction is not None:
-        correct = to_numpy(label) == to_numpy(prediction)
+        samples = _from_table(table, labels, confidence, correct, notes, is_logits=logits is not None)
+        if prediction is not None:
+            _check_prediction(as_classes(prediction, "prediction"), table)
+        return samples
+    classes = {
+        name: as_classes(values, name)
+        for name, values in (("label", label), ("prediction", prediction))
+        if values is not None
+    }
+    same_length(**classes)
+    if len(classes) == 2:
+        equal = classes["label"] == classes["prediction"]
+        if correct is not None and not np.array_equal(as_flags(correct), equal):
+            raise ValueError("expected correct to agree with the label and the prediction, but it differs")
+        correct = equal
     if confidence is None or correct is None:
+        given = _given(label=label, prediction=prediction, confidence=confidence, correct=correct)
         raise ValueError(
-            "expected (logits or probabilities) and label, or confidence and correct, but got "
-            + (", ".join(_given(label=label, confidence=confidence, correct=correct)) or "nothing")
+            "expected (logits or probabilities) and label, or confidence and correct (or label and prediction),"
+            f" but got {', '.join(given) or 'nothing'}"
         )
     scores, right = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=right)
+    same_length(confidence=scores, correct=right, **classes)
     inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
     return Samples(
         scores,
         right,
         probability=scores if inside else None,
-        label=None if label is None else to_numpy(label),
-        prediction=None if prediction is None else to_numpy(prediction),
+        label=classes.get("label"),
+        prediction=classes.get("prediction"),
     )
 
 
@@ -127,6 +140,20 @@ def _from_table(
         brier = proper.sample_brier(table, labels)
         notes = notes + ([proper.clipping_note(clipped, len(labels), table.dtype)] if clipped else [])
     return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
+
+
+def _check_prediction(prediction: Array, table: Array) -> None:
+    """Raise where another class is predicted than that with the largest value; any of equally large ones will do."""
+    same_length(prediction=prediction, predictions=table)
+    rows = np.arange(len(table))
+    inside = (prediction >= 0) & (prediction < table.shape[1])
+    wrong = ~inside | (table[rows, np.where(inside, prediction, 0)] < table.max(axis=1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            f"expected prediction to be the class with the largest value, but got {prediction[row]} in row {row},"
+            f" where class {table[row].argmax()} has it"
+        )
 
 
 def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:

@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from confrank.predictions.columns import Text, check_prediction, class_numbers, whole_numbers
 from confrank.predictions.layout import FORMS, is_complete, role_of
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.schema import Array, Predictions, check_shapes
 
 CHUNK_BYTES = 1 << 24
 
@@ -116,7 +116,7 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
         metadata = {**metadata, "class_names": json.dumps(names)}
     elif "class_names" in metadata:
         names = _stored_names(metadata["class_names"])
-    _check_shapes(arrays)
+    check_shapes(arrays, text=True)
     if {"probabilities", "logits"} <= {*arrays}:
         raise ValueError("expected probabilities or logits, but got both")
     if not is_complete({*arrays}, has_table=False):
@@ -168,19 +168,3 @@ def _stored_names(text: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected class_names in the metadata to be a JSON list of strings, but got {text[:80]!r}")
     return names
-
-
-def _check_shapes(arrays: dict[str, Array]) -> None:
-    for role, values in arrays.items():
-        dimensions = 2 if role in ("probabilities", "logits") else 1
-        if values.ndim != dimensions or values.dtype.kind not in (
-            "fiubUS" if role in ("label", "prediction") else "fiub"
-        ):
-            raise ValueError(
-                f"expected {role} to be an array of {dimensions} dimension{'s' * (dimensions > 1)} of numbers,"
-                f" but got shape {values.shape} of {values.dtype}"
-            )
-    lengths = {role: len(values) for role, values in arrays.items()}
-    if len({*lengths.values()}) > 1:
-        shown = ", ".join(f"{length} in {role}" for role, length in lengths.items())
-        raise ValueError(f"expected as many rows in each array, but got {shown}")

@@ -7,7 +7,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from confrank.files import canonical_safetensors, write_atomically
-from confrank.predictions.arrays import read_npy, read_npz, read_safetensors
+from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
 from confrank.predictions.csv_file import read_csv
 from confrank.predictions.parquet import read_parquet
 from confrank.predictions.schema import Predictions
@@ -21,8 +21,9 @@ READERS: dict[str, Callable[[Path], Predictions]] = {
 }
 
 
-def load_predictions(path: Path) -> Predictions:
+def load_predictions(path: str | Path) -> Predictions:
     """Read .safetensors, .npz, .npy, .csv or .parquet; a `ValueError` names the file and what was expected."""
+    path = Path(path)
     if not path.exists():
         raise ValueError(f"expected a predictions file, but {path} does not exist")
     if path.is_dir():
@@ -40,7 +41,11 @@ def load_predictions(path: Path) -> Predictions:
     return predictions
 
 
-def save_predictions(path: Path, predictions: Predictions) -> None:
-    """Write a predictions file in safetensors format, atomically."""
+def save_predictions(path: str | Path, predictions: Predictions) -> None:
+    """Write a predictions file in safetensors format, atomically; only what `load_predictions` reads again."""
+    path = Path(path)
+    if path.suffix.lower() != ".safetensors":
+        raise ValueError(f"expected a predictions file ending in .safetensors to write, but got {path}")
+    named_arrays(predictions.arrays(), predictions.metadata, [])
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

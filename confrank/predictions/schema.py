@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from confrank.config import RunConfig
@@ -20,7 +21,7 @@ ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "corre
 
 @dataclass(frozen=True)
 class Predictions:
-    """Arrays as in the file; those that are absent are None."""
+    """Numpy arrays as in the file; those that are absent are None."""
 
     logits: Array | None = None
     probabilities: Array | None = None
@@ -31,6 +32,15 @@ class Predictions:
     index: Array | None = None
     metadata: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_shapes(self.arrays())
+        for key, value in self.metadata.items():
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"expected metadata to be strings, but got {value!r} for {key};"
+                    " class_names is a list in JSON, anything else str(value)"
+                )
+
     def arrays(self) -> dict[str, Array]:
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
 
@@ -39,14 +49,7 @@ class Predictions:
         return self.logits if self.logits is not None else self.probabilities
 
     def evaluation_inputs(self) -> dict[str, Array]:
-        """What `confrank.evaluate` takes: a table says itself what is predicted, else `prediction` does."""
-        inputs = {name: value for name, value in self.arrays().items() if name not in ("index", "prediction")}
-        if self.table is None and self.correct is None and self.label is not None and self.prediction is not None:
-            inputs["correct"] = self.label == self.prediction
-        return inputs
-
-    def sample_inputs(self) -> dict[str, Array]:
-        """What `confrank.metrics.sample_values` takes."""
+        """What `confrank.evaluate` and `confrank.metrics.sample_values` take."""
         return {name: value for name, value in self.arrays().items() if name != "index"}
 
     def __len__(self) -> int:
@@ -80,6 +83,29 @@ class Predictions:
             parts.append(f"among them classes that no label names: {self.metadata['unnamed']}")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
+
+
+def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
+    """Raise where there is no array, or one of another shape, type or length; with `text`, classes may be names."""
+    if not arrays:
+        raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got none")
+    for role, values in arrays.items():
+        if not isinstance(values, np.ndarray):
+            raise ValueError(
+                f"expected {role} to be a numpy array, but got {type(values).__module__}.{type(values).__qualname__};"
+                " a tensor becomes one with tensor.detach().float().cpu().numpy()"
+            )
+        dimensions = 2 if role in ("probabilities", "logits") else 1
+        kinds = "fiubUS" if text and role in ("label", "prediction") else "fiub"
+        if values.ndim != dimensions or values.dtype.kind not in kinds:
+            raise ValueError(
+                f"expected {role} to be an array of {dimensions} dimension{'s' * (dimensions > 1)} of numbers,"
+                f" but got shape {values.shape} of {values.dtype}"
+            )
+    lengths = {role: len(values) for role, values in arrays.items()}
+    if len({*lengths.values()}) > 1:
+        shown = ", ".join(f"{length} in {role}" for role, length in lengths.items())
+        raise ValueError(f"expected as many rows in each array, but got {shown}")
 
 
 def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> dict[str, str]:

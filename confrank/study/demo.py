@@ -51,5 +51,5 @@ def load_samples(configs: Sequence[RunConfig], out: Path) -> dict[str, list[Samp
     samples: dict[str, list[Samples]] = {}
     for config in configs:
         predictions = load_predictions(RunFolder(out / config.run_name).predictions("test"))
-        samples.setdefault(config.method, []).append(sample_values(**predictions.sample_inputs()))
+        samples.setdefault(config.method, []).append(sample_values(**predictions.evaluation_inputs()))
     return samples

@@ -139,7 +139,7 @@ def _judged(
     predictions: Predictions,
     counts: dict[str, NDArray[Any]],
 ) -> tuple[Result, dict[str, NDArray[Any]]]:
-    samples = sample_values(**predictions.sample_inputs())
+    samples = sample_values(**predictions.evaluation_inputs())
     evaluation = evaluation_of(samples)
     # Whole precision: sure predictions differ from 1 by less than float32 can tell, and ties move the AURC.
     arrays = {"confidence": samples.confidence, "correct": samples.correct, **counts}
