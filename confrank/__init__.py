@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from confrank.loss import CorrectnessRankingLoss
     from confrank.metrics import Evaluation, evaluate
     from confrank.selective import SelectiveClassifier
+    from confrank.training.distributed import SharedHistory
 
 _HOME = {
     "CorrectnessHistory": "confrank.history",
@@ -21,6 +22,7 @@ _HOME = {
     "Evaluation": "confrank.metrics",
     "IndexedDataset": "confrank.data",
     "SelectiveClassifier": "confrank.selective",
+    "SharedHistory": "confrank.training.distributed",
     "evaluate": "confrank.metrics",
 }
 
@@ -30,6 +32,7 @@ __all__ = [
     "Evaluation",
     "IndexedDataset",
     "SelectiveClassifier",
+    "SharedHistory",
     "evaluate",
 ]
 

@@ -167,6 +167,7 @@ class Audit:
             (
                 self.too_seldom,
                 f"were examined less than {self.epochs} times: a history that was not restored when training went on,"
+                " processes whose counts were not added up (SharedHistory),"
                 " or, for some of them, drop_last or a weighted sampler",
             ),
             (

@@ -1,0 +1,111 @@
+"""Several processes on one machine, over gloo."""
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed, multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, SharedHistory
+
+NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """What each process has written: its events, its history and its errors."""
+    folder = tmp_path_factory.mktemp("processes")
+    multiprocessing.spawn(process, (folder,), nprocs=NUM_PROCESSES)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(NUM_PROCESSES)]
+
+
+def process(rank, folder):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
+    torch.save((*train(rank, folder), unequal_beginnings(rank)), f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(NUM_SAMPLES, 5, generator=generator)
+    return TensorDataset(image, (image[:, 0] > 0).long() + (image[:, 1] > 0.5).long())
+
+
+def train(rank, folder):
+    """Four epochs with a restart in the middle, every event written down beside the history."""
+    torch.manual_seed(0)
+    data = samples()
+    model = DistributedDataParallel(torch.nn.Linear(5, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    sampler = DistributedSampler(data, seed=1)
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    shared, events = SharedHistory(criterion.history), []
+    for epoch in range(NUM_EPOCHS):
+        if epoch == 2:
+            distributed.barrier()
+            criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+            shared = SharedHistory(criterion.history)
+            criterion.load_state_dict(torch.load(f"{folder}/checkpoint.pt"))
+        sampler.set_epoch(epoch)
+        for image, label, index in DataLoader(IndexedDataset(data), batch_size=4, sampler=sampler):
+            optimizer.zero_grad()
+            rate, logits = criterion.history.rate(index), model(image)
+            correct = logits.argmax(dim=1) == label
+            criterion(logits, label, index).backward()
+            optimizer.step()
+            events.append(torch.stack((torch.full_like(index, epoch), index, correct, label, rate), dim=1).double())
+        shared.add_up()
+        if rank == 0:
+            torch.save(criterion.state_dict(), f"{folder}/checkpoint.pt")
+    return torch.cat(events), criterion.history.state_dict()
+
+
+def unequal_beginnings(rank):
+    """Restored in one process alone; made for a shard instead of the whole set."""
+    restored = CorrectnessHistory(4)
+    if rank == 0:
+        restored.update(torch.tensor([0, 1]), torch.tensor([True, False]))
+    messages = []
+    for history in (restored, CorrectnessHistory(4 + rank)):
+        try:
+            SharedHistory(history).add_up()
+        except ValueError as error:
+            messages.append(str(error))
+    return messages
+
+
+def test_counts_and_rates_equal_those_of_all_events(written):
+    parts, states, _ = zip(*written, strict=True)
+    events = torch.cat(parts).numpy()
+    assert len(events) == NUM_EPOCHS * 51  # the sampler shows one sample twice, so that each process has 17
+    epoch, index, correct = events[:, 0], events[:, 1].astype(int), events[:, 2]
+    state = {name: values.numpy() for name, values in states[0].items()}
+    for other in states[1:]:
+        assert all(np.array_equal(other[name], values) for name, values in state.items())
+    assert np.array_equal(state["examined"], np.bincount(index, minlength=NUM_SAMPLES))
+    assert np.array_equal(state["correct"], np.bincount(index, correct, NUM_SAMPLES))
+    assert np.array_equal(state["lowest_label"], samples().tensors[1])
+    assert np.array_equal(state["highest_label"], samples().tensors[1])
+    assert 0 < correct.mean() < 1
+    # The rate that a sample came with is that of all events of the epochs before, whoever examined it then.
+    once = [row for row in range(len(events)) if (index[epoch == epoch[row]] == index[row]).sum() == 1]
+    assert len(once) > NUM_EPOCHS * 45
+    for row in once:
+        before = correct[(index == index[row]) & (epoch < epoch[row])]
+        assert events[row, 4] == np.float32(before.mean() if len(before) else 0)
+
+
+def test_unequal_beginnings_are_an_error_in_every_process(written):
+    for _, _, (restored, shard) in written:
+        assert "but got between 0 and 2 examinations; load the checkpoint in every process" in restored
+        assert "but got sizes from 4 to 6; make it with len(train_set)" in shard
+
+
+def test_a_single_process_needs_nothing():
+    history = CorrectnessHistory(2)
+    shared = SharedHistory(history)
+    history.update(torch.tensor([0]), torch.tensor([True]))
+    shared.add_up()
+    assert history.examined.tolist() == [1, 0]
