@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,13 @@ def test_nothing_names_a_machine():
         if name.endswith((".py", ".md", ".toml", ".txt", ".json", "Makefile", "run")):
             text = Path(name).read_text()
             assert not re.search(r"(?<![\w.])/(work|root|home|Users)/\w", text), name
+
+
+def test_the_gaps_are_those_of_the_results():
+    printed = subprocess.run(
+        [sys.executable, "benchmarks/gaps.py"], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed == Path("benchmarks/gaps.md").read_text()
 
 
 def test_the_reproduction_shows_what_the_results_hold():

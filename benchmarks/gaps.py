@@ -1,0 +1,72 @@
+"""Where the kept results and the paper's tables differ, and by how much more than chance.
+
+    python benchmarks/gaps.py [--results results] > benchmarks/gaps.md
+
+Prints, for the classification tables, every value beyond two of the paper's standard deviations, or, where we have
+more than one seed, with a p-value below 0.05 in Welch's test on both means; then how low the share of correct
+examinations of any training sample is at the end of each crl-softmax run (benchmarks/rate_range.py: why it matters).
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import ttest_ind_from_stats
+
+from confrank.metrics.repeats import Summary
+from confrank.report.scales import SHOWN
+from confrank.study.tables import Cell, load_results, table_cells
+
+TABLES = ("stable-clf-perf-cifar10", "stable-clf-perf-cifar100")
+LIMIT, LEVEL = 2.0, 0.05
+
+
+def chance(ours: Summary, paper: Summary) -> float | None:
+    """The p-value of Welch's test that both means are of the same distribution; None with a single seed."""
+    if ours.std is None or paper.std is None:
+        return None
+    first, second = ((one.mean, one.std, one.n) for one in (ours, paper))
+    return float(ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
+
+
+def stands_out(cell: Cell) -> bool:
+    if cell.ours is None or cell.paper is None or cell.deviations is None:
+        return False
+    p = chance(cell.ours, cell.paper)
+    return abs(cell.deviations) > LIMIT or (p is not None and p < LEVEL)
+
+
+def shown(cell: Cell) -> list[str]:
+    assert cell.ours is not None and cell.paper is not None and cell.deviations is not None
+    scale = SHOWN[cell.metric].factor
+    values = [f"{scale * one.mean:.2f}" + ("" if one.std is None else f" ± {scale * one.std:.2f}")
+              for one in (cell.ours, cell.paper)]  # fmt: skip
+    p = chance(cell.ours, cell.paper)
+    place = [cell.dataset, cell.model, cell.method, SHOWN[cell.metric].heading]
+    return [*place, *values, f"{cell.deviations:+.1f}", str(cell.ours.n), "" if p is None else f"{p:.2g}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    results = load_results(folder := parser.parse_args().results)
+    cells = [cell for table in TABLES for cell in table_cells(table, results) if cell.deviations is not None]
+    beyond = [cell for cell in cells if abs(cell.deviations or 0) > LIMIT]
+    chosen = [cell for cell in cells if stands_out(cell)]
+    print(
+        "# Gaps to the paper's tables\n\nPrinted by `python benchmarks/gaps.py` from results/.\n\n"
+        f"{len(beyond)} of {len(cells)} values lie beyond {LIMIT:g} of the paper's standard deviations,"
+        f" {len(chosen) - len(beyond)} more have p < {LEVEL:g}.\n"
+    )
+    header = ["data set", "network", "method", "metric", "ours", "paper", "gap in std", "seeds", "p (Welch)"]
+    for row in [header, ["---"] * len(header), *map(shown, chosen)]:
+        print(f"| {' | '.join(row)} |")
+    print("\n| run | lowest share | 1 / (1 - share) |\n| --- | --- | --- |")
+    for path in sorted(folder.glob("*-crl-softmax-seed*.npz")):
+        with np.load(path) as arrays:
+            share = float((arrays["history_correct"] / arrays["history_examined"]).min())
+        print(f"| {path.stem} | {share:.3f} | {1 / (1 - share):.2f} |")
+
+
+if __name__ == "__main__":
+    main()
