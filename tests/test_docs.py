@@ -31,6 +31,16 @@ def test_the_example_of_training_runs(tmp_path, monkeypatch, capsys):
     assert shapes == [(900, 10), (900,), (900,), (900,)]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_in_lightning_runs(capsys):
+    (code,) = PYTHON_BLOCK.findall(Path("docs/frameworks.md").read_text())
+    names = {}
+    exec(compile(code, "docs/frameworks.md", "exec"), names)
+    assert names["ranking"].findings == []
+    assert names["trainer"].callback_metrics["acc"] > 0.5
+    assert "'aurc': 0." in capsys.readouterr().out
+
+
 def test_the_readmes_three_lines_are_those_of_the_tutorial():
     (readme,) = PYTHON_BLOCK.findall(Path("README.md").read_text())
     tutorial = Path("docs/adoption.md").read_text()

@@ -1,7 +1,8 @@
 """One history for several processes: each counts what it examines, and the counts are added up."""
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from confrank.history import CorrectnessHistory
 
@@ -59,3 +60,20 @@ class SharedHistory:
                 "expected the same history in each process to begin with, but got between"
                 f" {lowest[1]} and {highest[1]} examinations; load the checkpoint in every process"
             )
+
+
+def leave_counters_alone(module: nn.Module) -> None:
+    """Call this before `DistributedDataParallel` wraps a module that holds a history.
+
+    Else it overwrites the counters with those of the first process at every step, as it does with all buffers.
+    """
+    counters = {
+        f"{prefix}.{name}".lstrip(".")
+        for prefix, part in module.named_modules()
+        if isinstance(part, CorrectnessHistory)
+        for name, _ in part.named_buffers()
+    }
+    others = getattr(module, "_ddp_params_and_buffers_to_ignore", ())
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+        module, [*{*others, *counters}]
+    )

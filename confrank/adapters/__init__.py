@@ -1,0 +1,1 @@
+"""confrank inside other people's frameworks; each module needs the extra of its name."""

@@ -1,0 +1,49 @@
+"""The correctness history inside a LightningModule (pip install 'confrank[lightning]')."""
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning_utilities.core.rank_zero import rank_zero_info
+
+from confrank.history import CorrectnessHistory
+from confrank.training.distributed import SharedHistory, leave_counters_alone
+
+
+class RankingCallback(Callback):
+    """Keeps the histories of a module right over several processes, and tells at the end if they were fed wrongly.
+
+    Put a `CorrectnessRankingLoss` into your module as an attribute: it then moves with it and is saved and restored
+    in its checkpoints. With several processes, each counts its own samples, and the counts are added up at the end of
+    an epoch and before a checkpoint is written. `findings` holds what `audit` found after training, in words.
+    """
+
+    def __init__(self) -> None:
+        self.findings: list[str] = []
+        self._shared: list[SharedHistory] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        histories = [part for part in pl_module.modules() if isinstance(part, CorrectnessHistory)]
+        if not histories:
+            raise ValueError(
+                f"expected a CorrectnessRankingLoss as an attribute of {type(pl_module).__name__}, but found none;"
+                " write self.criterion = CorrectnessRankingLoss(CorrectnessHistory(len(train_set))) in its __init__"
+            )
+        leave_counters_alone(pl_module)
+        self._shared = [SharedHistory(history) for history in histories]
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._add_up()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        # The checkpoint holds the counters themselves, not copies. Lightning calls this in every process.
+        self._add_up()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        audits = [shared.history.audit() for shared in self._shared]
+        self.findings = [str(audit) for audit in audits if not audit.ok]
+        for finding in self.findings:
+            rank_zero_info(finding)
+
+    def _add_up(self) -> None:
+        for shared in self._shared:
+            shared.add_up()

@@ -1,0 +1,48 @@
+"""Every metric of `confrank.evaluate` as one torchmetrics `Metric` (pip install 'confrank[torchmetrics]')."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
+
+from confrank import confidence as confidences
+from confrank.metrics import KEYS, evaluate
+
+
+class ConfidenceMetrics(Metric):
+    """All metrics of everything seen since the last reset, in all processes: {"acc": ..., "aurc": ..., ...}.
+
+    AURC and its kin are not means over batches, so the logits are kept until `compute` (`compute_on_cpu=True` moves
+    them off the device). `confidence` names what ranks, as in `CorrectnessRankingLoss`. Undefined values are NaN.
+
+    >>> metrics = ConfidenceMetrics()
+    >>> metrics.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
+    >>> metrics.compute()["aurc"].item()
+    0.25
+    """
+
+    full_state_update = False
+    logits: list[Tensor]
+    label: list[Tensor]
+
+    def __init__(self, confidence: str = "max_probability", **options: Any) -> None:
+        super().__init__(**options)
+        self.confidence = confidences.get(confidence)
+        self.add_state("logits", default=[], dist_reduce_fx="cat")
+        self.add_state("label", default=[], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, label: Tensor) -> None:
+        """Logits [b, K] and labels [b] of a batch."""
+        self.logits.append(logits.detach())
+        self.label.append(label.detach())
+
+    def compute(self) -> dict[str, Tensor]:
+        """Each metric as a raw fraction, float64."""
+        logits, label = dim_zero_cat(self.logits), dim_zero_cat(self.label)
+        found = evaluate(logits=logits, label=label, confidence=self.confidence(logits.double())).metrics
+        nan = float("nan")
+        return {
+            key: torch.tensor(nan if (value := found[key]) is None else value, dtype=torch.float64) for key in KEYS
+        }

@@ -1,0 +1,128 @@
+"""confrank inside lightning and torchmetrics, with the real ones."""
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, evaluate
+from confrank.adapters.lightning import RankingCallback
+from confrank.adapters.torchmetrics import ConfidenceMetrics
+from confrank.confidence import get
+
+NUM_SAMPLES = 50
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def samples():
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(NUM_SAMPLES, 5, generator=generator)
+    return TensorDataset(image, (image[:, 0] > 0).long() + (image[:, 1] > 0.5).long())
+
+
+class Module(LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.network = torch.nn.Linear(5, 3)
+        self.criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+        self.metrics = ConfidenceMetrics()
+        self.events = []
+
+    def training_step(self, batch):
+        image, label, index = batch
+        logits = self.network(image)
+        self.events.append(torch.stack((index, logits.argmax(dim=1) == label), dim=1))
+        return self.criterion(logits, label, index)
+
+    def validation_step(self, batch):
+        image, label, _ = batch
+        self.metrics.update(self.network(image), label)
+
+    def on_validation_epoch_end(self):
+        self.log_dict(self.metrics.compute())
+        self.metrics.reset()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.5)
+
+
+class Written(Callback):
+    """Leaves the events and the history of each process in files."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def on_train_end(self, trainer, pl_module):
+        told = (torch.cat(pl_module.events), pl_module.criterion.history.state_dict())
+        torch.save((*told, trainer.callback_metrics), f"{self.folder}/{trainer.global_rank}.pt")
+
+
+def fit(folder, epochs, *, ckpt_path=None, **options):
+    loader = DataLoader(IndexedDataset(samples()), batch_size=8, shuffle=True)
+    callbacks = [
+        RankingCallback(),
+        Written(folder),
+        ModelCheckpoint(folder, filename="{step}", every_n_train_steps=3),
+    ]
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, **quiet, **options)
+    module = Module()
+    trainer.fit(module, loader, DataLoader(IndexedDataset(samples()), batch_size=7), ckpt_path=ckpt_path)
+    return module, trainer
+
+
+def counted(events, num_samples=NUM_SAMPLES):
+    index, correct = torch.cat(events).numpy().T
+    return np.bincount(index, minlength=num_samples), np.bincount(index, correct, num_samples)
+
+
+def test_lightning_counts_every_event_and_goes_on_from_a_checkpoint(tmp_path):
+    first, trainer = fit(tmp_path, 2)
+    history = first.criterion.history
+    assert np.array_equal(counted(first.events), (history.examined, history.correct))
+    assert trainer.callbacks[0].findings == []
+    again, _ = fit(tmp_path, 5, ckpt_path=tmp_path / "step=12.ckpt")  # of 14 steps, within the second epoch
+    restored = torch.load(tmp_path / "step=12.ckpt", weights_only=False)["state_dict"]
+    examined, correct = counted(again.events)
+    history = again.criterion.history
+    assert np.array_equal(restored["criterion.history.examined"] + examined, history.examined)
+    assert np.array_equal(restored["criterion.history.correct"] + correct, history.correct)
+
+
+def test_lightning_in_two_processes(tmp_path):
+    fit(tmp_path, 3, devices=2, strategy="ddp_spawn")
+    events, states, told = zip(
+        *(torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)), strict=True
+    )
+    examined, correct = counted(events)
+    assert examined.sum() == 3 * NUM_SAMPLES
+    assert 0 < correct.sum() < examined.sum()
+    for state in states:
+        assert np.array_equal(state["examined"], examined)
+        assert np.array_equal(state["correct"], correct)
+    assert all(torch.equal(value, told[1][key]) for key, value in told[0].items())
+    assert told[0]["acc"] > 0.5
+
+
+def test_lightning_wants_a_history(tmp_path):
+    with pytest.raises(ValueError, match="as an attribute of LightningModule, but found none; write self.criterion"):
+        RankingCallback().setup(Trainer(logger=False), LightningModule(), "fit")
+
+
+@pytest.mark.parametrize("confidence", ["max_probability", "margin", "negative_entropy"])
+def test_metrics_of_batches_equal_those_of_all(confidence):
+    generator = torch.Generator().manual_seed(1)
+    logits = torch.randn(200, 4, generator=generator).round(decimals=1)
+    label = torch.randint(0, 4, (200,), generator=generator)
+    metrics = ConfidenceMetrics(confidence)
+    for start in range(0, 200, 33):
+        metrics.update(logits[start : start + 33], label[start : start + 33])
+    expected = evaluate(logits=logits, label=label, confidence=get(confidence)(logits.double())).metrics
+    assert {key: value.item() for key, value in metrics.compute().items()} == expected
+    metrics.reset()
+    metrics.update(logits[:5], logits[:5].argmax(dim=1))
+    assert metrics.compute()["acc"] == 1
+    assert metrics.compute()["auroc"].isnan()
