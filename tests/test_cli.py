@@ -23,6 +23,7 @@ def test_public_names():
         "Evaluation",
         "IndexedDataset",
         "SelectiveClassifier",
+        "SharedHistory",
         "evaluate",
     ]
     assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
