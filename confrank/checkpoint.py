@@ -101,7 +101,7 @@ def check_data(source: Path, told: dict[str, Any], **digests: str) -> None:
     if any(told.get(key, digest) != digest for key, digest in digests.items()):
         raise ValueError(
             f"expected the data that {source} comes from, but images, labels or classes have changed since;"
-            " give the old data, or another --out for a new run"
+            " give the old data (in Python also as data=), or another --out for a new run"
         )
 
 

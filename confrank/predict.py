@@ -75,18 +75,20 @@ def load_run(
     root: Path | None = None,
     device: torch.device | None = None,
     network: nn.Module | None = None,
+    data: DataSet | None = None,
     test_only: bool = False,
 ) -> TrainedOn:
     """`load_trained` together with the data set of the run; a .safetensors file that tells its config will do.
 
-    The data must be those of the training; with `test_only`, the test split and the classes.
+    `data` is what was given to `train`, where it took the place of the named data set. The data must be those of the
+    training; with `test_only`, the test split and the classes.
     """
     if run.suffix == ".safetensors":
-        return load_weights_file(run, root=root, device=device, test_only=test_only)
+        return load_weights_file(run, root=root, device=device, data=data, test_only=test_only)
     trained = load_trained(run, device, network)
-    data, held_out = _data_of(run, trained.config, root)
-    _check_data(run, trained.meta, data, test_only)
-    return TrainedOn(trained.model, trained.config, data, held_out, trained.meta["mean"], trained.meta["std"])
+    used, held_out = _data_of(run, trained.config, root, data)
+    _check_data(run, trained.meta, used, test_only)
+    return TrainedOn(trained.model, trained.config, used, held_out, trained.meta["mean"], trained.meta["std"])
 
 
 def save_weights_file(run: Path, path: Path) -> None:
@@ -113,6 +115,7 @@ def load_weights_file(
     *,
     root: Path | None = None,
     device: torch.device | None = None,
+    data: DataSet | None = None,
     test_only: bool = False,
 ) -> TrainedOn:
     """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
@@ -124,9 +127,9 @@ def load_weights_file(
             raise ValueError(
                 f"expected {path} to tell its config, but it does not; `confrank ood` takes --model and --dataset"
             )
-        data, held_out = _data_of(path, config, root)
-        _check_data(path, told, data, test_only)
-        network = _network(config, data.num_classes, data.test.images.shape[-1])
+        used, held_out = _data_of(path, config, root, data)
+        _check_data(path, told, used, test_only)
+        network = _network(config, used.num_classes, used.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
@@ -134,8 +137,8 @@ def load_weights_file(
         why = " ".join(str(error).split())[:200]
         what = f"weights of {config.model} for {config.dataset}" if config else "weights"
         raise ValueError(f"expected {what} in {path}, but: {why}") from None
-    mean, std = told.get("mean", data.mean), told.get("std", data.std)
-    return TrainedOn(network.to(device or torch.device("cpu")), config, data, held_out, mean, std)
+    mean, std = told.get("mean", used.mean), told.get("std", used.std)
+    return TrainedOn(network.to(device or torch.device("cpu")), config, used, held_out, mean, std)
 
 
 def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:
@@ -171,8 +174,10 @@ def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bo
     check_data(source, told, **{"test_data" if test_only else "data": data.digest(test_only=test_only)})
 
 
-def _data_of(source: Path, config: RunConfig, root: Path | None) -> tuple[DataSet, Split | None]:
-    data = load_of(source, config.dataset, root, image_size=config.image_size)
+def _data_of(
+    source: Path, config: RunConfig, root: Path | None, given: DataSet | None
+) -> tuple[DataSet, Split | None]:
+    data = load_of(source, config.dataset, root, image_size=config.image_size) if given is None else given
     return hold_out(data, config.holdout, config.seed)
 
 
@@ -188,16 +193,18 @@ def predict(
     root: Path | None = None,
     device: torch.device | None = None,
     network: nn.Module | None = None,
+    data: DataSet | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """Predictions of a finished run (or a weights file) for "train", "test" or "holdout" of its data set.
 
-    `network` takes the weights where the run was trained with a network of one's own. `on_progress` is called with
-    how many images are done and how many there are.
+    `network` takes the weights where the run was trained with a network of one's own, `data` is the data set where
+    it was trained with one that has no name. `on_progress` is called with how many images are done and how many
+    there are.
     """
-    trained = load_run(run, root=root, device=device, network=network, test_only=split == "test")
-    data, held_out = trained.data, trained.held_out
-    splits = {"train": data.train, "test": data.test} | ({"holdout": held_out} if held_out else {})
+    trained = load_run(run, root=root, device=device, network=network, data=data, test_only=split == "test")
+    used, held_out = trained.data, trained.held_out
+    splits = {"train": used.train, "test": used.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
     return methods.predict_split(
@@ -206,6 +213,6 @@ def predict(
         splits[split],
         trained.mean,
         trained.std,
-        metadata=run_metadata(trained.config, data.class_names, split),
+        metadata=run_metadata(trained.config, used.class_names, split),
         on_progress=on_progress,
     )

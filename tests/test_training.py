@@ -18,7 +18,7 @@ from confrank.cli import main
 from confrank.config import RunConfig, RunFolder, learning_rate
 from confrank.data import load
 from confrank.metrics import evaluate
-from confrank.predict import predict, save_weights_file
+from confrank.predict import load_run, predict, save_weights_file
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
@@ -211,6 +211,24 @@ def test_any_module_can_be_trained(tmp_path):
     assert np.array_equal(again.logits, load_predictions(finished.folder.predictions("test")).logits)
     with pytest.raises(ValueError, match="expected a model among .* but got 'linear'"):
         predict(tmp_path / "run")
+
+
+def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
+    digits = load("digits")
+    mine, other = (replace(digits, name="mine", class_names=tuple(names)) for names in ("abcdefghij", "jihgfedcba"))
+    finished = train(tiny(dataset="mine", holdout=0.2), tmp_path / "run", device=CPU, data=mine)
+    save_weights_file(tmp_path / "run", tmp_path / "w.safetensors")
+    again = predict(tmp_path / "run", data=mine)
+    assert np.array_equal(again.logits, load_predictions(finished.folder.predictions("test")).logits)
+    held_out = predict(tmp_path / "run", "holdout", data=mine)
+    assert np.array_equal(held_out.logits, load_predictions(finished.folder.predictions("holdout")).logits)
+    assert len(predict(tmp_path / "run", "train", data=mine)) == len(load_run(tmp_path / "run", data=mine).data.train)
+    assert predict(tmp_path / "w.safetensors", data=mine).logits == pytest.approx(again.logits, abs=0.01)
+    for source in ("run", "w.safetensors"):
+        with pytest.raises(ValueError, match=r"data of .* at mine, but nothing is there.*the data set as data="):
+            predict(tmp_path / source)
+        with pytest.raises(ValueError, match=r"have changed since; give the old data \(in Python also as data="):
+            predict(tmp_path / source, data=other)
 
 
 def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):

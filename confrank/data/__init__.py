@@ -60,7 +60,7 @@ def load_of(
     if name not in (*LOADERS, *IMAGE_SETS) and _own_place(name, root) is None:
         raise ValueError(
             f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()};"
-            f" give --root, the folder that holds {Path(name).name} now"
+            f" give --root, the folder that holds {Path(name).name} now (in Python root=, or the data set as data=)"
         )
     return load(name, root, image_size=image_size)
 
