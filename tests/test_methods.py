@@ -136,6 +136,24 @@ def test_crl_is_judged_by_the_confidence_it_was_trained_with():
         methods.get("dropout")
 
 
+def test_a_method_of_ones_own_need_not_think_of_gradients():
+    def plain(model, image):
+        logits = model(image)
+        return methods.Output(logits=logits, confidence=logits.double().softmax(dim=1).amax(dim=1))
+
+    def by_gradient(model, image):
+        with torch.enable_grad():
+            logits = model(image.requires_grad_())
+            (gradient,) = torch.autograd.grad(logits.logsumexp(dim=1).sum(), image)
+        return methods.Output(logits=logits, confidence=gradient.flatten(1).norm(dim=1).double())
+
+    model, test = create("small", 10, in_channels=1), load("digits").test
+    expected = predict_split(methods.get("baseline"), model, test, (0.4,), (0.25,)).logits
+    for predict_batch in (plain, by_gradient):
+        own = replace(methods.get("baseline"), name="own", predict=predict_batch)
+        assert np.array_equal(predict_split(own, model, test, (0.4,), (0.25,)).logits, expected)
+
+
 def test_mc_dropout_knows_every_kind_of_dropout():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout2d(0.5), nn.Flatten(), nn.Linear(4 * 36, 3)).eval()
     image = torch.randn(5, 1, 8, 8)

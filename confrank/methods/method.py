@@ -22,7 +22,7 @@ class Method:
     """One method in one place.
 
     criterion: (history, weight) -> module called as (network output, label, index) -> loss.
-    predict: (network in evaluation mode, images [b, c, h, w]) -> Output.
+    predict: (network in evaluation mode, images [b, c, h, w]) -> Output; without gradients, unless it enables them.
     dropout, variance_head: the form of the network it trains.
     stochastic: whether `predict` draws random numbers, which `predict_split` then seeds.
     """

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from confrank.data import Split
 from confrank.methods.method import Method
+from confrank.metrics.arrays import to_numpy
 from confrank.models import Network
 from confrank.predictions import Predictions
 
@@ -41,7 +42,8 @@ def predict_split(
     model.eval()
     outputs = []
     # Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False), _seeded(method, device, seed):
+    # No gradients, but not inference mode: what a network keeps from here must still serve its training.
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False), _seeded(method, device, seed):
         for start in range(0, len(split), batch_size):
             image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
             outputs.append(method.predict(model, normalise(image, centre, scale)))
@@ -51,7 +53,7 @@ def predict_split(
 
     def joined(name: str) -> np.ndarray | None:
         parts = [getattr(output, name) for output in outputs]
-        return None if not parts or parts[0] is None else torch.cat(parts).cpu().numpy()
+        return None if not parts or parts[0] is None else to_numpy(torch.cat(parts))
 
     return Predictions(
         logits=joined("logits"),
