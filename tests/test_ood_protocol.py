@@ -211,6 +211,8 @@ def test_pixels_of_any_layout_are_taken():
     turned.flags.writeable = False
     given = [Images(one, classifier.mean, classifier.std, torch.device("cpu")) for one in (pixels[:, ::-1], turned)]
     assert torch.equal(*(torch.cat(list(one)) for one in given))
+    ((_, labels),) = Labelled(given[0], np.arange(4)[::-1])
+    assert labels.tolist() == [3, 2, 1, 0]
 
 
 def outcome(detector, shift):

@@ -16,8 +16,10 @@ from torch._dynamo.utils import counters
 from confrank.checkpoint import load_latest, saved
 from confrank.cli import main
 from confrank.config import RunConfig, RunFolder, learning_rate
-from confrank.data import load
+from confrank.data import Split, load
+from confrank.methods import penultimate
 from confrank.metrics import evaluate
+from confrank.models import create
 from confrank.predict import load_run, predict, save_weights_file
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
@@ -229,6 +231,26 @@ def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
             predict(tmp_path / source)
         with pytest.raises(ValueError, match=r"have changed since; give the old data \(in Python also as data="):
             predict(tmp_path / source, data=other)
+
+
+def test_images_and_labels_of_any_layout_are_trained_and_predicted(tmp_path):
+    def turned(split):
+        return Split(split.images[:, :, ::-1], split.labels[::-1], split.index)
+
+    def copied(split):
+        return Split(*(np.ascontiguousarray(part) for part in (split.images, split.labels, split.index)))
+
+    digits = load("digits")
+    views = replace(digits, train=turned(digits.train), test=turned(digits.test))
+    copies = replace(views, train=copied(views.train), test=copied(views.test))
+    logits = [
+        load_predictions(train(tiny(), tmp_path / name, device=CPU, data=data).folder.predictions("test")).logits
+        for name, data in (("views", views), ("copies", copies))
+    ]
+    assert np.array_equal(*logits)
+    network = create("small", 10, in_channels=1)
+    features = [penultimate(network, data.test, data.mean, data.std) for data in (views, copies)]
+    assert torch.equal(*features)
 
 
 def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):

@@ -45,7 +45,7 @@ def predict_split(
     # No gradients, but not inference mode: what a network keeps from here must still serve its training.
     with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False), _seeded(method, device, seed):
         for start in range(0, len(split), batch_size):
-            image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
+            image = torch.from_numpy(np.ascontiguousarray(split.images[start : start + batch_size])).to(device)
             outputs.append(method.predict(model, normalise(image, centre, scale)))
             if on_progress:
                 on_progress(start + len(image), len(split))
@@ -81,7 +81,7 @@ def penultimate(
     parts = []
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         for start in range(0, len(split), batch_size):
-            image = torch.from_numpy(split.images[start : start + batch_size]).to(device)
+            image = torch.from_numpy(np.ascontiguousarray(split.images[start : start + batch_size])).to(device)
             parts.append(model.features(normalise(image, centre, scale)).penultimate.float())
     model.train(was_training)
     return torch.cat(parts)

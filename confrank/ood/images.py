@@ -46,7 +46,7 @@ class Labelled:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         start = 0
         for batch in self.images:
-            yield batch, torch.from_numpy(self.labels[start : start + len(batch)])
+            yield batch, torch.from_numpy(np.array(self.labels[start : start + len(batch)]))
             start += len(batch)
 
 
