@@ -113,7 +113,9 @@ def first_losses(name, count=20):
     """In float64: small batches amplify the rounding of float32 until losses differ between machines."""
     config = RunConfig(model=name, method="crl-softmax", batch_size=4, lr=1e-4, epochs=2, seed=3)
     torch.manual_seed(initial_seed(config.seed))
-    run = Run(config, coloured_set(), torch.device("cpu"), network=create(name, 10).double())
+    network = create(name, 10).double()
+    network.register_forward_pre_hook(lambda module, inputs: inputs[0].double())
+    run = Run(config, coloured_set(), torch.device("cpu"), network=network)
     run.store = run.store._replace(mean=run.store.mean.double(), std=run.store.std.double())
     losses = []
     while len(losses) < count:

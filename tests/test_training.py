@@ -485,6 +485,20 @@ def test_networks_that_do_not_fit(tmp_path, change, message):
         train(tiny(**change), tmp_path / "run", device=CPU)
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+def test_networks_in_another_precision(tmp_path, kind):
+    class Casting(torch.nn.Linear):
+        def forward(self, image):
+            return super().forward(image.flatten(1).to(self.weight.dtype))
+
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)).to(kind)
+    with pytest.raises(ValueError, match=f"takes float32 images, but mine has weights in {kind} .* call .float()"):
+        train(tiny(model="mine"), tmp_path / "run", device=CPU, networks=[network])
+    assert not (tmp_path / "run").exists()
+    finished = train(tiny(model="mine"), tmp_path / "run", device=CPU, networks=[Casting(64, 10).to(kind)])
+    assert finished.evaluations["test"].num_samples == 897
+
+
 def three_channels(num_classes):
     return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(num_classes))
 

@@ -228,12 +228,17 @@ PLAIN = Parts(fetch, infer, judge)
 
 @torch.no_grad()
 def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
-    """Raise unless the network takes images of this shape and has an output for each class."""
+    """Raise unless the network takes float32 images of this shape and has an output for each class."""
     height, width, channels = data.train.images.shape[1:]
     was_training, like = network.training, next(network.parameters(), torch.zeros(1))
     try:
-        output = network.eval()(torch.zeros(1, channels, height, width, device=like.device, dtype=like.dtype))
+        output = network.eval()(torch.zeros(1, channels, height, width, device=like.device))
     except Exception as error:  # anybody's network refuses images in its own way
+        if kinds := {str(weights.dtype) for weights in network.parameters()} - {"torch.float32"}:
+            raise ValueError(
+                f"expected a network that takes float32 images, but {config.model} has weights in"
+                f" {', '.join(sorted(kinds))} and does not; call .float() on it"
+            ) from None
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         shape = f"{height}x{width}x{channels}"
         raise ValueError(
