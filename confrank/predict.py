@@ -46,11 +46,14 @@ class TrainedOn:
     std: Sequence[float]
 
 
-def load_trained(run: Path, device: torch.device | None = None, network: nn.Module | None = None) -> Trained:
+def load_trained(
+    run: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None
+) -> Trained:
     """The network of a finished run's folder.
 
     `network` takes the weights where the run was trained with a network of one's own.
     """
+    run = Path(run)
     config = load_config(run)
     checkpoint, problems = load_latest(RunFolder(run).checkpoint)
     if problems:
@@ -70,10 +73,10 @@ def load_trained(run: Path, device: torch.device | None = None, network: nn.Modu
 
 
 def load_run(
-    run: Path,
+    run: str | Path,
     *,
-    root: Path | None = None,
-    device: torch.device | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
     network: nn.Module | None = None,
     data: DataSet | None = None,
     test_only: bool = False,
@@ -83,6 +86,7 @@ def load_run(
     `data` is what was given to `train`, where it took the place of the named data set. The data must be those of the
     training; with `test_only`, the test split and the classes.
     """
+    run = Path(run)
     if run.suffix == ".safetensors":
         return load_weights_file(run, root=root, device=device, data=data, test_only=test_only)
     trained = load_trained(run, device, network)
@@ -91,13 +95,13 @@ def load_run(
     return TrainedOn(trained.model, trained.config, used, held_out, trained.meta["mean"], trained.meta["std"])
 
 
-def save_weights_file(run: Path, path: Path) -> None:
+def save_weights_file(run: str | Path, path: str | Path) -> None:
     """Write a run's weights in half precision (batch norm's statistics in whole), with its config."""
     trained = load_trained(run)
     weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
     told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in TOLD if key in trained.meta}
     metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
-    write_atomically(path, canonical_safetensors(save(weights, metadata)))
+    write_atomically(Path(path), canonical_safetensors(save(weights, metadata)))
 
 
 def _halved(name: str, value: Tensor) -> Tensor:
@@ -110,15 +114,16 @@ def _halved(name: str, value: Tensor) -> Tensor:
 
 
 def load_weights_file(
-    path: Path,
+    path: str | Path,
     config: RunConfig | None = None,
     *,
-    root: Path | None = None,
-    device: torch.device | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
     data: DataSet | None = None,
     test_only: bool = False,
 ) -> TrainedOn:
     """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
+    path = Path(path)
     try:
         told = _told_in(path)
         if "config" in told:
@@ -175,7 +180,7 @@ def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bo
 
 
 def _data_of(
-    source: Path, config: RunConfig, root: Path | None, given: DataSet | None
+    source: Path, config: RunConfig, root: str | Path | None, given: DataSet | None
 ) -> tuple[DataSet, Split | None]:
     data = load_of(source, config.dataset, root, image_size=config.image_size) if given is None else given
     return hold_out(data, config.holdout, config.seed)
@@ -187,11 +192,11 @@ def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module
 
 
 def predict(
-    run: Path,
+    run: str | Path,
     split: str = "test",
     *,
-    root: Path | None = None,
-    device: torch.device | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
     network: nn.Module | None = None,
     data: DataSet | None = None,
     on_progress: Callable[[int, int], None] | None = None,

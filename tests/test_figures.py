@@ -1,6 +1,7 @@
 """What can be seen in the figures: legends off the data, labels that do not run together, every mark."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,20 @@ def test_epochs_without_errors_or_line(values, figures, tmp_path):
     for axes in figures["epochs"].axes:
         assert axes.lines[0].get_marker() == "."
         assert [label.get_text() for label in tick_labels(axes.xaxis)] == [str(k + 1) for k in range(len(values))]
+
+
+def test_places_of_figures_may_be_strings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = events.Events(np.full(6, 6), np.arange(6), np.zeros((6, 2, 2, 1), dtype=np.uint8), [0] * 6, ["a"])
+    plots.comparison_figure({"a": [samples()]}, "new/comparison.png")
+    events.events_figure(shown, "new/events.png", count=3)
+    epochs.epochs_figure({"a": log_of(1.0, 0.5)}, "new/epochs.png")
+    paths = plots.paper_figures([examine("a", samples())], "new")
+    scored = Scored("digits", "small", "baseline", "x", {"odin": [(np.arange(9), np.arange(5))]})
+    paths += detection_plots.detection_figures([scored], "new")
+    assert {*paths} | {Path(f"new/{name}.png") for name in ("comparison", "events", "epochs")} == {
+        *Path("new").iterdir()
+    }
 
 
 def test_captions_of_images_fit(figures, tmp_path):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -251,6 +252,16 @@ def test_images_and_labels_of_any_layout_are_trained_and_predicted(tmp_path):
     network = create("small", 10, in_channels=1)
     features = [penultimate(network, data.test, data.mean, data.std) for data in (views, copies)]
     assert torch.equal(*features)
+
+
+def test_paths_and_devices_may_be_strings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    finished = train(tiny(epochs=1), "runs/mine", device="cpu", root="data")
+    assert finished.folder.path == Path("runs/mine")
+    save_weights_file("runs/mine", "kept/w.safetensors")
+    for source in ("runs/mine", "kept/w.safetensors"):
+        assert load_run(source, root="data", device="cpu").config == tiny(epochs=1)
+        assert len(predict(source, device="cpu")) == 897
 
 
 def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):

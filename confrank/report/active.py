@@ -17,7 +17,7 @@ Trials = Sequence[Sequence[float]]
 def active_figure(
     labelled: Sequence[int],
     curves: Mapping[str, Trials],
-    path: Path,
+    path: str | Path,
     title: str = "",
     key: str = "acc",
     paper: Mapping[str, Sequence[float]] | None = None,

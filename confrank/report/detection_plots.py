@@ -13,7 +13,7 @@ from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histog
 from confrank.report.plots import COLOURS, colour_of, escaped, legend_below, legend_text, save_figure, tidy
 
 
-def detection_figures(scored: Sequence[Scored], folder: Path) -> list[Path]:
+def detection_figures(scored: Sequence[Scored], folder: str | Path) -> list[Path]:
     """Of each, roc-NAME and scores-NAME as PNG and SVG."""
     paths = []
     for item in scored:
@@ -21,7 +21,7 @@ def detection_figures(scored: Sequence[Scored], folder: Path) -> list[Path]:
         for kind, figure in (("roc", _roc_figure(item.detectors)), ("scores", _histogram_figure(item.detectors))):
             figure.suptitle(escaped(item.title), fontsize="medium", wrap=True)
             for suffix in ("png", "svg"):
-                paths.append(folder / f"{kind}-{name}.{suffix}")
+                paths.append(Path(folder) / f"{kind}-{name}.{suffix}")
                 save_figure(figure, paths[-1])
     return paths
 

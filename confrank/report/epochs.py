@@ -15,7 +15,7 @@ from confrank.report.scales import SHOWN
 Log = Sequence[Mapping[str, Any]]
 
 
-def epochs_figure(logs: Mapping[str, Log], path: Path) -> None:
+def epochs_figure(logs: Mapping[str, Log], path: str | Path) -> None:
     """NLL and AURC, one line per run, from logs with test metrics (`--test-every`)."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     tested = {name: [entry for entry in log if "test" in entry] for name, log in logs.items()}

@@ -38,7 +38,7 @@ class Events:
         return order[::-1][:count][::-1], order[:count]
 
 
-def events_figure(events: Events, path: Path, title: str = "", count: int = 24) -> None:
+def events_figure(events: Events, path: str | Path, title: str = "", count: int = 24) -> None:
     """Histogram of correct events, with the easiest and hardest images beside it."""
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))

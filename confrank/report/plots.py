@@ -20,7 +20,7 @@ LEGENDS = ((4, 10), (3, 10), (2, 10), (2, 8), (1, 10), (1, 8), (1, 6), (1, 4))
 DOT_SCALE = 0.4  # points of diameter for a unit of the page's radius
 
 
-def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: Path, title: str = "") -> None:
+def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path, title: str = "") -> None:
     """Risk-coverage curves (left) and a reliability diagram (right), saved as the path's suffix says.
 
     `samples` maps a name to one or more runs: a line is their mean, a band one standard deviation.
@@ -110,13 +110,13 @@ def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save_figure(figure: Figure, path: Path, dpi: int = 150) -> None:
+def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
     """Write a picture as its suffix says, making folders as needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
 
 
-def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
+def paper_figures(examined: Sequence[Examined], folder: str | Path) -> list[Path]:
     """Risk-coverage curve, reliability diagram and histograms, each as PNG and SVG."""
     drawings: dict[str, Callable[[Axes, Sequence[Examined]], None]] = {
         "risk_coverage": _draw_curves,
@@ -133,7 +133,7 @@ def paper_figures(examined: Sequence[Examined], folder: Path) -> list[Path]:
         if handles := axes.get_legend_handles_labels()[0]:
             legend_below(figure, handles)
         for suffix in ("png", "svg"):
-            paths.append(folder / f"{name}.{suffix}")
+            paths.append(Path(folder) / f"{name}.{suffix}")
             save_figure(figure, paths[-1], dpi=200)
     return paths
 

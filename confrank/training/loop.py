@@ -58,7 +58,7 @@ class Failed:
         return ": ".join(filter(None, (kind, str(self.error))))
 
 
-def train(config: RunConfig, out: Path, **options: object) -> Finished:
+def train(config: RunConfig, out: str | Path, **options: object) -> Finished:
     """Train one run to its end, or go on where an earlier call stopped; options as in `train_together`."""
     (result,) = train_together([config], [out], **options)  # type: ignore[arg-type]
     if isinstance(result, Failed):
@@ -68,10 +68,10 @@ def train(config: RunConfig, out: Path, **options: object) -> Finished:
 
 def train_together(
     configs: Sequence[RunConfig],
-    outs: Sequence[Path],
+    outs: Sequence[str | Path],
     *,
-    root: Path | None = None,
-    device: torch.device | None = None,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
     data: DataSet | Sequence[DataSet] | None = None,
     networks: Sequence[nn.Module] | None = None,
     path: Computation = "auto",
@@ -90,7 +90,8 @@ def train_together(
     run and raise `InterruptedRunError`; a second one ends the process at once.
     """
     note = on_note or (lambda text: None)
-    where = device or default_device()
+    where = default_device() if device is None else torch.device(device)
+    folders = [Path(out) for out in outs]
     sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
     # Runs on one named data set share it: it is read once.
     named = cache(lambda name, image_size: load(name, root, image_size=image_size))
@@ -107,7 +108,7 @@ def train_together(
                 try:
                     jobs[place] = open_job(
                         configs[place],
-                        outs[place],
+                        folders[place],
                         device=where,
                         path=label,
                         data=partial(_data_of, configs[place], sets[place], named),
@@ -115,7 +116,7 @@ def train_together(
                         note=note,
                     )
                 except RUN_ERRORS as error:
-                    results[place] = Failed(RunFolder(outs[place]), error)
+                    results[place] = Failed(RunFolder(folders[place]), error)
                     continue
                 locks.callback(jobs[place].lock.release)
                 if on_start:
