@@ -2,8 +2,9 @@
 
 import json
 import math
+import operator
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ def _flag(default: Any, text: str) -> Any:
 RECORDED = ("test_every", "snapshots")
 # How many snapshots these methods average; a run that keeps any keeps those of both.
 AES = {"aes-10": 10, "aes-30": 30}
+
+# What makes the plain values that can be written down, of numpy's numbers too, and what they are in words.
+KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "dataset": (os.fspath, "a name or a path"),
+    **dict.fromkeys(("epochs", "batch_size", "seed", "test_every", "image_size"), (operator.index, "a whole number")),
+    **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
+    "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
+}
 
 
 def is_ensemble(method: str) -> bool:
@@ -57,6 +66,13 @@ class RunConfig:
     image_size: int | None = _flag(None, "scale the pictures of one's own folder to this height and width")
 
     def __post_init__(self) -> None:
+        for name, (plain, what) in KINDS.items():
+            if (value := getattr(self, name)) is None and name == "image_size":
+                continue
+            try:
+                object.__setattr__(self, name, plain(value))
+            except (TypeError, ValueError):
+                raise ValueError(f"expected {name} to be {what}, but got {value!r}") from None
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
@@ -93,7 +109,7 @@ class RunConfig:
         unknown = sorted(set(values) - known)
         if unknown:
             raise ValueError(f"expected run settings among {', '.join(sorted(known))}, but got {', '.join(unknown)}")
-        return cls(**{**values, "lr_drops": tuple(values.get("lr_drops", cls.lr_drops))})
+        return cls(**values)
 
 
 def learning_rate(config: RunConfig, epoch: int) -> float:
@@ -174,6 +190,6 @@ def load_config(run: Path) -> RunConfig:
         raise ValueError(f"expected a run folder with a config.yaml, but {run} has none")
     try:
         return RunConfig.from_dict(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"expected run settings in {path}, but it does not read as such: {why}") from None

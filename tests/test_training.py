@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
 from confrank.cli import main
-from confrank.config import RunConfig, RunFolder, learning_rate
+from confrank.config import RunConfig, RunFolder, learning_rate, load_config
 from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
@@ -113,6 +113,34 @@ def test_partial_last_batch_is_kept():
 def test_learning_rate_of_the_paper():
     rates = [learning_rate(RunConfig(), epoch) for epoch in range(300)]
     assert rates == [0.1] * 150 + [0.01] * 100 + [0.001] * 50
+
+
+def test_numbers_of_any_kind_are_written_down_as_plain_ones(tmp_path):
+    given = tiny(dataset=Path("digits"), seed=np.int64(3), batch_size=np.int16(64), lr=np.float64(0.1))
+    given = replace(given, epochs=torch.tensor(1), weight=1, lr_drops=np.array([0.5]))
+    assert given == tiny(dataset="digits", seed=3, batch_size=64, epochs=1, weight=1.0, lr_drops=(0.5,))
+    train(given, tmp_path / "run", device=CPU)
+    assert load_config(tmp_path / "run") == given
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("batch_size", 64.0, "expected batch_size to be a whole number, but got 64.0"),
+        ("seed", "3", "expected seed to be a whole number, but got '3'"),
+        ("epochs", None, "expected epochs to be a whole number, but got None"),
+        ("image_size", 8.5, "expected image_size to be a whole number, but got 8.5"),
+        ("lr", "fast", "expected lr to be a number, but got 'fast'"),
+        ("lr_drops", 0.5, "expected lr_drops to be several numbers, but got 0.5"),
+        ("dataset", 3, "expected dataset to be a name or a path, but got 3"),
+    ],
+)
+def test_settings_that_are_no_numbers(tmp_path, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        tiny(**{name: value})
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny().as_dict() | {name: value}))
+    with pytest.raises(ValueError, match=f"run settings in {tmp_path}.* does not read as such: {message}"):
+        load_config(tmp_path)
 
 
 def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
