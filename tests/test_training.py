@@ -153,6 +153,12 @@ def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
     assert saved(tmp_path / "good" / "checkpoint") == before
 
 
+def test_a_path_of_computation_that_is_none(tmp_path):
+    with pytest.raises(ValueError, match="expected a path among auto, plain, but got 'fast'"):
+        train(tiny(), tmp_path / "run", device=CPU, path="fast")
+    assert not (tmp_path / "run").exists()
+
+
 def test_foreign_folder_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds other files"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import nn
@@ -89,6 +89,8 @@ def train_together(
     reported as `Failed` and does not stop the others; only a lack of memory is raised. SIGINT and SIGTERM save every
     run and raise `InterruptedRunError`; a second one ends the process at once.
     """
+    if path not in get_args(Computation):
+        raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
     note = on_note or (lambda text: None)
     where = default_device() if device is None else torch.device(device)
     folders = [Path(out) for out in outs]
