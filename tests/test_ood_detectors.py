@@ -379,6 +379,16 @@ def test_a_network_that_overwrites_its_input_and_inference_mode():
             assert torch.allclose(detector.score(made), expected)
         assert torch.allclose(detector.score(made), expected)
         assert torch.equal(images, before)
+        with torch.inference_mode():
+            detector.fit(loader(images.clone(), labels.clone()))
+        assert torch.allclose(detector.score(images[:9]), expected)
+
+
+def test_no_images_get_no_scores():
+    images, labels = samples()
+    for detector in every_detector(Tiny(), "body"):
+        none = detector.fit(loader(images, labels)).score(images[:0])
+        assert none.shape == (0,) and none.dtype == torch.float64
 
 
 def test_networks_in_half_precision():

@@ -30,8 +30,8 @@ class Gaussians:
         centre = self.mean.mean(dim=0)  # differences of centred points lose no digits
         means = (self.mean - centre) @ self.whitening
         squares = means.pow(2).sum(dim=1)
-        parts = [torch.empty(0, len(means), dtype=torch.float64, device=features.device)]
-        for start in range(0, len(features), BLOCK):
+        parts = []
+        for start in range(0, max(1, len(features)), BLOCK):  # even of no features, what comes out depends on them
             points = torch.sub(features[start : start + BLOCK], centre) @ self.whitening
             length = torch.einsum("nd,nd->n", points, points)
             parts.append((torch.addmm(squares, points, means.T, alpha=-2) + length[:, None]).clamp_min(0))

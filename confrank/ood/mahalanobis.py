@@ -18,6 +18,7 @@ from confrank.ood.perturbation import direction
 EPS = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)
 
 
+@torch.inference_mode(False)  # a step on the image goes backward through what is fitted
 def fit_layers(model: nn.Module, loader: Iterable[Any], layers: Sequence[str]) -> dict[str, Gaussians]:
     """Gaussians of each layer from one pass over (images, labels)."""
     moments: list[Moments] = []
