@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from matplotlib.axes import Axes
 
+from confrank.history import CorrectnessHistory
 from confrank.metrics import sample_values
 from confrank.report import active, detection_plots, epochs, events, plots
 from confrank.report.contents import examine
@@ -154,6 +156,26 @@ def test_epochs_without_errors_or_line(values, figures, tmp_path):
     for axes in figures["epochs"].axes:
         assert axes.lines[0].get_marker() == "."
         assert [label.get_text() for label in tick_labels(axes.xaxis)] == [str(k + 1) for k in range(len(values))]
+
+
+def test_samples_that_were_never_examined_are_no_events(figures, tmp_path):
+    history = CorrectnessHistory(1300)
+    for answers in (torch.arange(50) >= 10, torch.arange(50) >= 25):
+        history.update(torch.arange(40, 90), answers)
+    images, labels = torch.zeros(1300, 4, 4, 1, dtype=torch.uint8), torch.zeros(1300, dtype=torch.int64)
+    shown = events.Events(history.examined, history.correct, images, labels, ["a"])
+    easiest, hardest = shown.extremes(12)
+    assert hardest.tolist() == list(range(40, 52))
+    assert easiest.tolist() == list(range(78, 90))
+    events.events_figure(shown, tmp_path / "events.png")
+    axes = figures["events"].axes[0]
+    assert axes.get_title() == "50 samples, mean 0.650\n(1,250 never examined, left out)"
+    assert sum(bar.get_height() for bar in axes.patches) == 50
+    box = axes.title.get_window_extent()
+    assert 0 <= box.x0 < box.x1 < figures["events"].axes[1].bbox.x0
+    nothing = events.Events(np.zeros(3), np.zeros(3), images[:3], labels[:3], ["a"])
+    with pytest.raises(ValueError, match="expected samples that were examined, but none of 3 was; train first"):
+        events.events_figure(nothing, tmp_path / "events.png")
 
 
 def test_places_of_figures_may_be_strings(tmp_path, monkeypatch):

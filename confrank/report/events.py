@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from confrank.metrics.arrays import to_numpy
 from confrank.report.contents import shortened
 from confrank.report.plots import escaped, save_figure
 
@@ -27,26 +28,35 @@ class Events:
     labels: NDArray[np.int64]
     class_names: Sequence[str]
 
+    def __post_init__(self) -> None:
+        for name in ("examined", "correct", "images", "labels"):  # tensors too, as a history's counters are
+            object.__setattr__(self, name, to_numpy(getattr(self, name)))
+
     @property
     def rate(self) -> NDArray[np.float64]:
         rate: NDArray[np.float64] = self.correct / np.maximum(self.examined, 1)
         return rate
 
     def extremes(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of the easiest and of the hardest samples; ties in the order of the data set."""
-        order = np.argsort(self.rate, kind="stable")
+        """Rows of the easiest and of the hardest of the examined samples; ties in the order of the data set."""
+        rows = np.flatnonzero(self.examined)
+        order = rows[np.argsort(self.rate[rows], kind="stable")]
         return order[::-1][:count][::-1], order[:count]
 
 
 def events_figure(events: Events, path: str | Path, title: str = "", count: int = 24) -> None:
-    """Histogram of correct events, with the easiest and hardest images beside it."""
+    """Histogram of correct events of the examined samples, with the easiest and hardest images beside it."""
+    rate = events.rate[events.examined > 0]
+    if not len(rate):
+        raise ValueError(f"expected samples that were examined, but none of {len(events.rate):,} was; train first")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))
     left, right = halves
     axes = left.subplots()
-    axes.hist(events.rate, bins=30, range=(0, 1), color="#4c72b0")
+    axes.hist(rate, bins=30, range=(0, 1), color="#4c72b0")
     axes.set(xlabel="share of correct events c", ylabel="training samples", xlim=(0, 1))
-    axes.set_title(f"{len(events.rate):,} samples, mean {events.rate.mean():.3f}")
+    left_out = f"\n({unseen:,} never examined, left out)" if (unseen := len(events.rate) - len(rate)) else ""
+    axes.set_title(f"{len(rate):,} samples, mean {rate.mean():.3f}{left_out}")
     axes.spines[["top", "right"]].set_visible(False)
     easiest, hardest = events.extremes(count)
     panels = right.subfigures(2, 1)
