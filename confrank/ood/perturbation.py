@@ -17,6 +17,11 @@ def direction(score: Callable[[Tensor], Tensor], images: Tensor, std: Sequence[f
     >>> direction(lambda x: -x.pow(2).sum(dim=1), torch.tensor([[3.0, -1.0]]), std=(0.5,))
     tensor([[-2.,  2.]])
     """
+    if not images.is_floating_point():
+        raise ValueError(
+            f"expected images as the network takes them, in floating point, but got {images.dtype};"
+            " convert and normalise them first"
+        )
     scale = _as_channels(std, images)
     with torch.inference_mode(False), torch.enable_grad():
         leaf = images.detach().clone().requires_grad_()
