@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,26 @@ def test_select_asks_the_least_sure_first(name):
     assert select(name, scores=probabilities, count=80).tolist()[-1] == 3
 
 
+@pytest.mark.parametrize("name", ["entropy", "margin", "least-confidence"])
+def test_scores_of_any_kind_are_taken(name):
+    rounded = [[0.33, 0.33, 0.33], [0.9, 0.05, 0.05], [0.5, 0.49, 0.01], [0.05, 0.05, 0.9]]
+    exact = np.array(rounded) / np.sum(rounded, axis=1, keepdims=True)
+    wanted = select(name, scores=exact, count=2).tolist()
+    assert sorted(wanted) == [0, 2]
+    table = torch.tensor(exact)
+    for scores in (rounded, exact[::-1].copy()[::-1], table.bfloat16(), table.half(), table.requires_grad_()):
+        assert select(name, scores=scores, count=2).tolist() == wanted
+    for scores in (torch.tensor([0.3, 0.1, 0.2]).bfloat16(), torch.tensor([3.0, 1.0, 2.0], requires_grad=True)):
+        assert select(name, scores=scores, count=2).tolist() == [1, 2]
+
+
+def test_no_labelled_features_are_as_none():
+    features = np.random.default_rng(0).normal(size=(9, 2))
+    alone = select("core-set", features=features, count=3).tolist()
+    for none in (torch.zeros(0, 2), np.zeros((0, 2)), []):
+        assert select("core-set", features=features, labelled_features=none, count=3).tolist() == alone
+
+
 def test_ties_follow_the_seed_and_not_the_rows():
     scores = np.array([0.5] * 100 + [0.1])
     picks = [select("least-confidence", scores=scores, count=10, seed=seed).tolist() for seed in range(200)]
@@ -123,8 +144,11 @@ def test_lowest_takes_a_smallest_multiset(values, seed, data):
         ("entropy", {"features": np.ones((3, 2))}, r"expected scores .* for entropy, but got none"),
         ("core-set", {"scores": np.ones(3)}, "expected features .* for core-set, but got none"),
         ("random", {}, "expected scores or features"),
-        ("margin", {"scores": np.array([0.1, np.nan, 0.2])}, r"NaN or inf in rows \[1\]"),
-        ("margin", {"scores": np.array([[0.5, 0.5], [3.0, -2.0]])}, "sum of 1 in row 1; logits need a softmax"),
+        ("margin", {"scores": np.array([0.1, np.nan, 0.2])}, r"finite values in scores .* but got nan in row 1"),
+        ("margin", {"scores": np.array([[0.5, 0.5], [0.5, np.nan]])}, "finite values in probabilities.* in row 1"),
+        ("margin", {"scores": np.array([[0.5, 0.5], [3.0, -2.0]])}, "got .* in row 1; .* before a softmax"),
+        ("margin", {"scores": np.array([[0.5, 0.5], [0.5, 0.3]])}, "a sum of 0.8 in row 1; .* before a softmax"),
+        ("margin", {"scores": np.ones((2, 2, 2))}, r"scores \(confidence \[n\], .* but got shape \(2, 2, 2\)"),
         ("entropy", {"scores": np.zeros((0, 2)) + 0.5}, r"within 1\.\.0 samples, but got 2"),
         ("core-set", {"features": np.array([[0.0], [np.inf], [1.0]])}, r"in rows \[1\]"),
         ("core-set", {"features": np.ones((3, 2)), "labelled_features": np.ones((1, 3))}, "centres of 2 dimensions"),

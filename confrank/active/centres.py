@@ -31,7 +31,7 @@ def k_center_greedy(
     if not 1 <= count <= len(points):
         raise ValueError(f"expected to choose within 1..{len(points)} samples, but got {count}")
     priority = torch.from_numpy(np.random.default_rng(seed).permutation(len(points))).to(points.device)
-    gap = _gaps(points, points[:0] if centres is None else _placed(centres, device, points))
+    gap = _gaps(points, points[:0] if centres is None or not len(centres) else _placed(centres, device, points))
     chosen = torch.empty(count, dtype=torch.int64, device=points.device)
     for place in range(count):
         row = torch.where(gap == gap.max(), priority, len(points)).argmin().view(1)

@@ -6,9 +6,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from confrank import confidence
 from confrank.active.centres import Features, k_center_greedy
+from confrank.metrics.arrays import as_probabilities, as_scores, to_numpy
 from confrank.predictions import Array
 
 Needs = Literal["nothing", "scores", "features"]
@@ -47,7 +49,7 @@ def get(name: str) -> Strategy:
 def select(
     strategy: str,
     *,
-    scores: Array | None = None,
+    scores: Array | Tensor | None = None,
     features: Features | None = None,
     labelled_features: Features | None = None,
     count: int,
@@ -71,7 +73,7 @@ def select(
     if wanted.needs == "scores":
         if scores is None:
             raise ValueError(f"expected scores (probabilities [n, K] or confidence [n]) for {strategy}, but got none")
-        return lowest(_confidence(wanted, np.asarray(scores)), count, seed)
+        return lowest(_confidence(wanted, to_numpy(scores)), count, seed)
     given = scores if scores is not None else features
     if given is None:
         raise ValueError("expected scores or features, whose number is what random draws from, but got neither")
@@ -94,23 +96,11 @@ def lowest(values: NDArray[Any], count: int, seed: int = 0) -> NDArray[np.int64]
 def confidence_of(strategy: Strategy, *, logits: Array | None = None, probabilities: Array | None = None) -> Array:
     """The confidence [n] in float64 that a strategy ranks by, from either table [n, K]."""
     assert strategy.confidence and (logits is None) != (probabilities is None)
-    table = torch.from_numpy(np.asarray(logits if probabilities is None else probabilities)).double()
+    table = torch.from_numpy(np.array(logits if probabilities is None else probabilities, dtype=np.float64))
     return confidence.get(strategy.confidence)(table if probabilities is None else table.log()).numpy()
 
 
 def _confidence(strategy: Strategy, scores: Array) -> Array:
-    if scores.ndim not in (1, 2) or not np.issubdtype(scores.dtype, np.floating):
-        raise ValueError(f"expected scores [n] or [n, K] of floats, but got {scores.dtype} {list(scores.shape)}")
-    sound = np.isfinite(scores) if scores.ndim == 1 else np.isfinite(scores).all(axis=1)
-    if not sound.all():
-        raise ValueError(f"expected finite scores, but got NaN or inf in rows {np.flatnonzero(~sound)[:5].tolist()}")
-    if scores.ndim == 1:
-        return scores
-    sums = scores.sum(axis=1, dtype=np.float64)
-    if (wrong := (scores.min(axis=1) < 0) | (np.abs(sums - 1) > 1e-3)).any():
-        row = int(wrong.argmax())
-        raise ValueError(
-            f"expected probabilities that add up to 1, but got {scores[row][:4].tolist()}... with a sum of"
-            f" {sums[row]:.6g} in row {row}; logits need a softmax first"
-        )
-    return confidence_of(strategy, probabilities=scores)
+    if scores.ndim == 2:
+        return confidence_of(strategy, probabilities=as_probabilities(scores))
+    return as_scores(scores, "scores (confidence [n], or else probabilities [n, K])")
