@@ -195,6 +195,11 @@ def test_wrong_shapes_and_names():
         ValueError, match=r"images of 6x6x1 .* but got 8x8x3 in mine; scale pictures with --image-size"
     ):
         examine(classifier, {"mine": np.zeros((9, 8, 8, 3), dtype=np.uint8)}, Protocol(num_tuning=0))
+    scaled = np.zeros((9, 6, 6, 1), dtype=np.float32)
+    with pytest.raises(ValueError, match=r"expected uint8 images, .* but got float32 in mine; give pixels within"):
+        examine(classifier, {"mine": scaled}, Protocol(num_tuning=0))
+    with pytest.raises(ValueError, match=r"expected uint8 images, .* but got float32 in the test split"):
+        examine(replace(classifier, test=scaled), {"mine": classifier.test}, Protocol(num_tuning=0))
     with pytest.raises(ValueError, match="detectors among max-probability, odin, .* but got 'oden'"):
         Protocol(("oden",))
     with pytest.raises(ValueError, match="expected each detector once, but got odin energy odin"):

@@ -93,8 +93,9 @@ def examine(
 
     `on_outcome` is called with each as soon as it is there.
     """
-    for name, pixels in out_sets.items():
-        check_shape(name, pixels, classifier.test)
+    own = {"the training split": classifier.train.images, "the test split": classifier.test}
+    for name, pixels in {**own, **out_sets}.items():
+        check_pixels(name, pixels, classifier.test)
     with evaluating(classifier.model) as device:
         outcomes = []
         for outcome in _outcomes(classifier, out_sets, protocol, device, on_note):
@@ -103,8 +104,13 @@ def examine(
         return outcomes
 
 
-def check_shape(name: str, pixels: NDArray[np.uint8], like: NDArray[np.uint8]) -> None:
-    """An error where a set's images are not of the size and channels that the network was trained on."""
+def check_pixels(name: str, pixels: NDArray[np.uint8], like: NDArray[np.uint8]) -> None:
+    """An error where a set's images are not bytes, of the size and channels that the network was trained on."""
+    if pixels.dtype != np.uint8:
+        raise ValueError(
+            f"expected uint8 images, which are divided by 255 and normalised here, but got {pixels.dtype} in {name};"
+            " give pixels within 0..255 as bytes"
+        )
     if pixels.shape[1:] != like.shape[1:]:
         expected, actual = ("x".join(map(str, shape[1:])) for shape in (like.shape, pixels.shape))
         raise ValueError(
