@@ -161,3 +161,20 @@ def test_mc_dropout_knows_every_kind_of_dropout():
     with torch.inference_mode():
         expected = torch.softmax(model(image).double(), dim=1)
     assert (mc_predict(model, image, passes=3).probabilities - expected).abs().max() > 1e-3
+
+
+def test_a_network_is_left_as_it_was():
+    data = load("digits")
+    model = create("small", 10, in_channels=1)
+    frozen = next(module for module in model.modules() if isinstance(module, torch.nn.BatchNorm2d)).eval()
+    modes = [module.training for module in model.modules()]
+    predict_split(methods.get("baseline"), model, data.test, data.mean, data.std)
+    assert not frozen.training
+    assert [module.training for module in model.modules()] == modes
+
+    def fail(network, images):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        predict_split(replace(methods.get("baseline"), predict=fail), model, data.test, data.mean, data.std)
+    assert [module.training for module in model.modules()] == modes

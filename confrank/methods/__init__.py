@@ -3,7 +3,7 @@
 from confrank.methods.averages import average
 from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
 from confrank.methods.method import Method, Output
-from confrank.methods.prediction import normalise, penultimate, predict_split
+from confrank.methods.prediction import evaluating, normalise, normalised, penultimate, predict_split
 from confrank.methods.single_pass import BASELINE, CRL_ENTROPY, CRL_MARGIN, CRL_SOFTMAX
 
 METHODS: dict[str, Method] = {
@@ -18,4 +18,15 @@ def get(name: str) -> Method:
     return METHODS[name]
 
 
-__all__ = ["METHODS", "Method", "Output", "average", "get", "normalise", "penultimate", "predict_split"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Output",
+    "average",
+    "evaluating",
+    "get",
+    "normalise",
+    "normalised",
+    "penultimate",
+    "predict_split",
+]

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confrank.data import Split
@@ -17,6 +18,33 @@ from confrank.predictions import Predictions
 def normalise(image: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Bytes [n, h, w, c] -> float32 [n, c, h, w] in channels-last memory, (x / 255 - mean) / std."""
     return ((image.float() / 255 - mean) / std).permute(0, 3, 1, 2)
+
+
+def normalised(
+    pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float], device: torch.device, batch_size: int
+) -> Iterator[Tensor]:
+    """Bytes [n, h, w, c] batch by batch on a device: float32 [b, c, h, w]."""
+    centre, scale = (torch.tensor(tuple(values), device=device) for values in (mean, std))
+    for start in range(0, len(pixels), batch_size):
+        # A copy: torch takes neither negative strides nor arrays that are read only.
+        batch = torch.from_numpy(np.array(pixels[start : start + batch_size])).to(device)
+        yield normalise(batch, centre, scale)
+
+
+@contextmanager
+def evaluating(model: nn.Module, *, deterministic: bool = False) -> Iterator[torch.device]:
+    """Evaluation mode, convolutions in whole float32, the network as it was after; gives its device.
+
+    Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
+    """
+    training = {module for module in model.modules() if module.training}
+    model.eval()
+    try:
+        with torch.backends.cudnn.flags(enabled=True, deterministic=deterministic, allow_tf32=False):
+            yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
+    finally:
+        for module in training:
+            module.training = True
 
 
 def predict_split(
@@ -36,20 +64,14 @@ def predict_split(
     `on_progress` is called with how many images are done and how many there are. A stochastic method
     draws from `seed`: the same call gives the same predictions, and torch's own random state is left as it was.
     """
-    device = next(model.parameters()).device
-    centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
-    was_training = model.training
-    model.eval()
-    outputs = []
-    # Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
+    outputs, done = [], 0
     # No gradients, but not inference mode: what a network keeps from here must still serve its training.
-    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False), _seeded(method, device, seed):
-        for start in range(0, len(split), batch_size):
-            image = torch.from_numpy(np.ascontiguousarray(split.images[start : start + batch_size])).to(device)
-            outputs.append(method.predict(model, normalise(image, centre, scale)))
+    with torch.no_grad(), evaluating(model) as device, _seeded(method, device, seed):
+        for image in normalised(split.images, mean, std, device, batch_size):
+            outputs.append(method.predict(model, image))
+            done += len(image)
             if on_progress:
-                on_progress(start + len(image), len(split))
-    model.train(was_training)
+                on_progress(done, len(split))
 
     def joined(name: str) -> np.ndarray | None:
         parts = [getattr(output, name) for output in outputs]
@@ -74,17 +96,9 @@ def penultimate(
         raise ValueError(
             f"expected one of confrank's own networks, which show their features, but got {type(model).__name__}"
         )
-    device = next(model.parameters()).device
-    centre, scale = torch.tensor(mean, device=device), torch.tensor(std, device=device)
-    was_training = model.training
-    model.eval()
-    parts = []
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        for start in range(0, len(split), batch_size):
-            image = torch.from_numpy(np.ascontiguousarray(split.images[start : start + batch_size])).to(device)
-            parts.append(model.features(normalise(image, centre, scale)).penultimate.float())
-    model.train(was_training)
-    return torch.cat(parts)
+    with evaluating(model) as device:
+        images = normalised(split.images, mean, std, device, batch_size)
+        return torch.cat([model.features(image).penultimate.float() for image in images])
 
 
 @contextmanager

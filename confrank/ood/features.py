@@ -2,14 +2,18 @@
 
 import difflib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from confrank import methods
 from confrank.models import Network
+
+# Repeatable convolutions: the same images get the same scores again.
+evaluating = partial(methods.evaluating, deterministic=True)
 
 
 def block_layers(model: nn.Module) -> list[str]:
@@ -104,19 +108,6 @@ def as_vectors(output: Any, name: str) -> Tensor:
             return output.clone()
     got = f"shape {list(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
     raise ValueError(f"expected layer {name!r} to give maps, tokens or vectors (4, 3 or 2 dimensions), but got {got}")
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[torch.device]:
-    """Evaluation mode, repeatable convolutions in whole float32, the network as it was after; gives its device."""
-    training = {module for module in model.modules() if module.training}
-    model.eval()
-    try:
-        with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-            yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
-    finally:
-        for module in training:
-            module.training = True
 
 
 def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:

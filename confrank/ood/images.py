@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from confrank.methods import normalise
+from confrank.methods import normalised
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,7 @@ class Images:
 
     def __iter__(self) -> Iterator[Tensor]:
         """Batches [b, c, h, w] in float32."""
-        centre, scale = (torch.tensor(tuple(values), device=self.device) for values in (self.mean, self.std))
-        for start in range(0, len(self), self.batch_size):
-            # A copy: torch takes neither negative strides nor arrays that are read only.
-            batch = torch.from_numpy(np.array(self.pixels[start : start + self.batch_size])).to(self.device)
-            yield normalise(batch, centre, scale)
+        return normalised(self.pixels, self.mean, self.std, self.device, self.batch_size)
 
 
 @dataclass(frozen=True)
