@@ -96,15 +96,6 @@ def set_newer_aside(folder: Path, position: tuple[int, int]) -> None:
             path.rename(aside)
 
 
-def check_data(source: Path, told: dict[str, Any], **digests: str) -> None:
-    """Raise if a run's file tells other digests of its data than these (the first formats told none)."""
-    if any(told.get(key, digest) != digest for key, digest in digests.items()):
-        raise ValueError(
-            f"expected the data that {source} comes from, but images, labels or classes have changed since;"
-            " give the old data (in Python also as data=), or another --out for a new run"
-        )
-
-
 def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
     """The newest checkpoint that is whole, and a line on each newer one that is damaged."""
     problems: list[str] = []

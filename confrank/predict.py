@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.checkpoint import DamagedCheckpointError, check_data, load_latest
+from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
-from confrank.data import DataSet, Split, hold_out, load_of, same_data
+from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
@@ -88,16 +88,19 @@ def load_run(
     """
     run = Path(run)
     if run.suffix == ".safetensors":
-        return load_weights_file(run, root=root, device=device, data=data, test_only=test_only)
+        return load_weights_file(run, root=root, device=device, network=network, data=data, test_only=test_only)
     trained = load_trained(run, device, network)
     used, held_out = _data_of(run, trained.config, root, data)
     _check_data(run, trained.meta, used, test_only)
     return TrainedOn(trained.model, trained.config, used, held_out, trained.meta["mean"], trained.meta["std"])
 
 
-def save_weights_file(run: str | Path, path: str | Path) -> None:
-    """Write a run's weights in half precision (batch norm's statistics in whole), with its config."""
-    trained = load_trained(run)
+def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:
+    """Write a run's weights in half precision (batch norm's statistics in whole), with its config.
+
+    `network` is one's own, where the run was trained with it.
+    """
+    trained = load_trained(run, network=network)
     weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
     told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in TOLD if key in trained.meta}
     metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
@@ -119,10 +122,14 @@ def load_weights_file(
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
+    network: nn.Module | None = None,
     data: DataSet | None = None,
     test_only: bool = False,
 ) -> TrainedOn:
-    """The network of a .safetensors file; `config` tells model, method and data set where the file does not."""
+    """The network of a .safetensors file; `config` tells model, method and data set where the file does not.
+
+    `network` takes the weights where they are those of a network of one's own.
+    """
     path = Path(path)
     try:
         told = _told_in(path)
@@ -134,7 +141,7 @@ def load_weights_file(
             )
         used, held_out = _data_of(path, config, root, data)
         _check_data(path, told, used, test_only)
-        network = _network(config, used.num_classes, used.test.images.shape[-1])
+        network = network or _network(config, used.num_classes, used.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
@@ -176,7 +183,7 @@ def _told_in(path: Path) -> dict[str, Any]:
 
 def _check_data(source: Path, told: dict[str, Any], data: DataSet, test_only: bool) -> None:
     test_only = test_only and "test_data" in told
-    check_data(source, told, **{"test_data" if test_only else "data": data.digest(test_only=test_only)})
+    check_digests(source, told, **{"test_data" if test_only else "data": data.digest(test_only=test_only)})
 
 
 def _data_of(

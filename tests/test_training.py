@@ -248,6 +248,10 @@ def test_any_module_can_be_trained(tmp_path):
     assert np.array_equal(again.logits, load_predictions(finished.folder.predictions("test")).logits)
     with pytest.raises(ValueError, match="expected a model among .* but got 'linear'"):
         predict(tmp_path / "run")
+    save_weights_file(tmp_path / "run", tmp_path / "w.safetensors", network=network())
+    halved = predict(tmp_path / "w.safetensors", network=network())
+    assert np.allclose(halved.logits, again.logits, atol=0.02)
+    assert not np.array_equal(halved.logits, again.logits)
 
 
 def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
@@ -264,7 +268,7 @@ def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
     for source in ("run", "w.safetensors"):
         with pytest.raises(ValueError, match=r"data of .* at mine, but nothing is there.*the data set as data="):
             predict(tmp_path / source)
-        with pytest.raises(ValueError, match=r"have changed since; give the old data \(in Python also as data="):
+        with pytest.raises(ValueError, match=r"have changed since; give the old data \(in Python also as data=\)$"):
             predict(tmp_path / source, data=other)
 
 

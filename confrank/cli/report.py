@@ -72,8 +72,7 @@ def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
 
 
 def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Events":
-    from confrank.checkpoint import check_data
-    from confrank.data import hold_out, load_of
+    from confrank.data import check_digests, hold_out, load_of
     from confrank.report.events import Events
 
     if "history_correct" not in arrays:
@@ -83,7 +82,7 @@ def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Eve
     # The first results keep no index: they are runs on the whole training split.
     index = arrays.get("history_index")
     used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])
-    check_data(Path(result.name), result.environment, data=used.digest())
+    check_digests(Path(result.name), result.environment, data=used.digest())
     if index is not None and index.max() >= len(data.train):  # runs of the first formats tell no digest
         raise ValueError(f"expected the data that {result.name} was trained on, but {config['dataset']} holds others")
     split = data.train if index is None else data.train.select(index)

@@ -14,7 +14,7 @@ from confrank.data.indexed import IndexedDataset
 from confrank.data.own import is_own, load_own, npz_images, read_npz
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
-from confrank.data.sets import DataSet, Split, hold_out, split_of
+from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
@@ -152,6 +152,7 @@ __all__ = [
     "IndexedDataset",
     "Split",
     "changed_settings",
+    "check_digests",
     "default_root",
     "hold_out",
     "is_known",

@@ -1,8 +1,10 @@
 """A data set in memory: bytes as published, with what is needed to normalise and augment them."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +94,15 @@ class DataSet:
         splits = (self.test,) if test_only else (self.train, self.test)
         parts = [*self.class_names, *(split.digest for split in splits)]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def check_digests(source: Path, told: Mapping[str, Any], *, or_else: str = "", **digests: str) -> None:
+    """Raise if a run's file tells other digests of its data than these (the first formats told none)."""
+    if any(told.get(key, digest) != digest for key, digest in digests.items()):
+        raise ValueError(
+            f"expected the data that {source} comes from, but images, labels or classes have changed since;"
+            f" give the old data (in Python also as data=){or_else}"
+        )
 
 
 def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:

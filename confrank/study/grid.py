@@ -14,7 +14,7 @@ from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_whole
 from confrank.study.results import environment_of, export_average, export_run, finished_run, load_result
-from confrank.training import Failed, train_together
+from confrank.training import Failed, Options, train_together
 
 
 def run_plan(
@@ -39,7 +39,7 @@ def run_plan(
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     note = on_note or (lambda text: None)
-    options = {"root": root, "device": device, "on_epoch": on_epoch, "on_note": note, "checkpoint_minutes": 5}
+    options = Options(root=root, device=device, on_epoch=on_epoch, on_note=note, checkpoint_minutes=5)
     absent = {config.run_name for config in wanted.runs if not has_result(config, results)}
     problems = _train(_groups(wanted.to_train(out, results), together), out, results, note, options)
     there = [config for config in wanted.runs if has_result(config, results)]
@@ -57,7 +57,7 @@ def run_plan(
 
 
 def _train(
-    groups: Iterable[list[RunConfig]], out: Path, results: Path, note: Callable[[str], None], options: dict[str, Any]
+    groups: Iterable[list[RunConfig]], out: Path, results: Path, note: Callable[[str], None], options: Options
 ) -> dict[str, str]:
     """Train group after group and keep each result at once; what went wrong, by run."""
     problems: dict[str, str] = {}

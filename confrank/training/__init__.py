@@ -1,6 +1,6 @@
 """Training: one step, a captured step, the loop around runs side by side."""
 
-from confrank.training.loop import Failed, Finished, InterruptedRunError, train, train_together
+from confrank.training.loop import Failed, Finished, InterruptedRunError, Options, train, train_together
 from confrank.training.run import DivergedError, Run
 
-__all__ = ["DivergedError", "Failed", "Finished", "InterruptedRunError", "Run", "train", "train_together"]
+__all__ = ["DivergedError", "Failed", "Finished", "InterruptedRunError", "Options", "Run", "train", "train_together"]

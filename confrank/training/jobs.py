@@ -14,9 +14,9 @@ import yaml
 from torch import nn
 
 from confrank import __version__
-from confrank.checkpoint import Checkpoint, check_data, load_latest, save_checkpoint, saved, set_newer_aside
+from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
-from confrank.data import DataSet, Split, changed_settings, hold_out, same_data
+from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
@@ -172,7 +172,7 @@ def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, n
     log: list[Record] = []
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
-        check_data(folder.path, checkpoint.meta, **digests)
+        check_digests(folder.path, checkpoint.meta, or_else=", or another --out for a new run", **digests)
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
         log = list(checkpoint.state["log"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import FrameType
-from typing import Literal, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from confrank.config import RunConfig, RunFolder
 from confrank.data import DataSet, load
 from confrank.metrics import Evaluation
 from confrank.training.captured import CapturedRun
-from confrank.training.jobs import Job, Record, open_job
+from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.run import DivergedError, Run
 
 EpochListener = Callable[[RunConfig, Record], None]
@@ -58,9 +58,24 @@ class Failed:
         return ": ".join(filter(None, (kind, str(self.error))))
 
 
-def train(config: RunConfig, out: str | Path, **options: object) -> Finished:
+class Options(TypedDict, total=False):
+    """What `train` and `train_together` take beside configs and folders."""
+
+    root: str | Path | None
+    device: str | torch.device | None
+    data: DataSet | Sequence[DataSet] | None
+    networks: Sequence[nn.Module] | None
+    path: Computation
+    checkpoint_minutes: float
+    checkpoint_epochs: int
+    on_start: Callable[[Job], None] | None
+    on_epoch: EpochListener | None
+    on_note: Note | None
+
+
+def train(config: RunConfig, out: str | Path, **options: Unpack[Options]) -> Finished:
     """Train one run to its end, or go on where an earlier call stopped; options as in `train_together`."""
-    (result,) = train_together([config], [out], **options)  # type: ignore[arg-type]
+    (result,) = train_together([config], [out], **options)
     if isinstance(result, Failed):
         raise result.error
     return result
@@ -79,7 +94,7 @@ def train_together(
     checkpoint_epochs: int = 0,
     on_start: Callable[[Job], None] | None = None,
     on_epoch: EpochListener | None = None,
-    on_note: Callable[[str], None] | None = None,
+    on_note: Note | None = None,
 ) -> list[Finished | Failed]:
     """Train runs at once on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
@@ -93,32 +108,35 @@ def train_together(
         raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
     note = on_note or (lambda text: None)
     where = default_device() if device is None else torch.device(device)
-    folders = [Path(out) for out in outs]
-    sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
+    fast = path == "auto" and where.type == "cuda"
+    slow = path == "auto" and not fast
     # Runs on one named data set share it: it is read once.
     named = cache(lambda name, image_size: load(name, root, image_size=image_size))
-    fast = path == "auto" and where.type == "cuda"
-    label = CAPTURED if fast else EAGER
-    groups = [list(range(len(configs)))] if fast else [[place] for place in range(len(configs))]
+    sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
+    openers = {
+        place: partial(
+            open_job,
+            config,
+            Path(out),
+            device=where,
+            path=CAPTURED if fast else EAGER,
+            data=partial(_data_of, config, sets[place], named),
+            network=None if networks is None else networks[place],
+            note=note,
+        )
+        for place, (config, out) in enumerate(zip(configs, outs, strict=True))
+    }
+    groups = [openers] if fast else [{place: opener} for place, opener in openers.items()]
     results: dict[int, Finished | Failed] = {}
-    slow = path == "auto" and not fast
     with _stop_signals() as stopped, ExitStack() as locks:
+        watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
         for group in groups:
-            jobs = {}
-            for place in group:
-                network = None if networks is None else networks[place]
+            jobs: dict[int, Job] = {}
+            for place, opener in group.items():
                 try:
-                    jobs[place] = open_job(
-                        configs[place],
-                        folders[place],
-                        device=where,
-                        path=label,
-                        data=partial(_data_of, configs[place], sets[place], named),
-                        network=network,
-                        note=note,
-                    )
+                    jobs[place] = opener()
                 except RUN_ERRORS as error:
-                    results[place] = Failed(RunFolder(folders[place]), error)
+                    results[place] = Failed(RunFolder(Path(outs[place])), error)
                     continue
                 locks.callback(jobs[place].lock.release)
                 if on_start:
@@ -126,20 +144,23 @@ def train_together(
             if jobs and slow:
                 note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
                 slow = False
-            watch = _Watch(checkpoint_minutes, checkpoint_epochs, on_epoch, note, stopped)
             results |= _train_jobs(jobs, watch, fast)
             for place, job in jobs.items():
-                try:
-                    if place not in results:
-                        results[place] = Finished(job.folder, job.judge())
-                except torch.OutOfMemoryError:
-                    raise
-                except Exception as error:
-                    results[place] = Failed(job.folder, error)
+                if place not in results:
+                    results[place] = _judged(job)
                 job.lock.release()
                 if stopped:  # the folders are whole, but somebody wants an end
                     raise InterruptedRunError(stopped[0], [job.folder.path for job in jobs.values()])
     return [results[place] for place in range(len(configs))]
+
+
+def _judged(job: Job) -> Finished | Failed:
+    try:
+        return Finished(job.folder, job.judge())
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        return Failed(job.folder, error)
 
 
 def _data_of(config: RunConfig, given: DataSet | None, named: Callable[[str, int | None], DataSet]) -> DataSet:
@@ -157,7 +178,7 @@ class _Watch:
     checkpoint_minutes: float
     checkpoint_epochs: int
     on_epoch: EpochListener | None
-    note: Callable[[str], None]
+    note: Note
     stopped: list[int]
 
     def save_is_due(self, job: Job) -> bool:
@@ -206,7 +227,7 @@ def _train_jobs(jobs: dict[int, Job], watch: _Watch, fast: bool) -> dict[int, Fa
     return failures
 
 
-def _stepper(run: Run, fast: bool, note: Callable[[str], None]) -> Run | CapturedRun:
+def _stepper(run: Run, fast: bool, note: Note) -> Run | CapturedRun:
     """The fastest way of stepping that works for this network: compiled and captured, captured, or plain."""
     if not fast:
         return run
