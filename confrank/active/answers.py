@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from confrank.active.labelled import Labelled
 from confrank.active.pool import ImagePool, TablePool, named, open_pool
 from confrank.data import DataSet, Split, hold_out, split_of
-from confrank.data.own import channel_statistics
+from confrank.data.own import own_data_set
 from confrank.data.pictures import Picture, stack
 from confrank.files import write_atomically
 
@@ -32,18 +32,18 @@ def labelled_set(
         raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
     train = _split(pool, labelled, classes)
     if test is None:
-        whole = _data_set(pool_path, train, train, classes)
+        whole = own_data_set(pool_path, train, train, classes)
         rest, held = hold_out(whole, share)
         if held is None:
             raise ValueError(f"expected a test file or a share above 0 to keep for testing, but got {share}")
-        return _data_set(pool_path, rest.train, held, classes)
+        return own_data_set(pool_path, rest.train, held, classes)
     if both := [name for name in test.labels if name in labelled.labels]:
         raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
     kept = _split(pool, test, classes)
     if kept.images.shape[1:] != train.images.shape[1:]:
         shapes = f"{list(train.images.shape[1:])} and {list(kept.images.shape[1:])}"
         raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
-    return _data_set(pool_path, train, kept, classes)
+    return own_data_set(pool_path, train, kept, classes)
 
 
 def class_names(labels: list[str]) -> tuple[str, ...]:
@@ -90,10 +90,3 @@ def _split(pool: ImagePool, labelled: Labelled, classes: tuple[str, ...]) -> Spl
         pictures.append(picture)
     numbers: NDArray[np.int64] = np.array([classes.index(labelled.labels[name]) for name in names], dtype=np.int64)
     return replace(split_of(stack(pictures, names), numbers), index=rows)
-
-
-def _data_set(pool: Path, train: Split, test: Split, classes: tuple[str, ...]) -> DataSet:
-    mean, std = channel_statistics(train.images)
-    coloured = train.images.shape[-1] == 3
-    name = pool.resolve().name.removesuffix(".npz")
-    return DataSet(name, train, test, classes, mean, std, padding=4 if coloured else 0, flip=coloured)

@@ -106,20 +106,26 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
     _check_image_size(image_size)
     if name in IMAGE_SETS:
         return _image_set(name, None if root is None else Path(root), image_size)
-    path = Path(name)
-    if name not in LOADERS and path.is_dir() and not (path / "test").is_dir():
-        return read_pictures(path, image_size)
-    if name not in LOADERS and is_own(name) and path.is_file():
-        arrays = read_npz(path)
-        if "images" in arrays:
-            return npz_images(path, "images", arrays["images"])
-        if "test_images" not in arrays:
-            raise ValueError(f"expected images (or test_images) in {path}, but got {', '.join(arrays) or 'nothing'}")
-    if name not in LOADERS and not is_own(name):
-        raise _unknown(name, [*LOADERS, *IMAGE_SETS])
     if name == "svhn" and image_size is None:
         return svhn_test_images(None if root is None else Path(root))
-    return load(name, root, image_size=image_size).test.images
+    if name in LOADERS:
+        return load(name, root, image_size=image_size).test.images
+    path = Path(name)
+    if not is_own(name):
+        raise _unknown(name, [*LOADERS, *IMAGE_SETS])
+    if path.is_file():
+        return _images_in(path)
+    if (path / "test").is_dir():
+        return load_own(path, image_size).test.images
+    return read_pictures(path, image_size)
+
+
+def _images_in(path: Path) -> NDArray[np.uint8]:
+    arrays = read_npz(path)
+    for key in ("images", "test_images"):
+        if key in arrays:
+            return npz_images(path, key, arrays[key])
+    raise ValueError(f"expected images (or test_images) in {path}, but got {', '.join(arrays) or 'nothing'}")
 
 
 def _image_set(name: str, root: Path | None, image_size: int | None) -> NDArray[np.uint8]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.pictures import Picture, decode, picture_files, stack
-from confrank.data.sets import DataSet, split_of
+from confrank.data.sets import DataSet, Split, split_of
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
@@ -78,8 +78,8 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     if num_train == len(labels):
         raise ValueError(f"expected pictures in {folder / 'test'}, but there are none")
     images, label_array = stack(pictures, origins), np.array(labels, dtype=np.int64)
-    train, test = slice(num_train), slice(num_train, None)
-    return _own(folder, (images[train], label_array[train]), (images[test], label_array[test]), class_names)
+    train, test = (split_of(images[part], label_array[part]) for part in (slice(num_train), slice(num_train, None)))
+    return own_data_set(folder, train, test, class_names)
 
 
 def _class_folders(split: Path) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def _from_npz(path: Path) -> DataSet:
     names = tuple(map(str, arrays.get("class_names", np.arange(num_classes)).ravel()))
     if len(names) < num_classes:
         raise ValueError(f"expected labels within 0..{len(names) - 1} in {path}, but got {num_classes - 1}")
-    return _own(path, train, test, names)
+    return own_data_set(path, split_of(*train), split_of(*test), names)
 
 
 def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) -> NDArray[np.int64]:
@@ -147,23 +147,11 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
     return typed
 
 
-def _own(
-    path: Path,
-    train: tuple[NDArray[np.uint8], NDArray[np.int64]],
-    test: tuple[NDArray[np.uint8], NDArray[np.int64]],
-    class_names: tuple[str, ...],
-) -> DataSet:
+def own_data_set(path: Path, train: Split, test: Split, class_names: tuple[str, ...]) -> DataSet:
+    """One's own data set: normalised by its training images; coloured ones are cropped and flipped in training."""
     if len(class_names) < 2:
         raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
-    mean, std = channel_statistics(train[0])
-    coloured = train[0].shape[-1] == 3
-    return DataSet(
-        name=path.resolve().name.removesuffix(".npz"),
-        train=split_of(*train),
-        test=split_of(*test),
-        class_names=class_names,
-        mean=mean,
-        std=std,
-        padding=4 if coloured else 0,
-        flip=coloured,
-    )
+    mean, std = channel_statistics(train.images)
+    coloured = train.images.shape[-1] == 3
+    name = path.resolve().name.removesuffix(".npz")
+    return DataSet(name, train, test, class_names, mean, std, padding=4 if coloured else 0, flip=coloured)
