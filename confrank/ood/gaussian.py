@@ -70,11 +70,11 @@ class Moments:
         self.total += member.T @ values
         self.square += values.T @ values
 
-    def gaussians(self, rtol: float | None = None) -> Gaussians:
+    def gaussians(self) -> Gaussians:
         """Means, pooled covariance (divided by n) and its whitening.
 
-        Eigenvalues below `rtol` times the largest count as zero. By default those count as zero that rounding alone
-        can make: sums are in float64, and features of precision eps carry an error of variance eps^2.
+        Eigenvalues count as zero that rounding alone can make: sums are in float64, and features of precision eps
+        carry an error of variance eps^2.
         """
         if self.shift is None:
             raise ValueError("expected training samples to fit on, but got none")
@@ -86,7 +86,7 @@ class Moments:
         if not bool(covariance.isfinite().all()):
             raise ValueError("expected finite features, but got NaN or infinity; look at the network's weights")
         values, vectors = torch.linalg.eigh(covariance)
-        kept = values > (self._rounding() if rtol is None else rtol * values[-1].clamp_min(0))
+        kept = values > self._rounding()
         if not bool(kept.any()):
             raise ValueError("expected features that vary within a class, but they are constant; name another layer")
         return Gaussians(mean + self.shift, covariance, vectors[:, kept] / values[kept].sqrt())
@@ -102,7 +102,7 @@ class Moments:
         return mean_square.amax() * share
 
 
-def fit_gaussians(features: Tensor, label: Tensor, num_classes: int, rtol: float | None = None) -> Gaussians:
+def fit_gaussians(features: Tensor, label: Tensor, num_classes: int) -> Gaussians:
     """The Gaussians of features [n, d] with labels [n].
 
     >>> fit_gaussians(torch.tensor([[0.0], [2.0], [5.0], [7.0]]), torch.tensor([0, 0, 1, 1]), 2).covariance.item()
@@ -110,4 +110,4 @@ def fit_gaussians(features: Tensor, label: Tensor, num_classes: int, rtol: float
     """
     moments = Moments(num_classes)
     moments.add(features, label)
-    return moments.gaussians(rtol)
+    return moments.gaussians()

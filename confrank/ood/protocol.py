@@ -58,7 +58,8 @@ class Protocol:
         """One sentence that tells which protocol this is."""
         if not self.num_tuning:
             return (
-                "tuning: none, no out-of-distribution image was used before the test (ODIN T = 1000, eps = 0.0014;"
+                "tuning: none, no out-of-distribution image was used before the test"
+                f" (ODIN T = {Odin.temperature:g}, eps = {Odin.eps:g};"
                 " Mahalanobis eps = 0, layers weighted equally)"
             )
         half = self.num_tuning // 2

@@ -76,15 +76,14 @@ class Run:
     def step(self) -> None:
         """One optimizer step on the next mini-batch of the epoch."""
         with self.own_random_state():
-            self.compute(self.next_size)
+            self.update(*self.forward(self.next_size), self.next_size)
         self.next_step += 1
 
-    def compute(self, size: int) -> None:
-        """The work of a step on the device: no Python value depends on data, so it can be captured."""
-        self.update(*self.forward(size), size)
-
     def forward(self, size: int, parts: "Parts | None" = None, *, bf16: bool = False) -> tuple[Tensor, Tensor]:
-        """The loss of the next batch and how many of its samples are right; the history records them."""
+        """The loss of the next batch and how many of its samples are right; the history records them.
+
+        Here and in `update` no Python value depends on data, so that both can be captured.
+        """
         do = parts or PLAIN
         batch = do.fetch(self.store, self.draws, self.place, size)
         output = do.infer(self.model, batch.image, bf16)
