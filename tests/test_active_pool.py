@@ -390,3 +390,20 @@ def test_committed_curves_are_whole():
                 assert [stage["labelled"] for stage in stages] == counts
                 first = asked[f"random-trial{trial}"][: config["per_stage"]]
                 assert np.array_equal(rows[: config["per_stage"]], first)
+
+
+def test_names_that_evaluate_knows_are_known_here(tmp_path):
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.5, 0.5]])
+    np.savez(tmp_path / "p.NPZ.npz", probs=probabilities, Paths=np.array(["a", "b", "c"]))
+    (tmp_path / "p.NPZ.npz").rename(tmp_path / "p.NPZ")
+    (tmp_path / "p.csv").write_text("Path,prob_cat,prob_dog\na,0.9,0.1\nb,0.4,0.6\nc,0.5,0.5\n")
+    for name in ("p.NPZ", "p.csv"):
+        pool = open_pool(tmp_path / name)
+        assert list(pool.names) == ["a", "b", "c"]
+        assert np.array_equal(pool.arrays["probabilities"], probabilities)
+    (tmp_path / "two.csv").write_text("path,confidence,score\na,0.9,0.1\n")
+    with pytest.raises(ValueError, match="one column of confidence in .*two.csv, but got several"):
+        open_pool(tmp_path / "two.csv")
+    np.savez(tmp_path / "two.npz", probs=probabilities, probabilities=probabilities)
+    with pytest.raises(ValueError, match="one array of probabilities in .*two.npz, but got several"):
+        open_pool(tmp_path / "two.npz")

@@ -4,22 +4,23 @@ import csv
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from confrank.data.pictures import Picture, decode, picture_files
 from confrank.predictions import Array
+from confrank.predictions.layout import PREFIXES, role_of
 
 Rows = NDArray[np.int64]
-NAMES = ("path", "paths")
 SCORES = ("probabilities", "logits", "confidence")
-FEATURES = ("features", "embeddings")
+# Beside what files of predictions hold.
+OWN_ROLES = {"path": "path", "paths": "path", "features": "features", "embeddings": "features"}
 BLOCK_BYTES = 1 << 24
 
 
@@ -27,14 +28,14 @@ BLOCK_BYTES = 1 << 24
 class FolderPool:
     """Pictures under a folder; a name is the path inside it."""
 
-    folder: Path
+    path: Path
     names: Sequence[str]
     size: int | None
 
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
         """The pictures of these rows in turn; an error stands for one that cannot be read."""
         for row in rows:
-            path = self.folder / self.names[row]
+            path = self.path / self.names[row]
             try:
                 yield decode(path.read_bytes(), str(path), self.size)
             except OSError as error:
@@ -84,23 +85,25 @@ class TablePool:
 
 
 ImagePool = FolderPool | ArchivePool
+Pool = ImagePool | TablePool
 
 
-def open_pool(path: Path, image_size: int | None = None) -> FolderPool | ArchivePool | TablePool:
+def open_pool(path: Path, image_size: int | None = None) -> Pool:
     """The pool at a path; names are unique, and there is at least one."""
+    suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
-        pool: FolderPool | ArchivePool | TablePool = FolderPool(path, names, image_size)
-    elif not path.is_file() or path.suffix not in READERS:
+        pool: Pool = FolderPool(path, names, image_size)
+    elif not path.is_file() or suffix not in READERS:
         state = "" if path.exists() else ", which does not exist"
         raise ValueError(
             f"expected a folder of pictures or a file ending in {', '.join(READERS)} as pool, but got {path}{state}"
         )
     else:
         try:
-            pool = READERS[path.suffix](path)
+            pool = READERS[suffix](path)
         except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"expected a whole {path.suffix} file, but {path} cannot be read: {error}") from None
+            raise ValueError(f"expected a whole {suffix} file, but {path} cannot be read: {error}") from None
     if not pool.names:
         raise ValueError(f"expected samples in the pool, but {path} is empty")
     if len({*pool.names}) < len(pool.names):
@@ -118,6 +121,30 @@ def named(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def _role(name: str) -> str | None:
+    """What an array or a column is, by the names that files of predictions use, too.
+
+    >>> _role("probs"), _role("Path"), _role("feature_7"), _role("label")
+    ('probabilities', 'path', 'features', None)
+    """
+    plain = name.strip().lower()
+    starts = {**PREFIXES, "features": ("feature_",)}
+    role = next((role for role, prefixes in starts.items() if plain.startswith(prefixes)), role_of(plain))
+    return OWN_ROLES.get(plain) or (role if role in (*SCORES, "features") else None)
+
+
+def _arrays(path: Path, keys: Iterable[str], read: Callable[[str], Array]) -> dict[str, Array]:
+    """The arrays that have a role, by role."""
+    arrays: dict[str, Array] = {}
+    for key in keys:
+        if (role := _role(key)) is None:
+            continue
+        if role in arrays:
+            raise ValueError(f"expected one array of {role} in {path}, but got several")
+        arrays[role] = read(key)
+    return arrays
+
+
 def _from_npz(path: Path) -> ArchivePool | TablePool:
     with zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -125,7 +152,7 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
             with archive.open("images.npy") as stream:
                 (length, *_), _ = _image_header(stream, path)
     with np.load(path, allow_pickle=False) as file:
-        arrays = {key: file[key] for key in keys if key != "images" and key in (*NAMES, *SCORES, *FEATURES)}
+        arrays = _arrays(path, keys, file.__getitem__)
     if "images" not in keys:
         return _table(path, arrays)
     return ArchivePool(path, _names(path, arrays, length))
@@ -134,41 +161,42 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
 def _from_safetensors(path: Path) -> TablePool:
     try:
         with safe_open(path, framework="numpy") as file:
-            arrays = {key: file.get_tensor(key) for key in file.keys() if key in (*SCORES, *FEATURES)}  # noqa: SIM118
-    except Exception as error:  # the reader raises its own kinds for what it cannot hold
+            arrays = _arrays(path, file.keys(), file.get_tensor)
+    except (SafetensorError, OSError, TypeError) as error:  # the reader raises its own kinds for what it cannot hold
         raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
     return _table(path, arrays)
 
 
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
-    prefixes = {"probability_": "probabilities", "logit_": "logits", "feature_": "features"}
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         header = next(reader, [])
         groups: dict[str, list[int]] = {}
         for place, name in enumerate(header):
-            role = next((role for prefix, role in prefixes.items() if name.startswith(prefix)), name)
-            if role in (*SCORES, *FEATURES):
+            if role := _role(name):
                 groups.setdefault(role, []).append(place)
-        if "path" not in header or not groups:
+        places = groups.pop("path", [])
+        if len(places) != 1 or not groups:
             raise ValueError(
                 f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
                 f" but got {', '.join(header) or 'nothing'}"
             )
+        if len(groups.get("confidence", ())) > 1:
+            raise ValueError(f"expected one column of confidence in {path}, but got several in {', '.join(header)}")
         names: list[str] = []
         columns = [place for places in groups.values() for place in places]
         values: list[NDArray[np.float64]] = []
         for line, row in enumerate(reader, 2):
             try:
                 values.append(np.array([float(row[place]) for place in columns]))
-                names.append(row[header.index("path")])
+                names.append(row[places[0]])
             except (ValueError, IndexError):
                 raise ValueError(f"expected numbers in line {line} of {path}, but got {','.join(row)[:80]}") from None
     table = np.array(values).reshape(len(values), len(columns))
     arrays: dict[str, Array] = {"path": np.array(names, dtype=object)}
-    for role, places in groups.items():
-        part, table = table[:, : len(places)], table[:, len(places) :]
+    for role, group in groups.items():
+        part, table = table[:, : len(group)], table[:, len(group) :]
         arrays[role] = part[:, 0] if role == "confidence" else part
     return _table(path, arrays)
 
@@ -177,9 +205,9 @@ READERS = {".npz": _from_npz, ".safetensors": _from_safetensors, ".csv": _from_c
 
 
 def _table(path: Path, found: dict[str, Array]) -> TablePool:
-    arrays = {"features" if key in FEATURES else key: values for key, values in found.items() if key not in NAMES}
+    arrays = {role: values for role, values in found.items() if role != "path"}
     if not arrays:
-        raise ValueError(f"expected images, {', '.join((*SCORES, *FEATURES))} in {path}, but it has none of them")
+        raise ValueError(f"expected images, {', '.join(SCORES)} or features in {path}, but it has none of them")
     lengths = {key: len(values) for key, values in arrays.items()}
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {key}" for key, length in lengths.items())
@@ -192,7 +220,7 @@ def _table(path: Path, found: dict[str, Array]) -> TablePool:
 
 def _names(path: Path, arrays: dict[str, Array], length: int) -> list[str]:
     """The file's own `path` array, or else the numbers of the rows."""
-    given = next((arrays[key] for key in NAMES if key in arrays), None)
+    given = arrays.get("path")
     if given is None:
         return [str(row) for row in range(length)]
     if given.shape != (length,):

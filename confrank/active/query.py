@@ -15,7 +15,7 @@ import torch
 from confrank.active import strategies
 from confrank.active.centres import nearest
 from confrank.active.labelled import Labelled, Note
-from confrank.active.pool import ArchivePool, FolderPool, ImagePool, Rows, TablePool, named, open_pool
+from confrank.active.pool import ImagePool, Pool, Rows, TablePool, named, open_pool
 from confrank.active.scoring import Progress, score_pool
 from confrank.active.strategies import Strategy, confidence_of, select
 from confrank.checkpoint import saved
@@ -31,7 +31,7 @@ class Question:
     """The samples to label, most wanted first: their names, and the value that each was chosen for, if any."""
 
     names: list[str]
-    pool: FolderPool | ArchivePool | TablePool
+    pool: Pool
     rows: Rows
     value: str
     values: Array | None
@@ -105,7 +105,7 @@ def forget_scores(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sides(pool: FolderPool | ArchivePool | TablePool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
+def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
     """Rows that may be asked, and rows with a label."""
     if labelled is None:
         return np.arange(len(pool.names)), np.arange(0)
@@ -174,7 +174,7 @@ def _from_network(
 
 def _question(
     strategy: Strategy,
-    pool: FolderPool | ArchivePool | TablePool,
+    pool: Pool,
     rows: Rows,
     values: Array,
     centres: Array | None,
@@ -194,7 +194,7 @@ def _key(pool: ImagePool, strategy: Strategy, rows: Rows, run: Path, size: int |
     return {
         "network": hashlib.sha256(newest.read_bytes()).hexdigest(),
         "samples": _digest([pool.names[row] for row in rows.tolist()]),
-        "pool": str(pool.path if isinstance(pool, ArchivePool) else pool.folder),
+        "pool": str(pool.path),
         "image_size": size,
         "asks": strategy.confidence or strategy.needs,
     }
