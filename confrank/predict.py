@@ -21,29 +21,35 @@ from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
 
 # What a weights file of ours tells beside the weights.
-TOLD = ("config", "mean", "std", "data", "test_data")
+DIGESTS = ("data", "test_data")
+TOLD = ("config", "mean", "std", *DIGESTS)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run's network on a device, and what its checkpoint says about the images it takes."""
+    """A finished run's network on a device, and the images it takes: [h, w, c], with their normalisation [c].
+
+    `digests` are those of its data, as the run's files tell them.
+    """
 
     config: RunConfig
-    method: Method
-    model: nn.Module
-    meta: dict[str, Any]
+    network: nn.Module
+    image_shape: tuple[int, ...]
+    mean: Sequence[float]
+    std: Sequence[float]
+    digests: dict[str, str]
+
+    @property
+    def method(self) -> Method:
+        return methods.get(self.config.method)
 
 
 @dataclass(frozen=True)
-class TrainedOn:
-    """A network on its device, the data it was trained on (without what was held out) and its normalisation."""
+class TrainedOn(Trained):
+    """The same with the data it was trained on, without what was held out."""
 
-    network: nn.Module
-    config: RunConfig
     data: DataSet
     held_out: Split | None
-    mean: Sequence[float]
-    std: Sequence[float]
 
 
 def load_trained(
@@ -69,7 +75,14 @@ def load_trained(
     meta = checkpoint.meta
     network = network or _network(config, meta["num_classes"], meta["image_shape"][-1])
     models.load_weights(network, checkpoint.weights)
-    return Trained(config, methods.get(config.method), network.to(device or torch.device("cpu")), meta)
+    return Trained(
+        config,
+        network.to(device or torch.device("cpu")),
+        tuple(meta["image_shape"]),
+        meta["mean"],
+        meta["std"],
+        {key: meta[key] for key in DIGESTS if key in meta},
+    )
 
 
 def load_run(
@@ -91,8 +104,8 @@ def load_run(
         return load_weights_file(run, root=root, device=device, network=network, data=data, test_only=test_only)
     trained = load_trained(run, device, network)
     used, held_out = _data_of(run, trained.config, root, data)
-    _check_data(run, trained.meta, used, test_only)
-    return TrainedOn(trained.model, trained.config, used, held_out, trained.meta["mean"], trained.meta["std"])
+    _check_data(run, trained.digests, used, test_only)
+    return TrainedOn(**vars(trained), data=used, held_out=held_out)
 
 
 def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:
@@ -101,8 +114,8 @@ def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module |
     `network` is one's own, where the run was trained with it.
     """
     trained = load_trained(run, network=network)
-    weights = {name: _halved(name, value).contiguous() for name, value in trained.model.state_dict().items()}
-    told = {"config": trained.config.as_dict()} | {key: trained.meta[key] for key in TOLD if key in trained.meta}
+    weights = {name: _halved(name, value).contiguous() for name, value in trained.network.state_dict().items()}
+    told = {"config": trained.config.as_dict(), "mean": trained.mean, "std": trained.std, **trained.digests}
     metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
     write_atomically(Path(path), canonical_safetensors(save(weights, metadata)))
 
@@ -149,8 +162,16 @@ def load_weights_file(
         why = " ".join(str(error).split())[:200]
         what = f"weights of {config.model} for {config.dataset}" if config else "weights"
         raise ValueError(f"expected {what} in {path}, but: {why}") from None
-    mean, std = told.get("mean", used.mean), told.get("std", used.std)
-    return TrainedOn(network.to(device or torch.device("cpu")), config, used, held_out, mean, std)
+    return TrainedOn(
+        config,
+        network.to(device or torch.device("cpu")),
+        used.test.images.shape[1:],
+        told.get("mean", used.mean),
+        told.get("std", used.std),
+        {key: told[key] for key in DIGESTS if key in told},
+        used,
+        held_out,
+    )
 
 
 def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:
@@ -220,7 +241,7 @@ def predict(
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
     return methods.predict_split(
-        methods.get(trained.config.method),
+        trained.method,
         trained.network,
         splits[split],
         trained.mean,

@@ -88,7 +88,7 @@ def test_choices_are_those_of_the_network_of_the_stage_before(finished, tiny):
     pool = sorted({*range(300)} - {*labelled.tolist()})
     candidates = np.random.default_rng((102, 1)).choice(pool, 80, replace=False)
     split = data.train.select(candidates)
-    logits = predict_split(trained.method, trained.model, split, data.mean, data.std).logits.astype(float)
+    logits = predict_split(trained.method, trained.network, split, data.mean, data.std).logits.astype(float)
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     surest_last = candidates[np.argsort((p * np.log(p)).sum(axis=1))]
     assert entropy[1].read_labelled()[30:].tolist() == surest_last[:30].tolist()
@@ -96,7 +96,7 @@ def test_choices_are_those_of_the_network_of_the_stage_before(finished, tiny):
     assert {*asked.tolist()} <= {*candidates.tolist()}
 
     def seen(rows):
-        return penultimate(trained.model, data.train.select(rows), data.mean, data.std)
+        return penultimate(trained.network, data.train.select(rows), data.mean, data.std)
 
     radius = [covering_radius(seen(candidates), seen(rows)) for rows in (core[1].read_labelled(), np.array(labelled))]
     others = [

@@ -62,7 +62,7 @@ def by_hand(run, images):
     """Softmax in numpy of one pass over all images."""
     data, trained = load("digits"), load_trained(run)
     zeros = np.zeros(len(images), dtype=np.int64)
-    logits = predict_split(trained.method, trained.model, Split(images, zeros, zeros), data.mean, data.std).logits
+    logits = predict_split(trained.method, trained.network, Split(images, zeros, zeros), data.mean, data.std).logits
     power = np.exp(logits.astype(float))
     return (power / power.sum(axis=1, keepdims=True)).max(axis=1)
 
@@ -111,7 +111,7 @@ def test_core_set_starts_from_the_labelled_and_tells_distances(run, pool, images
                    "--out", out, "--device", "cpu") == 0  # fmt: skip
     data, trained = load("digits"), load_trained(run)
     zeros = np.zeros(40, dtype=np.int64)
-    seen = penultimate(trained.model, Split(images, zeros, zeros), data.mean, data.std).numpy().astype(float)
+    seen = penultimate(trained.network, Split(images, zeros, zeros), data.mean, data.std).numpy().astype(float)
     gaps = np.array([min(np.linalg.norm(seen[row] - seen[known]) for known in (0, 2)) for row in range(40)])
     first = table(out)[0]
     assert int(first["path"].removesuffix(".png")[-2:]) == gaps.argmax()

@@ -86,17 +86,17 @@ def ask(
     pool = np.setdiff1d(np.arange(len(train)), labelled)
     rng = np.random.default_rng((seed, 1))
     candidates = rng.choice(pool, min(subset, len(pool)), replace=False)
-    mean, std = trained.meta["mean"], trained.meta["std"]
+    mean, std = trained.mean, trained.std
     if strategy.needs == "nothing":
         return candidates[select(strategy.name, scores=candidates, count=count, seed=seed)]
     if strategy.needs == "features":
         features, known = (
-            penultimate(trained.model, train.select(rows), mean, std) for rows in (candidates, np.sort(labelled))
+            penultimate(trained.network, train.select(rows), mean, std) for rows in (candidates, np.sort(labelled))
         )
         chosen = select(strategy.name, features=features, labelled_features=known, count=count, seed=seed)
         return candidates[chosen]
     split = train.select(candidates)
-    predictions = predict_split(trained.method, trained.model, split, mean, std, seed=seed)
+    predictions = predict_split(trained.method, trained.network, split, mean, std, seed=seed)
     scores = confidence_of(strategy, logits=predictions.logits, probabilities=predictions.probabilities)
     return candidates[select(strategy.name, scores=scores, count=count, seed=seed)]
 

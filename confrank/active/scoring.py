@@ -46,7 +46,7 @@ def score_pool(
     on_progress: Progress | None = None,
 ) -> Scored:
     """Score ascending `rows` of a pool. Finished chunks lie in `folder`; those of another `key` are dropped."""
-    size = chunk_size(trained.meta["image_shape"])
+    size = chunk_size(trained.image_shape)
     starts = range(0, len(rows), size)
     _prepare(folder, {**key, "chunk": size})
     files = [folder / f"chunk-{place:06d}.npz" for place in range(len(starts))]
@@ -56,7 +56,7 @@ def score_pool(
         if on_progress:
             on_progress(starts[place], len(rows))
         wanted = rows[starts[place] : starts[place] + size]
-        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.meta["image_shape"])
+        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.image_shape)
         values = _values(images, trained, strategy, place, batch_size)
         content, bad_rows = io.BytesIO(), np.array([row for row, _ in bad], dtype=np.int64)
         np.savez(
@@ -113,13 +113,13 @@ def _values(
 ) -> NDArray[Any]:
     """Features [n, d] or confidence [n] of the images; a stochastic method draws from the chunk's number."""
     unknown = np.zeros(len(images), dtype=np.int64)
-    split, (mean, std) = Split(images, unknown, unknown), (trained.meta["mean"], trained.meta["std"])
+    split, (mean, std) = Split(images, unknown, unknown), (trained.mean, trained.std)
     if not len(images):
         return np.zeros(0)
     if strategy.needs == "features":
-        features: NDArray[Any] = penultimate(trained.model, split, mean, std, batch_size=batch_size).cpu().numpy()
+        features: NDArray[Any] = penultimate(trained.network, split, mean, std, batch_size=batch_size).cpu().numpy()
         return features
-    said = predict_split(trained.method, trained.model, split, mean, std, batch_size=batch_size, seed=seed)
+    said = predict_split(trained.method, trained.network, split, mean, std, batch_size=batch_size, seed=seed)
     return confidence_of(strategy, logits=said.logits, probabilities=said.probabilities)
 
 
