@@ -73,7 +73,8 @@ def load_trained(
             " wait for its end, or go on with the command that trained it"
         )
     meta = checkpoint.meta
-    network = network or _network(config, meta["num_classes"], meta["image_shape"][-1])
+    method = methods.get(config.method)
+    network = network or method.network(config.model, meta["num_classes"], meta["image_shape"][-1])
     models.load_weights(network, checkpoint.weights)
     return Trained(
         config,
@@ -154,7 +155,8 @@ def load_weights_file(
             )
         used, held_out = _data_of(path, config, root, data)
         _check_data(path, told, used, test_only)
-        network = network or _network(config, used.num_classes, used.test.images.shape[-1])
+        method = methods.get(config.method)
+        network = network or method.network(config.model, used.num_classes, used.test.images.shape[-1])
         models.load_weights(network, load_file(path))
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
@@ -212,11 +214,6 @@ def _data_of(
 ) -> tuple[DataSet, Split | None]:
     data = load_of(source, config.dataset, root, image_size=config.image_size) if given is None else given
     return hold_out(data, config.holdout, config.seed)
-
-
-def _network(config: RunConfig, num_classes: int, in_channels: int) -> nn.Module:
-    method = methods.get(config.method)
-    return models.create(config.model, num_classes, method.dropout, method.variance_head, in_channels=in_channels)
 
 
 def predict(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from confrank import models
 from confrank.history import CorrectnessHistory
 
 
@@ -33,3 +34,7 @@ class Method:
     dropout: bool = False
     variance_head: bool = False
     stochastic: bool = False
+
+    def network(self, model: str, num_classes: int, in_channels: int) -> nn.Module:
+        """The network of that name, in the form that this method trains."""
+        return models.create(model, num_classes, self.dropout, self.variance_head, in_channels=in_channels)

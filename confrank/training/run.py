@@ -36,13 +36,7 @@ class Run:
         self.method = methods.get(config.method)
         torch.manual_seed(initial_seed(config.seed))
         if network is None:
-            network = models.create(
-                config.model,
-                data.num_classes,
-                self.method.dropout,
-                self.method.variance_head,
-                in_channels=data.train.images.shape[-1],
-            )
+            network = self.method.network(config.model, data.num_classes, data.train.images.shape[-1])
         _check_fit(network, config, data)
         self.model = network.to(device).train()
         if device.type == "cuda":
