@@ -10,11 +10,11 @@ from confrank.cli.command import (
     device_of,
     make_console,
     make_parser,
-    picture_path,
     root_of,
     say,
     terminal_width,
 )
+from confrank.cli.paths import picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:

@@ -4,16 +4,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import (
-    Command,
-    file_path,
-    json_path,
-    keep_inputs,
-    make_console,
-    page_path,
-    picture_path,
-    say,
-)
+from confrank.cli.command import Command, make_console, say
+from confrank.cli.paths import file_path, json_path, keep_inputs, page_path, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

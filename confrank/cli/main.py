@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
-from confrank.cli.command import Command, did_you_mean, fail, in_words, make_parser
+from confrank.cli.command import Command, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
@@ -15,6 +15,7 @@ from confrank.cli.ood import OOD
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
 from confrank.cli.train import PREDICT, TRAIN
+from confrank.cli.wording import did_you_mean, in_words
 
 COMMANDS: dict[str, Command] = {
     "demo": DEMO,

@@ -7,17 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import (
-    Command,
-    add_data_flags,
-    at_least,
-    device_of,
-    json_path,
-    keep_inputs,
-    page_path,
-    root_of,
-    terminal_width,
-)
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, root_of, terminal_width
+from confrank.cli.paths import json_path, keep_inputs, page_path
 
 if TYPE_CHECKING:
     import numpy as np

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, Device, add_data_flags, device_of, file_path, keep_inputs, make_console, say
+from confrank.cli.command import Command, Device, add_data_flags, device_of, make_console, say
+from confrank.cli.paths import file_path, keep_inputs
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

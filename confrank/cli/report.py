@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, keep_inputs, picture_path, root_of
+from confrank.cli.command import Command, add_data_flags, root_of
+from confrank.cli.paths import keep_inputs, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

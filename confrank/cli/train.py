@@ -4,17 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import (
-    Command,
-    add_data_flags,
-    at_least,
-    device_of,
-    file_path,
-    keep_inputs,
-    make_console,
-    root_of,
-    say,
-)
+from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of, say
+from confrank.cli.paths import file_path, keep_inputs
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
