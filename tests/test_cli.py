@@ -220,6 +220,8 @@ def test_demo_compares_both_methods(tmp_path, capsys):
         ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
         ("train --lr-drops 0.5,8", "expected lr_drops to be shares in (0, 1], but got (0.5, 8.0)"),
         ("train --modle small", "expected flags that the command knows, but got '--modle'; did you mean --model?"),
+        ("report events x --device cpu", "expected flags that the command knows, but got '--device'; see --help"),
+        ("active train --pool x --root y", "expected flags that the command knows, but got '--root'"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),

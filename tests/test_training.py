@@ -457,7 +457,7 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
 
     def run(*arguments):
         with pytest.raises(SystemExit) as stop:
-            main([*map(str, arguments), "--device", "cpu"])
+            main([*map(str, arguments), *(() if arguments[0] == "report" else ("--device", "cpu"))])
         return stop.value.code, " ".join(capsys.readouterr().err.split())
 
     monkeypatch.chdir(tmp_path)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
     Command,
-    add_data_flags,
+    add_device,
+    add_root,
     at_least,
     device_of,
     make_console,
@@ -43,7 +44,8 @@ def _run_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--strategy", type=str, default="all", help="all, or names like random,entropy,core-set")
     parser.add_argument("--trials", type=int, default=5, help="repetitions: trial 0, 1, ... with seeds of their own")
     parser.add_argument("--together", type=int, default=6, help="strategies side by side on a GPU")
-    add_data_flags(parser)
+    add_root(parser)
+    add_device(parser)
     parser.add_argument("--out", type=str | None, default=None, help="folder (default: runs/ and a telling name)")
     parser.add_argument(
         "--results", type=str | None, default=None, help="folder of the small files kept (default: OUT)"

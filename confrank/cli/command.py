@@ -86,9 +86,14 @@ def device_of(name: Device) -> Any:
     return default_device() if name == "auto" else torch.device(name)
 
 
-def add_data_flags(parser: "ArgumentParser") -> None:
-    """--root and --device."""
-    parser.add_argument("--root", type=str | None, default=None, help="folder with the data sets' files")
+def add_root(parser: "ArgumentParser", use: str = "") -> None:
+    """--root, which `root_of` reads; `use` says what the data are for, where that is not plain."""
+    what = f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)"
+    parser.add_argument("--root", type=str | None, default=None, help=what)
+
+
+def add_device(parser: "ArgumentParser") -> None:
+    """--device, which `device_of` reads."""
     parser.add_argument("--device", type=Device, default="auto", help="where to compute")
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, make_console, root_of, say
+from confrank.cli.command import Command, add_root, make_console, root_of, say
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -16,9 +16,7 @@ def _data_arguments(parser: "ArgumentParser") -> None:
         help="list the known data sets, fetch one's published files, or check that one is whole",
     )
     parser.add_argument("name", type=str | None, nargs="?", default=None, help="data set by name, or one's own path")
-    parser.add_argument(
-        "--root", type=str | None, default=None, help="folder of data sets (default: $CONFRANK_DATA or a user cache)"
-    )
+    add_root(parser)
 
 
 def _data(arguments: "Namespace") -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, make_console, say
+from confrank.cli.command import Command, add_root, make_console, say
 from confrank.cli.paths import file_path, json_path, keep_inputs, page_path, picture_path
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
         help="bootstrap resamples, 100 or more (default: by n; 0: no intervals)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the resamples")
-    parser.add_argument(
-        "--root", type=str | None, default=None, help="folder with data sets, for pictures of mistakes"
-    )
+    add_root(parser, ", for pictures of mistakes")
 
 
 def _evaluate(arguments: "Namespace") -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, root_of, terminal_width
+from confrank.cli.command import Command, add_device, add_root, at_least, device_of, root_of, terminal_width
 from confrank.cli.paths import json_path, keep_inputs, page_path
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
         "--report", type=str | None, default=None, help="write a page of curves and histograms (.html)"
     )
     parser.add_argument("--figures", type=str | None, default=None, help="draw ROC curves and histograms here")
-    add_data_flags(parser)
+    add_root(parser)
+    add_device(parser)
 
 
 def _ood(arguments: "Namespace") -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, Device, add_data_flags, device_of, make_console, say
+from confrank.cli.command import Command, add_device, device_of, make_console, say
 from confrank.cli.paths import file_path, keep_inputs
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--strategy", type=str, default="least-confidence", help="how they are chosen")
     parser.add_argument("--subset", type=int | None, default=None, help="look at so many random samples only")
     parser.add_argument("--seed", type=int, default=0, help="of ties, random choices and the subset")
-    parser.add_argument("--device", type=Device, default="auto", help="where to compute")
+    add_device(parser)
     parser.add_argument(
         "--out", type=str, default="to_label.csv", help="CSV to write; a contact sheet lies beside it"
     )
@@ -91,7 +91,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
         "--lr", type=float, default=0.1, help="initial learning rate; a tenth after 60 and 80 percent of the epochs"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of initialisation, order and augmentation")
-    add_data_flags(parser)
+    add_device(parser)
     parser.add_argument("--out", type=str | None, default=None, help="run folder (default: runs/ and a telling name)")
 
 

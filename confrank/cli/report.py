@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, root_of
+from confrank.cli.command import Command, add_root, root_of
 from confrank.cli.paths import keep_inputs, picture_path
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _report_arguments(parser: "ArgumentParser") -> None:
         " curves: risk-coverage curves and reliability, runs of one method together",
     )
     parser.add_argument("runs", type=str, nargs="+", help="run folders, or JSON files of a results folder")
-    add_data_flags(parser)
+    add_root(parser)
     parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: WHAT.png here)")
 
 

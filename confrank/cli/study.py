@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import (
     Command,
-    add_data_flags,
+    add_device,
+    add_root,
     at_least,
     device_of,
     make_console,
@@ -35,7 +36,8 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--epochs", type=int, default=300, help="passes over the training set")
     parser.add_argument("--together", type=int, default=4, help="runs side by side on a GPU")
     parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
-    add_data_flags(parser)
+    add_root(parser)
+    add_device(parser)
     parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
     parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
     parser.add_argument(

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_data_flags, at_least, device_of, make_console, root_of, say
+from confrank.cli.command import Command, add_device, add_root, at_least, device_of, make_console, root_of, say
 from confrank.cli.paths import file_path, keep_inputs
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ def _train_arguments(parser: "ArgumentParser") -> None:
             help=f"{item.metadata['help']}, e.g. 0.5,0.8" if shares else item.metadata["help"],
             **switch,
         )
-    add_data_flags(parser)
+    add_root(parser)
+    add_device(parser)
     parser.add_argument(
         "--seeds",
         type=str | None,
@@ -144,7 +145,8 @@ def _show_runs(console: "Console", results: "list[Finished]") -> None:
 def _predict_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("run", type=str, help="run folder, or a .safetensors file that `study --weights` wrote")
     parser.add_argument("--split", type=Literal["test", "train", "holdout"], default="test", help="which images")
-    add_data_flags(parser)
+    add_root(parser)
+    add_device(parser)
     parser.add_argument(
         "--out",
         type=str | None,
