@@ -229,10 +229,22 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, fil
     assert (tmp_path / "file").read_text() == "kept"
 
 
-@pytest.mark.parametrize(("name", "flags"), [*OUTPUTS, ("evaluate", ["--figures"])])
+def test_a_folder_that_is_a_file_is_told_before_the_work(files, tmp_path, capsys):
+    file, inside, table = tmp_path / "file", tmp_path / "file" / "inside", tmp_path / "m.json"
+    file.write_text("kept")
+    for folder, why in (
+        (file, f"expected a folder to write in, but {file} is a file"),
+        (inside, f"expected a folder to write {inside} in, but {file} is a file"),
+    ):
+        assert command("evaluate", files[0], "--figures", folder, "--json", table) == 2
+        assert why in capsys.readouterr().err
+    assert not table.exists() and file.read_text() == "kept"
+
+
+@pytest.mark.parametrize(("name", "flags"), OUTPUTS)
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
 def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys):
-    ending = {"--report": "html", "--figure": "png", "--figures": "png", "--out": "safetensors"}
+    ending = {"--report": "html", "--figure": "png", "--out": "safetensors"}
     target, content = tmp_path / f"out.{ending.get(flags[-1], 'json')}", files[0].read_bytes()
     getattr(target, link)(files[0])
     assert command(name, files[0], *flags, target) == 2

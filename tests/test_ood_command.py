@@ -202,7 +202,7 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys)
         (["--out", place / "noise", "--detectors", "oden"], "but got 'oden'"),
         (["--out", place / "noise", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
         (["--out", place / "noise", "--json", tmp_path], f"expected a file to write, but {tmp_path} is a folder"),
-        (["--out", place / "noise", "--figures", place / "upside.npz"], "expected a folder for the figures, but"),
+        (["--out", place / "noise", "--figures", place / "upside.npz"], "expected a folder to write in, but"),
         ([place / "." / "run0" / ".." / "run0", "--out", place / "noise"], "expected each run once, but got"),
         (["typo", "--out", place / "noise"], "or a .safetensors file, but typo does not exist"),
         (["--out", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),

@@ -15,7 +15,7 @@ from confrank.cli.command import (
     say,
     terminal_width,
 )
-from confrank.cli.paths import picture_path
+from confrank.cli.paths import folder_path, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -67,10 +67,10 @@ def _run(arguments: "Namespace") -> None:
     settings = ("dataset", "model", "stages", "per_stage", "subset", "epochs", "batch_size", "lr")
     experiment = Experiment(**{name: getattr(arguments, name) for name in settings})
     stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
-    out = Path(arguments.out or f"runs/active-{stem}")
+    out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console()
-    kept = Path(arguments.results or out) / f"{stem}.json"
+    kept = (folder_path(arguments.results) or out) / f"{stem}.json"
     check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)")
@@ -110,7 +110,7 @@ def _show(arguments: "Namespace") -> None:
     from confrank.report.active import active_markdown
 
     curves = load_curves(Path(arguments.curves))
-    picture = None if arguments.figure is None else picture_path(arguments.figure)
+    picture = picture_path(arguments.figure)
     if arguments.markdown:
         print(active_markdown(curves.labelled(), curves.values()), end="")
     _show_curves(None if arguments.markdown else make_console(), curves, picture)

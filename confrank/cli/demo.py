@@ -1,10 +1,10 @@
 """The demo: baseline against CRL on embedded data."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, make_console, say
 from confrank.cli.evaluate import examine, load_file, samples_of, write_page
+from confrank.cli.paths import folder_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -30,7 +30,7 @@ def _demo(arguments: "Namespace") -> None:
         raise ValueError(f"expected at least 1 seed, but got {arguments.seeds}")
     # A network this small gains little from a second thread, and on a busy machine loses all to waiting for it.
     torch.set_num_threads(1)
-    out, console = Path(arguments.out), make_console()
+    out, console = folder_path(arguments.out), make_console()
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Command, add_root, make_console, say
-from confrank.cli.paths import file_path, json_path, keep_inputs, page_path, picture_path
+from confrank.cli.paths import folder_path, json_path, keep_inputs, page_path, picture_path, safetensors_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -48,11 +48,9 @@ def _evaluate(arguments: "Namespace") -> None:
             f"expected --resamples to be at least {FEWEST_RESAMPLES}, or 0 for no intervals, but got"
             f" {arguments.resamples}"
         )
-    figure = None if arguments.figure is None else picture_path(arguments.figure)
-    report = None if arguments.report is None else page_path(arguments.report)
-    table = None if arguments.json is None else json_path(arguments.json)
-    figures = None if arguments.figures is None else Path(arguments.figures)
-    keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table, figures)
+    figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
+    report, table = page_path(arguments.report), json_path(arguments.json)
+    keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table)
     loaded: dict[str, Predictions] = {}
     for name in arguments.files:
         # A file may be given twice, e.g. to see that it does not differ from itself.
@@ -206,7 +204,7 @@ def _threshold(arguments: "Namespace") -> None:
 
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError("expected either --risk or --coverage, but got " + ("both" if arguments.risk else "neither"))
-    table = None if arguments.json is None else json_path(arguments.json)
+    table = json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file)], table)
     predictions = load_file(arguments.file)
     samples = samples_of(arguments.file, predictions)
@@ -249,11 +247,8 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.selective import fit_temperature, random_split, scaled_logits
     from confrank.selective.temperature import as_logits
 
-    out = None if arguments.out is None else file_path(arguments.out)
-    table = None if arguments.json is None else json_path(arguments.json)
+    out, table = safetensors_path(arguments.out), json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file)], out, table)
-    if out is not None and out.suffix != ".safetensors":
-        raise ValueError(f"expected --out to end in .safetensors, but got {out}")
     predictions = load_file(arguments.file)
     if predictions.table is None or predictions.label is None:
         raise ValueError(

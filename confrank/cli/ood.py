@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_device, add_root, at_least, device_of, root_of, terminal_width
-from confrank.cli.paths import json_path, keep_inputs, page_path
+from confrank.cli.paths import folder_path, json_path, keep_inputs, page_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,8 +75,7 @@ def _ood(arguments: "Namespace") -> None:
     # A table to be piped somewhere stands alone on the output.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
     # Whatever can be wrong should be found before the long part.
-    report = None if arguments.report is None else page_path(arguments.report)
-    table = None if arguments.json is None else json_path(arguments.json)
+    report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
     keep_inputs([*arguments.runs, *arguments.out], report, table)
     protocol = _protocol(arguments)
     _check_names(arguments)
@@ -101,9 +100,9 @@ def _ood(arguments: "Namespace") -> None:
     written = []
     if table and is_stream(table):
         write(table, runs)
-    if arguments.figures:
-        paths = detection_figures(_scored(runs), Path(arguments.figures))
-        written.append(f"figures: {len(paths)} files in {arguments.figures}")
+    if figures:
+        paths = detection_figures(_scored(runs), figures)
+        written.append(f"figures: {len(paths)} files in {figures}")
     if report:
         write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes))
         written.append(f"report: {report}")
@@ -133,7 +132,7 @@ def _listed(values: list[str] | None) -> list[str]:
 
 
 def _check_names(arguments: "Namespace") -> None:
-    """Raise if a run is not there, a run or an out-set is named twice, or the figures' folder cannot be one."""
+    """Raise if a run is not there, or a run or an out-set is named twice."""
     if len(set(arguments.out)) < len(arguments.out):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
     for run in arguments.runs:
@@ -141,8 +140,6 @@ def _check_names(arguments: "Namespace") -> None:
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
     if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
         raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
-    if arguments.figures and Path(arguments.figures).is_file():
-        raise ValueError(f"expected a folder for the figures, but {arguments.figures} is a file")
 
 
 def _examined(

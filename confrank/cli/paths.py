@@ -1,10 +1,40 @@
 """Paths to write: refused before the work where they cannot be written, or where a file would be lost."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
+from typing import Protocol, cast, overload
 
 
+class PathOf(Protocol):
+    """The path that a flag names; None, where it was not given, stays None."""
+
+    @overload
+    def __call__(self, name: str) -> Path: ...
+    @overload
+    def __call__(self, name: None) -> None: ...
+
+
+def _if_given(path_of: Callable[[str], Path]) -> PathOf:
+    @wraps(path_of)
+    def path_or_none(name: str | None) -> Path | None:
+        return None if name is None else path_of(name)
+
+    return cast(PathOf, path_or_none)
+
+
+@_if_given
+def folder_path(name: str) -> Path:
+    """The path of a folder to write files in, if that is possible."""
+    path = Path(name)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"expected a folder to write in, but {name} is a file; give another path")
+    _check_writable(path, name)
+    return path
+
+
+@_if_given
 def file_path(name: str) -> Path:
     """The path of a file to write, if that can be written."""
     from confrank.files import is_stream
@@ -12,16 +42,21 @@ def file_path(name: str) -> Path:
     path = Path(name)
     if path.is_dir():
         raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
-    if is_stream(path):
-        return path
-    there = next(parent for parent in path.absolute().parents if parent.exists())
+    if not is_stream(path):
+        _check_writable(path.absolute().parent, name)
+    return path
+
+
+def _check_writable(folder: Path, name: str) -> None:
+    """Raise if nothing can be written in a folder, or in that in which it would be made."""
+    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not there.is_dir():
         raise ValueError(f"expected a folder to write {name} in, but {there} is a file; give another path")
     if not os.access(there, os.W_OK):
         raise ValueError(f"expected a folder to write {name} in, but {there} is read-only; give another path")
-    return path
 
 
+@_if_given
 def json_path(name: str) -> Path:
     """The path of a JSON file to write, if its suffix says so; a pipe or device needs none."""
     from confrank.files import is_stream
@@ -32,6 +67,16 @@ def json_path(name: str) -> Path:
     return path
 
 
+@_if_given
+def safetensors_path(name: str) -> Path:
+    """The path of predictions to write, if its suffix says so."""
+    path = file_path(name)
+    if path.suffix != ".safetensors":
+        raise ValueError(f"expected --out to end in .safetensors, but got {name}")
+    return path
+
+
+@_if_given
 def picture_path(name: str) -> Path:
     """The path of a picture to write, if its suffix is one that can be drawn."""
     path = file_path(name)
@@ -40,11 +85,13 @@ def picture_path(name: str) -> Path:
     return path
 
 
+@_if_given
 def page_path(name: str) -> Path:
     """The path of a page to write, if its suffix says so."""
-    if Path(name).suffix not in (".html", ".htm"):
+    path = file_path(name)
+    if path.suffix not in (".html", ".htm"):
         raise ValueError(f"expected a page ending in .html, but got {name}")
-    return file_path(name)
+    return path
 
 
 def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:

@@ -15,6 +15,7 @@ from confrank.cli.command import (
     say,
     terminal_width,
 )
+from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _study(arguments: "Namespace") -> None:
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
     wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
     out, results, console = Path(arguments.out), Path(arguments.results), make_console()
-    weights = None if arguments.weights is None else Path(arguments.weights)
+    weights = folder_path(arguments.weights)
     wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)
     for line in _plan_lines(wanted, to_train, results):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_device, add_root, at_least, device_of, make_console, root_of, say
-from confrank.cli.paths import file_path, keep_inputs
+from confrank.cli.paths import keep_inputs, safetensors_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -164,9 +164,7 @@ def _predict(arguments: "Namespace") -> None:
     run = Path(arguments.run)
     beside = run.with_name(f"{run.stem}-{arguments.split}-predictions.safetensors")
     usual = beside if run.suffix == ".safetensors" else RunFolder(run).predictions(arguments.split)
-    out = file_path(arguments.out) if arguments.out else usual
-    if out.suffix != ".safetensors":
-        raise ValueError(f"expected --out to end in .safetensors, but got {out}")
+    out = safetensors_path(arguments.out) or usual
     keep_inputs([run], out)
     root, device = root_of(arguments), device_of(arguments.device)
     with sample_bar(make_console(), "predicting") as advance:
