@@ -13,6 +13,7 @@ from confrank.cli.command import (
     make_parser,
     root_of,
     say,
+    say_once,
     terminal_width,
 )
 from confrank.cli.paths import folder_path, picture_path
@@ -74,13 +75,6 @@ def _run(arguments: "Namespace") -> None:
     check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)")
-    told: set[str] = set()
-
-    def note(text: str) -> None:
-        if text not in told:  # each stage would say the same again
-            say(console, text)
-        told.add(text)
-
     with epoch_bar(console, runs * experiment.epochs) as bar:
         run_experiment(
             experiment,
@@ -91,7 +85,7 @@ def _run(arguments: "Namespace") -> None:
             root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=note,
+            on_note=say_once(console),
         )
     curves, arrays = collect(out, experiment.settings(), experiment.stages)
     save_curves(kept, curves, arrays)

@@ -70,6 +70,18 @@ def say(console: "Console", text: str, style: str | None = None) -> None:
     console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
+def say_once(console: "Console") -> Callable[[str], None]:
+    """A listener to the notes of many runs: what one has said, the others need not."""
+    said: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in said:
+            say(console, text)
+        said.add(text)
+
+    return note
+
+
 def terminal_width() -> int | None:
     """How many columns the terminal has; None if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

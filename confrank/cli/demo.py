@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, make_console, say
+from confrank.cli.command import Command, make_console, say, say_once
 from confrank.cli.evaluate import examine, load_file, samples_of, write_page
 from confrank.cli.paths import folder_path
 
@@ -34,7 +34,12 @@ def _demo(arguments: "Namespace") -> None:
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:
-        results = run_demo(configs, out, lambda config, record: bar.advance(config.run_name, record))
+        results = run_demo(
+            configs,
+            out,
+            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=say_once(console),
+        )
     console.print(comparison_table(results, f"digits, small network, {arguments.seeds} seeds, test split"))
     figure = out / "demo.png"
     comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_device, device_of, make_console, say
 from confrank.cli.paths import file_path, keep_inputs
+from confrank.cli.train import show_runs
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -100,7 +101,6 @@ def _train(arguments: "Namespace") -> None:
     from confrank.active.labelled import read_labelled
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
-    from confrank.report.table import evaluation_table
     from confrank.training import train
 
     if arguments.labelled is None:
@@ -129,8 +129,9 @@ def _train(arguments: "Namespace") -> None:
             data=data,
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_note=note,
         )
-    console.print(evaluation_table(finished.evaluations))
+    show_runs(console, [finished])
     note(f"next: confrank active query {out} --pool {pool} --labelled {arguments.labelled}")
 
 

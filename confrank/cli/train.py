@@ -1,6 +1,7 @@
 """Train networks, and write a run's predictions."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -100,7 +101,7 @@ def _train(arguments: "Namespace") -> None:
             on_note=lambda text: say(console, text),
         )
     failures = [result for result in results if isinstance(result, Failed)]
-    _show_runs(console, [result for result in results if not isinstance(result, Failed)])
+    show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
         say(console, f"{failure.folder.path}: {failure.why}")
     if failures:
@@ -128,7 +129,8 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
     return seeds
 
 
-def _show_runs(console: "Console", results: "list[Finished]") -> None:
+def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
+    """Where finished runs lie, and how well they do."""
     from confrank.report.table import evaluation_table, footnotes
 
     evaluations = {}

@@ -29,11 +29,12 @@ def run_demo(
     configs: Sequence[RunConfig],
     out: Path,
     on_epoch: Callable[[RunConfig, dict[str, float]], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
 ) -> dict[str, list[Evaluation]]:
     """Train what is not there yet and return the test evaluations by method, in the order of the seeds."""
     results: dict[str, list[Evaluation]] = {}
     for config in configs:
-        finished = train(config, out / config.run_name, on_epoch=on_epoch)
+        finished = train(config, out / config.run_name, on_epoch=on_epoch, on_note=on_note)
         results.setdefault(config.method, []).append(finished.evaluations["test"])
     return results
 
