@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, make_console, say, say_once
-from confrank.cli.evaluate import examine, load_file, samples_of, write_page
+from confrank.cli.evaluate import examine_sources, write_page
 from confrank.cli.paths import folder_path
+from confrank.cli.source import read_source
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -44,10 +45,9 @@ def _demo(arguments: "Namespace") -> None:
     figure = out / "demo.png"
     comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
     say(console, f"figure: {figure}; runs: {out}")
-    runs = {str(run): load_file(str(run)) for run in first_runs(configs, out)}
+    runs = [read_source(str(run)) for run in first_runs(configs, out)]
     say(console, f"the page below compares one seed of each method, the table above all {arguments.seeds}", "dim")
-    samples = {name: samples_of(name, predictions) for name, predictions in runs.items()}
-    for line in write_page(examine(runs, samples, None, 0), runs, out / "report.html", None, 0):
+    for line in write_page(examine_sources(runs, None, 0), runs, out / "report.html", None, 0):
         say(console, line)
 
 

@@ -9,8 +9,9 @@ from confrank import __version__
 from confrank.cli.active import ACTIVE
 from confrank.cli.command import Command, fail, make_parser
 from confrank.cli.data import DATA
+from confrank.cli.decide import CALIBRATE, THRESHOLD
 from confrank.cli.demo import DEMO
-from confrank.cli.evaluate import CALIBRATE, EVALUATE, THRESHOLD
+from confrank.cli.evaluate import EVALUATE
 from confrank.cli.ood import OOD
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
