@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ import torch
 from PIL import Image
 
 import confrank
+from confrank.active.experiment import Experiment
 from confrank.cli import COMMANDS, main
+from confrank.cli.active import SETTINGS
 from confrank.config import load_config
 from confrank.data import load
 
@@ -83,7 +86,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["train", "--method", "crl"], "expected a method among baseline"),
         (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere has none"),
-        (["demo", "--seeds", "0"], "expected at least 1 seed, but got 0"),
+        (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
     ],
 )
 def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message):
@@ -135,6 +138,10 @@ def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, m
         main(["train", "--config", str(tmp_path / "some.csv")])
     errors = capsys.readouterr().err
     assert stop.value.code == 2 and message in errors and len(errors) < 200
+
+
+def test_every_setting_of_an_experiment_is_a_flag():
+    assert list(SETTINGS) == [item.name for item in dataclasses.fields(Experiment)]
 
 
 @pytest.mark.parametrize("text", ["0.25,0.75", "[0.25,0.75]", "[0.25, 0.75]"])
@@ -251,6 +258,12 @@ def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys):
         ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),
         ("data chck", "expected action to be one of list, fetch, check, but got 'chck'; did you mean check?"),
         ("active rum", "expected action to be one of run, show, query, train, but got 'rum'; did you mean run?"),
+        ("active run --strategy random,entrop,", "expected a strategy among random, entropy"),
+        ("active run --strategy ,", "expected values with commas between them, but got ','"),
+        ("train --seeds 0,one", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,one'"),
+        ("train --seeds 0,0,", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,0,'"),
+        ("study table-clf-perf --seeds , --dry-run", "expected --seeds to be distinct whole numbers"),
+        ("study table-clf-perf --models , --dry-run", "expected values with commas between them, but got ','"),
         ("ood runs/x", "expected --out, but it is missing; see --help"),
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),

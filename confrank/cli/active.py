@@ -9,6 +9,7 @@ from confrank.cli.command import (
     add_root,
     at_least,
     device_of,
+    listed,
     make_console,
     make_parser,
     root_of,
@@ -25,21 +26,24 @@ if TYPE_CHECKING:
 
     from confrank.active.records import Curves
 
+# The fields of an `Experiment`, as flags.
+SETTINGS = {
+    "dataset": "data set by name, or the path of one's own",
+    "model": "network by name",
+    "stages": "how often labels are asked for, the first random set included",
+    "per_stage": "labels a stage",
+    "subset": "each stage asks from so many random samples of the pool",
+    "epochs": "passes over the labelled set, each stage from scratch",
+    "batch_size": "samples a step",
+    "lr": "initial learning rate; a tenth after 60 and 80 percent of the epochs",
+}
+
 
 def _run_arguments(parser: "ArgumentParser") -> None:
     from confrank.active.experiment import Experiment
 
     defaults = Experiment()
-    for name, what in (
-        ("dataset", "data set by name, or the path of one's own"),
-        ("model", "network by name"),
-        ("stages", "how often labels are asked for, the first random set included"),
-        ("per_stage", "labels a stage"),
-        ("subset", "each stage asks from so many random samples of the pool"),
-        ("epochs", "passes over the labelled set, each stage from scratch"),
-        ("batch_size", "samples a step"),
-        ("lr", "initial learning rate; a tenth after 60 and 80 percent of the epochs"),
-    ):
+    for name, what in SETTINGS.items():
         default = getattr(defaults, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=what)
     parser.add_argument("--strategy", type=str, default="all", help="all, or names like random,entropy,core-set")
@@ -60,13 +64,10 @@ def _run(arguments: "Namespace") -> None:
     from confrank.active.strategies import STRATEGIES, get
     from confrank.report.progress import epoch_bar
 
-    names = (
-        list(STRATEGIES) if arguments.strategy == "all" else [part.strip() for part in arguments.strategy.split(",")]
-    )
+    names = list(STRATEGIES) if arguments.strategy == "all" else listed(arguments.strategy)
     methods = {name: get(name).method for name in names}
     at_least(1, arguments, "trials", "together")
-    settings = ("dataset", "model", "stages", "per_stage", "subset", "epochs", "batch_size", "lr")
-    experiment = Experiment(**{name: getattr(arguments, name) for name in settings})
+    experiment = Experiment(**{name: getattr(arguments, name) for name in SETTINGS})
     stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
     out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))

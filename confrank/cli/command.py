@@ -3,7 +3,7 @@
 import shutil
 import sys
 from argparse import RawDescriptionHelpFormatter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -112,6 +112,21 @@ def add_device(parser: "ArgumentParser") -> None:
 def root_of(arguments: "Namespace") -> Path | None:
     """The folder of a --root flag."""
     return None if arguments.root is None else Path(arguments.root)
+
+
+def listed(given: str | Sequence[str] | None) -> list[str]:
+    """The parts of a flag's value, which stand between commas (or, if it takes several values, spaces).
+
+    >>> listed("random, entropy,"), listed(["energy,knn", "odin"]), listed(None)
+    (['random', 'entropy'], ['energy', 'knn', 'odin'], [])
+    """
+    if given is None:
+        return []
+    text = given if isinstance(given, str) else ",".join(given)
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ValueError(f"expected values with commas between them, but got {text!r}")
+    return parts
 
 
 def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, make_console, say, say_once
+from confrank.cli.command import Command, at_least, make_console, say, say_once
 from confrank.cli.evaluate import examine_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
@@ -27,8 +27,7 @@ def _demo(arguments: "Namespace") -> None:
     from confrank.report.table import comparison_table
     from confrank.study.demo import demo_configs, first_runs, load_samples, run_demo
 
-    if arguments.seeds < 1:
-        raise ValueError(f"expected at least 1 seed, but got {arguments.seeds}")
+    at_least(1, arguments, "seeds")
     # A network this small gains little from a second thread, and on a busy machine loses all to waiting for it.
     torch.set_num_threads(1)
     out, console = folder_path(arguments.out), make_console()

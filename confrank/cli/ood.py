@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_device, add_root, at_least, device_of, root_of, terminal_width
+from confrank.cli.command import Command, add_device, add_root, at_least, device_of, listed, root_of, terminal_width
 from confrank.cli.paths import folder_path, json_path, keep_inputs, page_path
 
 if TYPE_CHECKING:
@@ -117,18 +117,13 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     at_least(1, arguments, "tuning_images", "batch_size", "neighbours")
     at_least(0, arguments, "seed")
     return Protocol(
-        detectors=_listed(arguments.detectors) or DETECTORS,
+        detectors=listed(arguments.detectors) or DETECTORS,
         num_tuning=arguments.tuning_images if arguments.tuning == "paper" else 0,
         seed=arguments.seed,
         neighbours=arguments.neighbours,
         aupr=arguments.aupr,
         batch_size=arguments.batch_size,
     )
-
-
-def _listed(values: list[str] | None) -> list[str]:
-    """The names of a flag, with spaces or commas between them."""
-    return [name for value in values or () for name in value.split(",") if name]
 
 
 def _check_names(arguments: "Namespace") -> None:
@@ -164,7 +159,7 @@ def _examined(
         trained.data.test.images,
         trained.mean,
         trained.std,
-        _listed(arguments.layers),
+        listed(arguments.layers),
     )
     show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
     outcomes: list[Outcome] = []

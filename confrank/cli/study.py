@@ -10,6 +10,7 @@ from confrank.cli.command import (
     add_root,
     at_least,
     device_of,
+    listed,
     make_console,
     root_of,
     say,
@@ -53,7 +54,7 @@ def _study(arguments: "Namespace") -> None:
     from confrank.study.recipes import narrowed
 
     at_least(1, arguments, "together")
-    lists = {key: _parts(getattr(arguments, key)) for key in ("datasets", "models", "methods")}
+    lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
     wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
     out, results, console = Path(arguments.out), Path(arguments.results), make_console()
@@ -90,10 +91,6 @@ def _table_of(study: str, results: Path) -> str:
 
     table = "table-clf-perf" if study == "reproduction" else study
     return table if any(cell.ours for cell in kept_cells(table, results)) else ALL
-
-
-def _parts(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:

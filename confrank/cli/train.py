@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_device, add_root, at_least, device_of, make_console, root_of, say
+from confrank.cli.command import (
+    Command,
+    add_device,
+    add_root,
+    at_least,
+    device_of,
+    listed,
+    make_console,
+    root_of,
+    say,
+)
 from confrank.cli.paths import keep_inputs, safetensors_path
 
 if TYPE_CHECKING:
@@ -111,7 +121,7 @@ def _train(arguments: "Namespace") -> None:
 def _shares(given: tuple[float, ...] | str) -> tuple[float, ...]:
     """The numbers of a --lr-drops flag: the parser has read a list in brackets, but not one without."""
     try:
-        return tuple(map(float, given.split(",") if isinstance(given, str) else given))
+        return tuple(map(float, listed(given) if isinstance(given, str) else given))
     except ValueError:
         raise ValueError(f"expected --lr-drops to be numbers like 0.5,0.8, but got {given!r}") from None
 
@@ -121,7 +131,7 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
     if text is None:
         return [default]
     try:
-        seeds = [int(part) for part in text.split(",")]
+        seeds = [int(part) for part in listed(text)]
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
