@@ -68,7 +68,8 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.metrics import evaluation_of, sample_values
     from confrank.predictions import Predictions, save_predictions
     from confrank.report.decision import temperature_line
-    from confrank.report.table import evaluation_table, footnotes
+    from confrank.report.table import evaluation_table
+    from confrank.report.verdict import footnotes
     from confrank.selective import fit_temperature, random_split, scaled_logits
     from confrank.selective.temperature import as_logits
 
@@ -104,7 +105,7 @@ def _calibrate(arguments: "Namespace") -> None:
     ):
         say(console, line)
     console.print(evaluation_table(evaluations))
-    for line in [*footnotes(evaluations), "both rank by the largest probability"]:
+    for line in [*footnotes(evaluations.items()), "both rank by the largest probability"]:
         say(console, line, style="dim")
     if out is not None:
         say(console, f"calibrated predictions: {out}")

@@ -100,15 +100,15 @@ def examine_sources(sources: Sequence[Source], resamples: int | None, seed: int)
 
 
 def _print_examined(console: "Console", examined: "list[Examined]") -> None:
-    from confrank.report.table import difference_table, evaluation_table, footnotes, interval_note
-    from confrank.report.verdict import comparisons
+    from confrank.report.table import difference_table, evaluation_table, interval_note
+    from confrank.report.verdict import comparisons, footnotes
 
     evaluations = {item.name: item.evaluation for item in examined}
     console.print(evaluation_table(evaluations, {item.name: item.intervals for item in examined}))
     differences = {item.name: item.differences for item in examined if item.differences}
     if differences:
         console.print(difference_table(differences, examined[0].name))
-    for line in [*comparisons(examined), *footnotes(evaluations), interval_note(examined)]:
+    for line in [*comparisons(examined), *footnotes(evaluations.items()), interval_note(examined)]:
         say(console, line, style="dim")
 
 

@@ -141,7 +141,8 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
 
 def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
     """Where finished runs lie, and how well they do."""
-    from confrank.report.table import evaluation_table, footnotes
+    from confrank.report.table import evaluation_table
+    from confrank.report.verdict import footnotes
 
     evaluations = {}
     for result in results:
@@ -150,7 +151,7 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
         say(console, f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}")
     if evaluations:
         console.print(evaluation_table(evaluations))
-    for line in footnotes(evaluations):
+    for line in footnotes(evaluations.items()):
         say(console, line, style="dim")
 
 

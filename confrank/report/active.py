@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
+from confrank.report.paper_table import markdown_table
 from confrank.report.plots import colour_of, escaped, legend_below, legend_text, save_figure, tidy
-from confrank.report.scales import SHOWN
+from confrank.report.scales import SHOWN, with_spread
 
 Trials = Sequence[Sequence[float]]
 
@@ -62,10 +63,10 @@ def active_rows(
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows: one row a strategy, one column a stage, mean±std over the trials."""
     header = ["strategy", "trials", *(f"{count:,} labels" for count in labelled)]
-    rows = [
-        [name, str(len(trials)), *(_shown(key, summary) for summary in stage_summaries(trials))]
-        for name, trials in curves.items()
-    ]
+    rows = []
+    for name, trials in curves.items():
+        shown = (with_spread(stage.mean, stage.std, SHOWN[key].factor) for stage in stage_summaries(trials))
+        rows.append([name, str(len(trials)), *shown])
     return header, rows
 
 
@@ -82,12 +83,4 @@ def active_table(labelled: Sequence[int], curves: Mapping[str, Trials], key: str
 
 def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> str:
     """The same for a document."""
-    header, rows = active_rows(labelled, curves, key)
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _shown(key: str, summary: Summary) -> str:
-    factor = SHOWN[key].factor
-    spread = "" if summary.std is None else f"±{summary.std * factor:.2f}"
-    return f"{summary.mean * factor:.2f}{spread}"
+    return markdown_table(*active_rows(labelled, curves, key))

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from confrank.report.contents import Histogram
 from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
 from confrank.report.plots import COLOURS, colour_of, escaped, legend_below, legend_text, save_figure, tidy
+from confrank.report.scales import shown
 
 
 def detection_figures(scored: Sequence[Scored], folder: str | Path) -> list[Path]:
@@ -39,7 +40,8 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     axes = figure.subplots()
     for place, (name, runs) in enumerate(detectors.items()):
         curve, colour = mean_roc(runs), colour_of(place)
-        axes.plot(GRID, curve.tpr, color=colour, label=f"{legend_text(name)} (AUROC {100 * curve.auroc:.1f}%)")
+        label = f"{legend_text(name)} (AUROC {shown('auroc', curve.auroc, 1)}%)"
+        axes.plot(GRID, curve.tpr, color=colour, label=label)
         if curve.spread is not None:
             band = curve.tpr - curve.spread, curve.tpr + curve.spread
             axes.fill_between(GRID, *band, color=colour, alpha=0.15, linewidth=0)

@@ -17,7 +17,7 @@ from confrank.metrics import ClassSummary, PairedDifference
 from confrank.report import svg
 from confrank.report.contents import Examined, Mistake, shortened
 from confrank.report.scales import SHOWN, shown
-from confrank.report.verdict import COVERAGE, comparisons, percent, plain_number, verdict
+from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, plain_number, verdict
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
@@ -36,7 +36,7 @@ def page(examined: Sequence[Examined], title: str = "Which answers can be truste
         models=[_model(item, place, limit, len(examined)) for place, item in enumerate(examined)],
         comparisons=comparisons(examined),
         metrics=[_metric_row(key, examined) for key in SHOWN],
-        footnotes=_footnotes(examined),
+        footnotes=footnotes([(shortened(item.name), item.evaluation) for item in examined]),
         risk_ticks=svg.ticks(limit),
         shares=svg.ticks(1.0),
         data={"limit": limit, "models": [_points(item) for item in examined]},
@@ -186,12 +186,3 @@ def _gap(key: str, gap: PairedDifference | None) -> dict[str, str] | None:
         "p": "p < 0.01" if gap.p < 0.01 else f"p = {gap.p:.2f}",
         "kind": verdict if gap.p <= 0.05 else "even",
     }
-
-
-def _footnotes(examined: Sequence[Examined]) -> list[str]:
-    notes = []
-    for item in examined:
-        prefix = f"{shortened(item.name)}: " if len(examined) > 1 else ""
-        notes += [f"{prefix}{note}" for note in item.evaluation.notes]
-        notes += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in item.evaluation.undefined.items()]
-    return notes

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from confrank.metrics.repeats import Summary
-from confrank.report.scales import ALL_SHOWN
+from confrank.report.scales import ALL_SHOWN, with_spread
 
 
 class CellLike(Protocol):
@@ -126,19 +126,16 @@ def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple
 def cell_text(cell: CellLike, paper_only: bool = False) -> str:
     """Ours, the paper's in brackets and the gap, as far as there are any."""
     factor = _factor(cell.metric)
-    paper = "" if cell.paper is None else _with_std(cell.paper, factor)
+    paper = "" if cell.paper is None else with_spread(cell.paper.mean, cell.paper.std, factor)
     if paper_only:
         return paper
     if cell.ours is None:
         return f"({paper})" if paper else "-"
+    ours = with_spread(cell.ours.mean, cell.ours.std, factor)
     if not paper:
-        return _with_std(cell.ours, factor)
+        return ours
     gap = "" if cell.deviations is None else f" {cell.deviations:+.1f}σ"
-    return f"{_with_std(cell.ours, factor)} ({paper}){gap}"
-
-
-def _with_std(summary: Summary, factor: float) -> str:
-    return f"{summary.mean * factor:.2f}" + ("" if summary.std is None else f"±{summary.std * factor:.2f}")
+    return f"{ours} ({paper}){gap}"
 
 
 def _factor(metric: str) -> float:
@@ -162,7 +159,8 @@ def _terminal(header: list[str], rows: Rows) -> str:
     return console.export_text()
 
 
-def _markdown(header: list[str], rows: Rows) -> str:
+def markdown_table(header: list[str], rows: Rows) -> str:
+    """The same for a document."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -181,4 +179,8 @@ def _latex(header: list[str], rows: Rows) -> str:
     )
 
 
-FORMS: dict[str, Callable[[list[str], Rows], str]] = {"terminal": _terminal, "markdown": _markdown, "latex": _latex}
+FORMS: dict[str, Callable[[list[str], Rows], str]] = {
+    "terminal": _terminal,
+    "markdown": markdown_table,
+    "latex": _latex,
+}

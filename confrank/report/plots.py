@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from confrank.metrics import ReliabilityBins, Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
 from confrank.report.contents import Examined, shortened, with_short_names
+from confrank.report.scales import shown
 from confrank.report.svg import dot_radius, risk_limit
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
@@ -47,12 +48,12 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
     ranked = [rank(run.confidence, run.correct) for run in runs]
     curves = [curve_of(item) for item in ranked]
     risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
-    area = np.mean([value for item in ranked if (value := aurc_of(item)) is not None])
+    area = float(np.mean([value for item in ranked if (value := aurc_of(item)) is not None]))
     axes.plot(
         GRID,
         risks.mean(axis=0),
         color=colour,
-        label=rf"{legend_text(name)} (AURC {1000 * area:.1f} $\times10^{{-3}}$)",
+        label=rf"{legend_text(name)} (AURC {shown('aurc', area, 1)} $\times10^{{-3}}$)",
     )
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)

@@ -1,4 +1,4 @@
-"""How metrics are shown: the only place that multiplies them."""
+"""How metrics are shown: their headings and factors, and numbers as text."""
 
 import re
 from dataclasses import dataclass
@@ -54,3 +54,11 @@ def shown(key: str, value: float | None, digits: int = 2) -> str:
     ('71.30', '-')
     """
     return "-" if value is None else f"{value * SHOWN[key].factor:.{digits}f}"
+
+
+def with_spread(mean: float, spread: float | None, factor: float = 1, *, mark: str = "±", sign: str = "") -> str:
+    """
+    >>> with_spread(0.0713, 0.0002, 1000), with_spread(0.5, None, sign="+")
+    ('71.30±0.20', '+0.50')
+    """
+    return f"{mean * factor:{sign}.2f}" + ("" if spread is None else f"{mark}{spread * factor:.2f}")

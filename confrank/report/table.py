@@ -8,7 +8,7 @@ from rich.text import Text
 from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.metrics.repeats import paired_difference, summarise
 from confrank.report.contents import Examined
-from confrank.report.scales import PAPER_METRICS, SHOWN, shown
+from confrank.report.scales import PAPER_METRICS, SHOWN, shown, with_spread
 
 Intervals = Mapping[str, Interval | None]
 
@@ -63,16 +63,6 @@ def interval_note(examined: Sequence[Examined]) -> str:
     return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
 
 
-def footnotes(evaluations: Mapping[str, Evaluation]) -> list[str]:
-    """Why a metric is missing, and what else a reader should know."""
-    lines = []
-    for name, evaluation in evaluations.items():
-        prefix = f"{name}: " if len(evaluations) > 1 else ""
-        lines += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in evaluation.undefined.items()]
-        lines += [f"{prefix}{note}" for note in evaluation.notes]
-    return lines
-
-
 def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) -> Table:
     """Mean ± std of the paper's eight metrics for two methods over the same seeds, and their paired difference."""
     (first, first_runs), (second, second_runs) = results.items()
@@ -88,18 +78,14 @@ def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) ->
             continue
         a, b = zip(*known, strict=True)
         gap = paired_difference(a, b)
+        difference = with_spread(gap.mean, gap.standard_error, mark=" ± ", sign="+")
         better = (gap.mean < 0) == how.lower_is_better and gap.mean != 0
         table.add_row(
             f"{how.heading} {'↓' if how.lower_is_better else '↑'}",
-            _with_spread(summarise(a).mean, summarise(a).std),
-            _with_spread(summarise(b).mean, summarise(b).std),
-            f"[{'green' if better else 'red'}]{_with_spread(gap.mean, gap.standard_error, sign='+')}[/]",
+            *(with_spread(one.mean, one.std, mark=" ± ") for one in (summarise(a), summarise(b))),
+            f"[{'green' if better else 'red'}]{difference}[/]",
         )
     return table
-
-
-def _with_spread(mean: float, spread: float | None, sign: str = "") -> str:
-    return f"{mean:{sign}.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

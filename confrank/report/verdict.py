@@ -1,7 +1,8 @@
 """The numbers in words: what a reader wants to know before any chart."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from confrank.metrics import Evaluation
 from confrank.report.contents import Examined
 from confrank.report.scales import SHOWN, shown
 
@@ -86,3 +87,13 @@ def comparisons(examined: Sequence[Examined]) -> list[str]:
 
 def _signed(value: float) -> str:
     return f"{value * SHOWN['aurc'].factor:+.2f}"
+
+
+def footnotes(evaluations: Collection[tuple[str, Evaluation]]) -> list[str]:
+    """Why a metric is missing, and what else a reader should know of named evaluations."""
+    lines = []
+    for name, evaluation in evaluations:
+        prefix = f"{name}: " if len(evaluations) > 1 else ""
+        lines += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in evaluation.undefined.items()]
+        lines += [f"{prefix}{note}" for note in evaluation.notes]
+    return lines
