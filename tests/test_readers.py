@@ -199,6 +199,28 @@ def test_all_formats_hold_the_same(tmp_path):
         assert loaded.class_names == (None if name == "l.parquet" else names)
 
 
+@pytest.mark.parametrize("kind", ["list_", "large_list", "fixed"])
+def test_parquet_lists_of_any_kind(tmp_path, kind):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    lists = pa.list_(pa.float64(), 3) if kind == "fixed" else getattr(pa, kind)(pa.float64())
+    column = pa.array(list(PROBABILITIES), lists)
+    parquet.write_table(pa.table({"label": LABEL, "probabilities": column}), tmp_path / "lists.parquet")
+    loaded = load_predictions(tmp_path / "lists.parquet")
+    assert np.array_equal(loaded.probabilities, PROBABILITIES) and np.array_equal(loaded.label, LABEL)
+
+
+def test_parquet_words_are_numbered_alike_in_all_batches(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    label = np.repeat([2, 1, 0, 2], 35_000)  # more than two batches, the last of which begins with other words
+    words = pa.DictionaryArray.from_arrays(label, ["cat", "dog", "rat", "never seen"])
+    for column in (words, words.dictionary_decode()):
+        table = {"label": column, "prediction": column, "confidence": np.linspace(0, 1, len(label))}
+        parquet.write_table(pa.table(table), tmp_path / "words.parquet")
+        loaded = load_predictions(tmp_path / "words.parquet")
+        assert loaded.class_names == ["cat", "dog", "rat"]
+        assert np.array_equal(loaded.label, label) and np.array_equal(loaded.prediction, label)
+
+
 def test_parquet_mistakes(tmp_path):
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for table, message in (
@@ -325,7 +347,7 @@ FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @FUZZ
 @given(content=csv_bytes())
-def test_any_csv_is_read_or_explained_alike_by_both_parsers(tmp_path, parser, content):
+def test_any_csv_is_read_or_explained(tmp_path, parser, content):
     reads_or_explains(tmp_path / "fuzz.csv", content)
 
 

@@ -30,6 +30,13 @@ class Text:
 Column = Array | Text
 
 
+def codes_of(words: Any, known: dict[str, int]) -> Array:
+    """An Arrow dictionary array -> for each row the number of its word; words not yet known get the next ones."""
+    numbers = [known.setdefault(word, len(known)) for word in words.dictionary.to_pylist()]
+    codes: Array = np.array(numbers, dtype=np.int32)[words.indices.to_numpy(zero_copy_only=False)]
+    return codes
+
+
 def predictions_of(
     columns: dict[str, Column], table: Array | None, layout: Layout, metadata: dict[str, str]
 ) -> Predictions:

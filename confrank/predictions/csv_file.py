@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.predictions.columns import Column, Text, predictions_of
+from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
@@ -109,9 +109,7 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
         for place in parts:
             column = batch.column(str(place))
             if hasattr(column, "dictionary"):
-                known = words.setdefault(place, {})
-                codes = [known.setdefault(value, len(known)) for value in column.dictionary.to_pylist()]
-                values = np.array(codes, dtype=np.int32)[column.indices.to_numpy(zero_copy_only=False)]
+                values = codes_of(column, words.setdefault(place, {}))
             else:
                 values = column.to_numpy(zero_copy_only=False)
             parts[place].append(values)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from confrank.predictions.arrays import named_arrays
-from confrank.predictions.columns import Column, Text, predictions_of
+from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
@@ -65,12 +65,11 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
     kind = column.type
     if key in TABLES:
         return _lists(column, name)
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind):  # its words may be more than those that occur
         column = column.dictionary_decode()
         kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        known = words.setdefault(key, {})
-        return np.array([known.setdefault(value, len(known)) for value in column.to_pylist()], dtype=np.int64)
+        return codes_of(column.dictionary_encode(), words.setdefault(key, {}))
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
@@ -81,16 +80,17 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
 
 def _lists(column: Any, name: str) -> Array:
     import pyarrow as pa
+    from pyarrow import compute
 
     kind = column.type
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
     if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"expected a list of numbers in column {name!r}, but got {kind}")
-    lengths = {len(row) for row in column}
+    lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     flat = column.flatten()
     if len(lengths) != 1 or flat.null_count:
         raise ValueError(f"expected lists of one length in column {name!r}, but got lengths {sorted(lengths)[:5]}")
-    values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), lengths[0])
     return values
 
 
