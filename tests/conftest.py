@@ -7,9 +7,23 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import pytest
 import torch
 
+from confrank.cli import main
+
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def command():
+    """`command("train", ..., code=2)` is `confrank train ...` in this process; it must end with that exit code."""
+
+    def run(*arguments, code=0):
+        with pytest.raises(SystemExit) as stop:
+            main([str(argument) for argument in arguments])
+        assert stop.value.code == code
+
+    return run

@@ -11,7 +11,7 @@ from PIL import Image
 
 import confrank
 from confrank.active.experiment import Experiment
-from confrank.cli import COMMANDS, main
+from confrank.cli import COMMANDS
 from confrank.cli.active import SETTINGS
 from confrank.config import load_config
 from confrank.data import load
@@ -44,11 +44,9 @@ def test_version_and_help_load_nothing_heavy():
     assert run("--version").stdout == f"confrank {confrank.__version__}\n"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(command, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([command, "--help"])
-    assert stop.value.code == 0
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name, command, capsys):
+    command(name, "--help")
     assert "example: confrank" in capsys.readouterr().out
 
 
@@ -62,13 +60,11 @@ def test_every_command_has_help_with_an_example(command, capsys):
         ("labels.csv", "label,probability_0,probability_1\n2,0.5,0.5\n", "labels within 0..1, but got 2 in row 0"),
     ],
 )
-def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content, message):
+def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content, message, command):
     if content is not None:
         (tmp_path / name).write_text(content)
-    with pytest.raises(SystemExit) as stop:
-        main(["evaluate", str(tmp_path / name)])
+    command("evaluate", tmp_path / name, code=2)
     errors = capsys.readouterr().err
-    assert stop.value.code == 2
     assert errors.count("\n") == 1
     assert message in errors
     assert name in errors
@@ -89,16 +85,14 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
     ],
 )
-def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message):
+def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message, command):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
+    command(*arguments, code=2)
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys):
+def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("mine")
     folder.mkdir()
@@ -108,19 +102,15 @@ def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys):
         (["active", "show", folder], folder, "Is a directory"),
         (["data", "fetch", "cifar10", "--root", file], file / "cifar10", "Not a directory"),
     ):
-        with pytest.raises(SystemExit) as stop:
-            main([*map(str, arguments)])
-        assert stop.value.code == 2
+        command(*arguments, code=2)
         message = f"expected to be able to read or write {path}, but got: {why}; mend that, or give another path"
         assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="everything is permitted")
-def test_a_folder_without_permission_is_named(tmp_path, capsys):
+def test_a_folder_without_permission_is_named(tmp_path, capsys, command):
     tmp_path.chmod(0o555)
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--epochs", "1", "--device", "cpu", "--out", str(tmp_path / "run")])
-    assert stop.value.code == 2
+    command("train", "--epochs", "1", "--device", "cpu", "--out", tmp_path / "run", code=2)
     assert f"read or write {tmp_path / 'run'}, but got: Permission denied" in capsys.readouterr().err
 
 
@@ -132,12 +122,11 @@ def test_a_folder_without_permission_is_named(tmp_path, capsys):
         ("epoch: 2", "expected settings that the command knows, but got 'epoch'; did you mean epochs?"),
     ],
 )
-def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, message):
+def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, message, command):
     (tmp_path / "some.csv").write_text(content)
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "--config", str(tmp_path / "some.csv")])
+    command("train", "--config", tmp_path / "some.csv", code=2)
     errors = capsys.readouterr().err
-    assert stop.value.code == 2 and message in errors and len(errors) < 200
+    assert message in errors and len(errors) < 200
 
 
 def test_every_setting_of_an_experiment_is_a_flag():
@@ -145,46 +134,37 @@ def test_every_setting_of_an_experiment_is_a_flag():
 
 
 @pytest.mark.parametrize("text", ["0.25,0.75", "[0.25,0.75]", "[0.25, 0.75]"])
-def test_lists_of_numbers_with_and_without_brackets(tmp_path, text):
-    with pytest.raises(SystemExit):
-        main(["train", "--epochs", "1", "--lr-drops", text, "--device", "cpu", "--out", str(tmp_path / "run")])
+def test_lists_of_numbers_with_and_without_brackets(tmp_path, text, command):
+    command("train", "--epochs", "1", "--lr-drops", text, "--device", "cpu", "--out", tmp_path / "run")
     assert load_config(tmp_path / "run").lr_drops == (0.25, 0.75)
 
 
-def test_without_a_terminal_progress_is_lines_on_the_error_stream(tmp_path, monkeypatch, capsys):
+def test_without_a_terminal_progress_is_lines_on_the_error_stream(tmp_path, monkeypatch, capsys, command):
     flags = ["--epochs", "2", "--device", "cpu", "--out", str(tmp_path / "run")]
-    with pytest.raises(SystemExit):
-        main(["train", *flags])
+    command("train", *flags)
     assert capsys.readouterr().err == ""  # a run of a second needs none
     monkeypatch.setattr("confrank.report.progress.LINE_SECONDS", 0)
-    with pytest.raises(SystemExit):
-        main(["train", *flags])
+    command("train", *flags)
     lines = capsys.readouterr().err.splitlines()
     name = "digits-small-crl-softmax-seed0"
     assert [line.partition(", acc")[0].rpartition(" ")[0] for line in lines] == [
         f"{name}: 1 of 2 epochs, loss",
         f"{name}: 2 of 2 epochs, loss",
     ]
-    with pytest.raises(SystemExit):
-        main(["predict", str(tmp_path / "run"), "--device", "cpu"])
+    command("predict", tmp_path / "run", "--device", "cpu")
     assert capsys.readouterr().err == "predicting: 897 of 897\n"
 
 
-def test_train_predict_evaluate(tmp_path, capsys):
+def test_train_predict_evaluate(tmp_path, capsys, command):
     out, table = tmp_path / "run", tmp_path / "metrics.json"
-    with pytest.raises(SystemExit):
-        main(["train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", str(out)])
-    with pytest.raises(SystemExit):
-        main(["train", "--config", str(out / "config.yaml"), "--device", "cpu", "--out", str(tmp_path / "again")])
+    command("train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", out)
+    command("train", "--config", out / "config.yaml", "--device", "cpu", "--out", tmp_path / "again")
     again, first = (json.loads((folder / "metrics.json").read_text()) for folder in (tmp_path / "again", out))
     assert again == first
-    with pytest.raises(SystemExit):
-        main(["predict", str(out), "--split", "train", "--device", "cpu"])
+    command("predict", out, "--split", "train", "--device", "cpu")
     assert (out / "predictions" / "train.safetensors").exists()
     figure = tmp_path / "curves.svg"
-    with pytest.raises(SystemExit) as stop:
-        main(["evaluate", str(out), str(tmp_path / "again"), "--json", str(table), "--figure", str(figure)])
-    assert stop.value.code == 0
+    command("evaluate", out, tmp_path / "again", "--json", table, "--figure", figure)
     results = json.loads(table.read_text())
     assert [result["metrics"] for result in results] == [first["metrics"]] * 2
     assert figure.read_text().startswith("<?xml")
@@ -193,10 +173,9 @@ def test_train_predict_evaluate(tmp_path, capsys):
     assert f"{1000 * first['metrics']['aurc']:.3f}" in printed
 
 
-def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys):
+def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys, command):
     np.savez(tmp_path / "scores.npz", confidence=np.array([3.0, 1.0]), correct=np.array([True, True]))
-    with pytest.raises(SystemExit):
-        main(["evaluate", str(tmp_path / "scores.npz"), "--json", str(tmp_path / "out.json")])
+    command("evaluate", tmp_path / "scores.npz", "--json", tmp_path / "out.json")
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["metrics"]["acc"] == 1
     assert result["metrics"]["auroc"] is None
@@ -204,7 +183,7 @@ def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys):
     assert "ECE % undefined: confidence lies outside [0, 1]" in capsys.readouterr().out
 
 
-def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, capsys):
+def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, capsys, command):
     data = load("digits").test
     (tmp_path / "pool").mkdir()
     for place, image in enumerate(data.images[:21]):
@@ -215,20 +194,16 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
     flags = ["--pool", "pool", "--labelled", "labelled.csv", "--test", "test.csv", "--out", "run"]
     settings = ["--model", "small", "--method", "baseline", "--epochs", "1", "--batch-size", "10", "--device", "cpu"]
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(["active", "train", *flags, *settings])
+    command("active", "train", *flags, *settings)
     printed = capsys.readouterr().out
-    assert stop.value.code == 0
     assert "training eagerly in float32: graphs and bfloat16 need a CUDA device\n" in printed
     assert "metrics: run/metrics.json; predictions: run/predictions/test.safetensors\n" in printed
     assert "AUROC % undefined: needs right and wrong predictions" in printed
 
 
-def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys):
+def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys, command):
     monkeypatch.setattr("confrank.training.loop.default_device", lambda: torch.device("cpu"))
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", "--seeds", "2", "--epochs", "2", "--out", str(tmp_path / "demo")])
-    assert stop.value.code == 0
+    command("demo", "--seeds", "2", "--epochs", "2", "--out", tmp_path / "demo")
     printed = capsys.readouterr().out
     assert printed.count("training eagerly in float32") == 1
     assert "crl-softmax - baseline" in printed
@@ -273,9 +248,7 @@ def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys):
         ("table table-clf-perf --paper-only --ours-only", "expected --paper-only or --ours-only, but got both"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(arguments.split())
-    assert stop.value.code == 2
+def test_mistakes_are_one_line(arguments, message, capsys, command):
+    command(*arguments.split(), code=2)
     error = capsys.readouterr().err
     assert error.startswith(f"confrank: error: {message}") and error.count("\n") == 1

@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
 from confrank.training import train
-
-
-def command(*arguments):
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    return stop.value.code
 
 
 def table(seed=0, size=2000, num_classes=4, sharpness=2.0):
@@ -39,8 +32,8 @@ def files(tmp_path):
     return tmp_path / "a.npz", tmp_path / "b.npz"
 
 
-def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys):
-    assert command("evaluate", *files, "--json", tmp_path / "out.json", "--resamples", 200, "--seed", 3) == 0
+def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, command):
+    command("evaluate", *files, "--json", tmp_path / "out.json", "--resamples", 200, "--seed", 3)
     first, second = json.loads((tmp_path / "out.json").read_text())
     for result, file in zip((first, second), files, strict=True):
         assert result["metrics"] == evaluate(**load_predictions(file).evaluation_inputs()).metrics
@@ -59,23 +52,23 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys):
     assert "ranks its answers worse than" in printed
 
 
-def test_a_file_does_not_differ_from_itself(files, tmp_path):
-    assert command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 100) == 0
+def test_a_file_does_not_differ_from_itself(files, tmp_path, command):
+    command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 100)
     results = json.loads((tmp_path / "out.json").read_text())
     assert len(results) == 2
     assert {(gap["value"], gap["p"]) for gap in results[1]["difference_to_first"].values()} == {(0, 1)}
 
 
-def test_the_same_seed_gives_the_same_intervals(files, tmp_path):
+def test_the_same_seed_gives_the_same_intervals(files, tmp_path, command):
     for name, seed in (("x", 0), ("y", 0), ("z", 1)):
         command("evaluate", files[0], "--json", tmp_path / f"{name}.json", "--resamples", 100, "--seed", seed)
     same, again, other = (json.loads((tmp_path / f"{name}.json").read_text())["intervals"] for name in "xyz")
     assert same == again != other
 
 
-def test_figures_and_page(files, tmp_path, capsys):
+def test_figures_and_page(files, tmp_path, capsys, command):
     out = tmp_path / "paper"
-    assert command("evaluate", *files, "--figures", out, "--report", tmp_path / "r.html", "--resamples", 0) == 0
+    command("evaluate", *files, "--figures", out, "--report", tmp_path / "r.html", "--resamples", 0)
     assert sorted(path.name for path in out.iterdir()) == sorted(
         f"{name}.{kind}" for name in ("confidence", "reliability", "risk_coverage") for kind in ("png", "svg")
     )
@@ -103,10 +96,10 @@ def test_pairing():
     assert pairing(scores, others)[1].startswith("neither an index nor labels tell")
 
 
-def test_other_samples_are_not_paired(files, tmp_path, capsys):
+def test_other_samples_are_not_paired(files, tmp_path, capsys, command):
     logits, label = table(seed=9, size=500)
     np.savez(tmp_path / "c.npz", logits=logits, label=label)
-    assert command("evaluate", files[0], tmp_path / "c.npz", "--json", tmp_path / "o.json", "--resamples", 100) == 0
+    command("evaluate", files[0], tmp_path / "c.npz", "--json", tmp_path / "o.json", "--resamples", 100)
     second = json.loads((tmp_path / "o.json").read_text())[1]
     assert "difference_to_first" not in second
     assert second["pairing"] == "other samples: 2,000 and 500 predictions"
@@ -114,9 +107,9 @@ def test_other_samples_are_not_paired(files, tmp_path, capsys):
     assert "not compared pair by pair" in capsys.readouterr().out
 
 
-def test_threshold_with_a_guarantee(files, tmp_path, capsys):
+def test_threshold_with_a_guarantee(files, tmp_path, capsys, command):
     arguments = ["--risk", 0.2, "--delta", 0.05, "--split", 0.4, "--json", tmp_path / "t.json"]
-    assert command("threshold", files[0], *arguments) == 0
+    command("threshold", files[0], *arguments)
     result = json.loads((tmp_path / "t.json").read_text())
     assert result["num_samples"] == 1200
     assert result["check"]["num_samples"] == 800
@@ -131,8 +124,8 @@ def test_threshold_with_a_guarantee(files, tmp_path, capsys):
     assert "on 800 rows kept aside" in printed
 
 
-def test_threshold_for_a_coverage(files, capsys):
-    assert command("threshold", files[0], "--coverage", 0.9) == 0
+def test_threshold_for_a_coverage(files, capsys, command):
+    command("threshold", files[0], "--coverage", 0.9)
     assert "coverage  90.00% (1,800 of 2,000 predictions)" in capsys.readouterr().out
 
 
@@ -158,10 +151,10 @@ def test_threshold_for_a_coverage(files, capsys):
         (["calibrate", "SCORES"], "of all classes to calibrate, but"),
     ],
 )
-def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message):
+def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message, command):
     np.save(tmp_path / "scores.npy", np.array([[0.5, 1.0], [0.25, 0.0]]))
     places = {"FILE": files[0], "SCORES": tmp_path / "scores.npy"}
-    assert command(*(places.get(argument, argument) for argument in arguments)) == 2
+    command(*(places.get(argument, argument) for argument in arguments), code=2)
     errors = capsys.readouterr().err
     assert message in errors
     assert errors.count("\n") == 1
@@ -170,20 +163,20 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message):
 @pytest.mark.parametrize(
     ("name", "flags"), [("evaluate", ["--resamples", 0]), ("threshold", ["--coverage", 0.9]), ("calibrate", [])]
 )
-def test_doubtful_tables_are_noted(name, flags, tmp_path, capsys):
+def test_doubtful_tables_are_noted(name, flags, tmp_path, capsys, command):
     logits, label = table(size=200)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "rounded.npz", probabilities=np.round(probabilities, 3), label=label)
     np.savez(tmp_path / "named.npz", logits=probabilities, label=label)
-    assert command(name, tmp_path / "rounded.npz", *flags) == 0
+    command(name, tmp_path / "rounded.npz", *flags)
     assert "rows of probabilities were rounded and have been divided by their sum" in capsys.readouterr().out
-    assert command(name, tmp_path / "named.npz", *flags) == 0
+    command(name, tmp_path / "named.npz", *flags)
     assert "these logits look like probabilities" in capsys.readouterr().out
 
 
-def test_calibrate_improves_what_it_can(files, tmp_path, capsys):
+def test_calibrate_improves_what_it_can(files, tmp_path, capsys, command):
     out = tmp_path / "calibrated.safetensors"
-    assert command("calibrate", files[0], "--out", out, "--json", tmp_path / "c.json") == 0
+    command("calibrate", files[0], "--out", out, "--json", tmp_path / "c.json")
     result = json.loads((tmp_path / "c.json").read_text())
     assert result["temperature"] == pytest.approx(2, rel=0.15)
     before, after = result["before"]["metrics"], result["after"]["metrics"]
@@ -218,45 +211,45 @@ OUTPUTS = [
 
 
 @pytest.mark.parametrize(("name", "flags"), OUTPUTS)
-def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, files, tmp_path, capsys):
+def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, files, tmp_path, capsys, command):
     (tmp_path / "file").write_text("kept")
     ending = {"--json": "json", "--report": "html", "--figure": "png", "--out": "safetensors"}[flags[-1]]
     target = tmp_path / "file" / f"out.{ending}"
-    assert command(name, files[0], *flags, target) == 2
+    command(name, files[0], *flags, target, code=2)
     printed = capsys.readouterr()
     assert f"expected a folder to write {target} in, but {tmp_path / 'file'} is a file" in printed.err
     assert printed.out == ""
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_folder_that_is_a_file_is_told_before_the_work(files, tmp_path, capsys):
+def test_a_folder_that_is_a_file_is_told_before_the_work(files, tmp_path, capsys, command):
     file, inside, table = tmp_path / "file", tmp_path / "file" / "inside", tmp_path / "m.json"
     file.write_text("kept")
     for folder, why in (
         (file, f"expected a folder to write in, but {file} is a file"),
         (inside, f"expected a folder to write {inside} in, but {file} is a file"),
     ):
-        assert command("evaluate", files[0], "--figures", folder, "--json", table) == 2
+        command("evaluate", files[0], "--figures", folder, "--json", table, code=2)
         assert why in capsys.readouterr().err
     assert not table.exists() and file.read_text() == "kept"
 
 
 @pytest.mark.parametrize(("name", "flags"), OUTPUTS)
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
-def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys):
+def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys, command):
     ending = {"--report": "html", "--figure": "png", "--out": "safetensors"}
     target, content = tmp_path / f"out.{ending.get(flags[-1], 'json')}", files[0].read_bytes()
     getattr(target, link)(files[0])
-    assert command(name, files[0], *flags, target) == 2
+    command(name, files[0], *flags, target, code=2)
     printed = capsys.readouterr()
     assert f"expected a file to write, but {target} is read by this command; give another path" in printed.err
     assert printed.out == ""
     assert files[0].read_bytes() == content
 
 
-def test_no_file_of_a_run_is_overwritten(tmp_path, capsys):
+def test_no_file_of_a_run_is_overwritten(tmp_path, capsys, command):
     run = tmp_path / "run"
-    assert command("train", "--epochs", 1, "--batch-size", 64, "--device", "cpu", "--out", run) == 0
+    command("train", "--epochs", 1, "--batch-size", 64, "--device", "cpu", "--out", run)
     weights = next(run.rglob("weights.safetensors"))
     own = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     predictions = run / "predictions" / "test.safetensors"
@@ -271,12 +264,12 @@ def test_no_file_of_a_run_is_overwritten(tmp_path, capsys):
         (["predict", run, "--device", "cpu", "--out"], weights),
         (["predict", weights, "--device", "cpu", "--out"], weights),
     ):
-        assert command(*arguments, target) == 2
+        command(*arguments, target, code=2)
         assert f"{target} is read by this command" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == own
-    assert command("evaluate", run, "--resamples", 0, "--json", run / "again.json") == 0
-    assert command("evaluate", run, "--resamples", 0, "--json", run / "again.json") == 0
-    assert command("predict", run, "--device", "cpu", "--out", predictions) == 0
+    command("evaluate", run, "--resamples", 0, "--json", run / "again.json")
+    command("evaluate", run, "--resamples", 0, "--json", run / "again.json")
+    command("predict", run, "--device", "cpu", "--out", predictions)
 
 
 def test_files_are_written_though_nobody_reads_the_output(files, tmp_path):
@@ -296,7 +289,7 @@ def test_json_goes_to_a_stream(files):
     assert json.loads(result.stderr)["accepted"] == 1000
 
 
-def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path):
+def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path, command):
     train(RunConfig(epochs=1), tmp_path / "run", device=torch.device("cpu"))
     alone = tmp_path / "alone.safetensors"
     shutil.copy(RunFolder(tmp_path / "run").predictions("test"), alone)
@@ -306,6 +299,6 @@ def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path):
     pictures = {}
     for source in (tmp_path / "run", alone, named):
         page = tmp_path / "page.html"
-        assert command("evaluate", source, "--resamples", 0, "--report", page) == 0
+        command("evaluate", source, "--resamples", 0, "--report", page)
         pictures[source.name] = page.read_text().count("data:image/png")
     assert pictures == {"run": 12, "alone.safetensors": 12, "named.safetensors": 0}

@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,6 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from confrank.checkpoint import saved
-from confrank.cli import main
 from confrank.config import RunFolder
 from confrank.data import load
 from confrank.metrics.detection import detection
@@ -31,17 +31,12 @@ def _one_thread():
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
+def place(tmp_path_factory, command):
     """Two short runs on digits, and foreign images of both kinds: a folder of pictures and an .npz."""
     folder = tmp_path_factory.mktemp("ood")
     for seed in "01":
-        with pytest.raises(SystemExit):
-            main(
-                [
-                    *["train", "--epochs", "1", "--method", "baseline", "--device", "cpu"],
-                    *["--seed", seed, "--out", str(folder / f"run{seed}")],
-                ]
-            )
+        flags = ["--epochs", "1", "--method", "baseline", "--device", "cpu", "--seed", seed]
+        command("train", *flags, "--out", folder / f"run{seed}")
     rng = np.random.default_rng(0)
     write_pictures(folder / "noise", rng.integers(0, 256, (120, 8, 8), dtype=np.uint8))
     np.savez(folder / "upside.npz", images=load("digits").test.images[:150, ::-1])
@@ -54,18 +49,17 @@ def write_pictures(folder, images):
         Image.fromarray(image).save(folder / f"{number:05d}.png")
 
 
-def ood(*arguments):
-    with pytest.raises(SystemExit) as stop:
-        main(["ood", *map(str, arguments)])
-    return stop.value.code
+@pytest.fixture(scope="module")
+def ood(command):
+    return partial(command, "ood")
 
 
-def test_runs_to_table_json_and_figures(place, capsys):
+def test_runs_to_table_json_and_figures(place, capsys, ood):
     out = place / "result.json", place / "figures"
     foreign = place / "upside.npz"
     command = (place / "run0", place / "run1", "--out", foreign, *FAST, "--json", out[0], "--figures", out[1])
     page = place / "page.html"
-    assert ood(*command, "--report", page) == 0
+    ood(*command, "--report", page)
     printed = capsys.readouterr().out
     assert "tuning: 60 in-distribution and 60 out-of-distribution images of each out-set (30 + 30 to fit" in printed
     result = json.loads(out[0].read_text())
@@ -94,7 +88,7 @@ def test_runs_to_table_json_and_figures(place, capsys):
     assert all(path.stat().st_size > 5000 for path in out[1].iterdir())
 
 
-def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsys):
+def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsys, ood):
     """Ctrl-C, at a moment that is the same every time: when the third outcome is judged."""
     judged = []
 
@@ -106,58 +100,58 @@ def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(protocol, "detection", stopping)
     flags = ("--tuning", "none", "--detectors", "energy,max-logit", "--device", "cpu", "--json", tmp_path / "o.json")
-    assert ood(place / "run0", place / "run1", "--out", place / "noise", *flags) == 130
+    ood(place / "run0", place / "run1", "--out", place / "noise", *flags, code=130)
     runs = json.loads((tmp_path / "o.json").read_text())["runs"]
     assert [(run["name"], [one["detector"] for one in run["outcomes"]]) for run in runs] == [
         ("run0", ["energy", "max-logit"])
     ]
 
 
-def test_the_same_seed_gives_the_same_table(place, capsys):
+def test_the_same_seed_gives_the_same_table(place, capsys, ood):
     command = (place / "run0", "--out", place / "noise", place / "upside.npz", *FAST, "--format", "markdown")
     texts = []
     for seed, *some in (("0", "odin", "energy"), ("0", "odin,energy"), ("1", "odin,", "energy")):
-        assert ood(*command, "--detectors", *some, "--seed", seed) == 0
+        ood(*command, "--detectors", *some, "--seed", seed)
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1] != texts[2]
     assert texts[0].startswith("| data set | network | method | out-set | runs |")
 
 
-def test_without_foreign_images_and_from_plain_weights(place, capsys):
+def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
     weights = place / "weights.safetensors"
     (newest,) = saved(RunFolder(place / "run0").checkpoint)[-1:]
     save_file(load_file(newest / "weights.safetensors"), weights)
     common = ("--out", place / "noise", "--device", "cpu", "--tuning", "none", "--format", "csv")
-    assert ood(place / "run0", *common) == 0
+    ood(place / "run0", *common)
     run = capsys.readouterr()
     assert "tuning: none, no out-of-distribution image was used before the test" in run.err
-    assert ood(weights, "--model", "small", "--dataset", "digits", *common) == 0
+    ood(weights, "--model", "small", "--dataset", "digits", *common)
     assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
-    assert ood(weights, *common) == 2
+    ood(weights, *common, code=2)
     assert (
         "to tell its config, but it does not; `confrank ood` takes --model and --dataset" in capsys.readouterr().err
     )
-    assert ood(weights, "--model", "small", *common) == 2
+    ood(weights, "--model", "small", *common, code=2)
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     save_weights_file(place / "run0", place / "half.safetensors")
-    assert ood(place / "half.safetensors", *common) == 0
+    ood(place / "half.safetensors", *common)
     assert "baseline-1epochs/max-probability" in capsys.readouterr().out
-    assert ood(place / "half.safetensors", "--model", "small", "--dataset", "digits", *common) == 0
+    ood(place / "half.safetensors", "--model", "small", "--dataset", "digits", *common)
     assert "baseline-1epochs/max-probability" in capsys.readouterr().out  # as the file tells
     told = ("--model", "small", "--dataset", "digits", "--method", "crl-softmax")
-    assert ood(place / "half.safetensors", *told, *common) == 2
+    ood(place / "half.safetensors", *told, *common, code=2)
     assert "expected method baseline, as" in capsys.readouterr().err
-    assert ood(weights, "--method", "crl-softmax", *common) == 2
+    ood(weights, "--method", "crl-softmax", *common, code=2)
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
-    assert ood(weights, "--model", "resnet18", "--dataset", "digits", *common) == 2
+    ood(weights, "--model", "resnet18", "--dataset", "digits", *common, code=2)
     assert "expected weights of resnet18 for digits in" in capsys.readouterr().err
-    assert ood(place / "none.safetensors", *common) == 2
+    ood(place / "none.safetensors", *common, code=2)
     assert "none.safetensors does not exist" in capsys.readouterr().err
-    assert ood(place / "none.safetensors", "--model", "small", "--dataset", "digits", *common) == 2
+    ood(place / "none.safetensors", "--model", "small", "--dataset", "digits", *common, code=2)
     assert "none.safetensors does not exist" in capsys.readouterr().err
 
 
-def test_published_sets_by_their_folders(place, tmp_path, capsys):
+def test_published_sets_by_their_folders(place, tmp_path, capsys, ood):
     rng = np.random.default_rng(0)
     for name in ("LSUN_resize/LSUN_resize", "iSUN/iSUN_patches"):
         write_pictures(tmp_path / name, rng.integers(0, 256, (5, 32, 32, 3), dtype=np.uint8))
@@ -168,12 +162,12 @@ def test_published_sets_by_their_folders(place, tmp_path, capsys):
     save_file(create("small", 2).state_dict(), tmp_path / "w.safetensors")
     command = (tmp_path / "w.safetensors", "--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none")
     more = ("--out", "lsun", "isun", "--root", tmp_path, "--neighbours", "3", "--device", "cpu", "--format", "csv")
-    assert ood(*command, *more) == 0
+    ood(*command, *more)
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [sum(f",{name}," in row for row in rows) for name in ("lsun", "isun")] == [35, 35]
 
 
-def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys):
+def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys, ood):
     (tmp_path / "empty").mkdir()
     write_pictures(tmp_path / "colour", np.zeros((3, 8, 8, 3), dtype=np.uint8))
     write_pictures(tmp_path / "large", np.zeros((3, 9, 9), dtype=np.uint8))
@@ -209,27 +203,27 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys)
         (["--out", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
         (["--out", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
     ]:
-        assert ood(run, *arguments, "--device", "cpu") == 2
+        ood(run, *arguments, "--device", "cpu", code=2)
         errors = capsys.readouterr().err
         assert message in errors
         assert errors.count("\n") == 1
-    assert ood(tmp_path, "--out", place / "noise") == 2
+    ood(tmp_path, "--out", place / "noise", code=2)
     assert "expected a run folder with a config.yaml" in capsys.readouterr().err
 
 
-def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path):
+def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path, ood):
     stream = io.BytesIO()
     Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(stream, "BMP")
     content = stream.getvalue()
     for number in range(10_000):
         (tmp_path / f"{number:05d}.bmp").write_bytes(content if number != 1234 else content[:80])
-    assert ood(place / "run0", "--out", tmp_path, "--device", "cpu") == 2
+    ood(place / "run0", "--out", tmp_path, "--device", "cpu", code=2)
     errors = capsys.readouterr().err
     assert f"picture, but {tmp_path / '01234.bmp'}: " in errors
     assert errors.count("\n") == 1
 
 
-def test_a_class_without_training_samples_is_named(tmp_path, capsys):
+def test_a_class_without_training_samples_is_named(tmp_path, capsys, ood):
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (30, 8, 8, 1), dtype=np.uint8), np.arange(30) % 3
     kept = labels != 1
@@ -245,7 +239,7 @@ def test_a_class_without_training_samples_is_named(tmp_path, capsys):
 
     save_file(create("small", 3, in_channels=1).state_dict(), tmp_path / "w.safetensors")
     options = ("--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none", "--neighbours", "3")
-    assert ood(tmp_path / "w.safetensors", "--out", tmp_path / "out.npz", *options, "--device", "cpu") == 2
+    ood(tmp_path / "w.safetensors", "--out", tmp_path / "out.npz", *options, "--device", "cpu", code=2)
     assert "layer 'blocks.0': expected training samples of every class, but got none of class 1" in (
         capsys.readouterr().err
     )

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from confrank.cli import main
 from confrank.metrics import Samples
 from confrank.metrics.detection import KEYS
 from confrank.report.contents import Mistake, examine, shortened, with_images, with_intervals
@@ -247,13 +246,10 @@ def test_nothing_sticks_out(browser, tmp_path, width):
     watched.context.close()
 
 
-def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", str(tmp_path / "run")])
+def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys, command):
+    command("train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", tmp_path / "run")
     file = str(tmp_path / "run" / "predictions" / "test.safetensors")
-    with pytest.raises(SystemExit) as stop:
-        main(["evaluate", file, "--report", str(tmp_path / "r.html"), "--resamples", "100"])
-    assert stop.value.code == 0
+    command("evaluate", file, "--report", tmp_path / "r.html", "--resamples", "100")
     assert f"report: {tmp_path / 'r.html'}" in capsys.readouterr().out
     watched = Watched(browser, tmp_path / "r.html")
     images = watched.page.locator(".mistakes img")

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file
 
 from confrank.checkpoint import load_latest, save_checkpoint
-from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import evaluate
 from confrank.predict import load_run, predict, save_weights_file
@@ -78,10 +77,9 @@ def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
     assert members["cifar10-vgg16-aes-10-seed0"] == [0]
 
 
-def test_flags_narrow_a_recipe_in_parts(capsys):
+def test_flags_narrow_a_recipe_in_parts(capsys, command):
     flags = ["--datasets", "cifar10", "--methods", "baseline,aes-10,mcdropout", "--dry-run"]
-    with pytest.raises(SystemExit):
-        main(["study", "reproduction", *flags])
+    command("study", "reproduction", *flags)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[-1] for line in lines[:-1]] == [
         *(f"cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
@@ -99,10 +97,8 @@ def test_flags_narrow_a_recipe_in_parts(capsys):
         ("--seeds", "0,7", "expected seeds of reproduction among 0, 1, 2, 3, but got 7;"),
     ],
 )
-def test_what_a_recipe_in_parts_has_not_is_refused(flag, value, message, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main(["study", "reproduction", flag, value, "--dry-run"])
-    assert stop.value.code == 2
+def test_what_a_recipe_in_parts_has_not_is_refused(flag, value, message, capsys, command):
+    command("study", "reproduction", flag, value, "--dry-run", code=2)
     assert re.search(message, capsys.readouterr().err)
 
 

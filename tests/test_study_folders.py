@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from confrank.cli import main
 from confrank.config import RunConfig, RunFolder
 from confrank.files import Lock
 from confrank.study.grid import run_plan
@@ -68,7 +67,7 @@ def test_a_data_set_that_has_changed_is_noticed(tmp_path):
     assert "expected members trained on the same images" in average
 
 
-def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_path, capsys):
+def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_path, capsys, command):
     assert run(replace(ONE, seeds=(0, 1)), tmp_path) == []
     shutil.rmtree(tmp_path / "runs")
     wanted = plan(replace(PAIR, seeds=(0, 1)))
@@ -76,8 +75,7 @@ def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_pa
     assert [config.seed for config in wanted.to_train(*folders)] == [0, 1]
     flags = ["--out", str(folders[0]), "--results", str(folders[1]), "--epochs", "1"]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "ensemble-baseline"]
-    with pytest.raises(SystemExit):
-        main([*study, "--seeds", "0,1", *flags, "--dry-run"])
+    command(*study, "--seeds", "0,1", *flags, "--dry-run")
     told = capsys.readouterr().out
     assert "again  digits-small-baseline-seed0" in told and "but not the predictions" in told
     assert run_plan(wanted, *folders, device=CPU) == []
@@ -93,13 +91,11 @@ def test_a_result_without_its_npz_is_made_again(tmp_path):
     assert npz.exists()
 
 
-def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys):
+def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys, command):
     assert run(ONE, tmp_path) == []
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    with pytest.raises(SystemExit) as stop:
-        main([*study, "--seeds", "0", "--epochs", "2", *folders, "--dry-run"])
-    assert stop.value.code == 2
+    command(*study, "--seeds", "0", "--epochs", "2", *folders, "--dry-run", code=2)
     assert "differs in epochs 2 (there: 1); give another --results" in capsys.readouterr().err
 
 
@@ -239,13 +235,12 @@ def test_an_average_without_its_npz_or_snapshots_is_told_before_training(tmp_pat
         run(replace(ONE, methods=("aes-10",)), tmp_path)
 
 
-def test_other_files_among_the_results_do_not_hide_what_went_wrong(tmp_path, capsys):
+def test_other_files_among_the_results_do_not_hide_what_went_wrong(tmp_path, capsys, command):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "notes.json").write_text("{}")
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
-    with pytest.raises(SystemExit):
-        main([*study, "--methods", "baseline", "--epochs", "1", *folders])
+    command(*study, "--methods", "baseline", "--epochs", "1", *folders, code=2)
     first, second = capsys.readouterr().err.splitlines()
     assert "no such layer" in first and "notes.json, but it lacks config" in second
 
@@ -342,17 +337,13 @@ def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
     assert set(all_variants) == {"ensemble-baseline of 3", "ensemble-crl-entropy-weight0.5 of 3"}
 
 
-def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys):
+def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys, command):
     results = str(tmp_path / ("results" * 20))  # longer than a line: the command must stay whole
     folders = ["--out", str(tmp_path / "runs"), "--results", results]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
-    with pytest.raises(SystemExit) as stop:
-        main([*study, "--seeds", "0,1", "--epochs", "1", *folders])
-    assert stop.value.code == 0
+    command(*study, "--seeds", "0,1", "--epochs", "1", *folders)
     assert f"confrank table all --results {results}\n" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stop:
-        main(["table", "all", "--results", results, "--format", "markdown"])
-    assert stop.value.code == 0
+    command("table", "all", "--results", results, "--format", "markdown")
     assert "| digits | small | baseline-1epochs | 2 |" in capsys.readouterr().out
 
 
@@ -364,19 +355,15 @@ def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys):
         (["all", "--paper-only"], "expected a table of the paper for --paper-only, but got all"),
     ],
 )
-def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message):
-    with pytest.raises(SystemExit) as stop:
-        main(["table", *arguments, "--results", str(tmp_path)])
-    assert stop.value.code == 2
+def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message, command):
+    command("table", *arguments, "--results", tmp_path, code=2)
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys):
+def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys, command):
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
-    with pytest.raises(SystemExit) as stop:
-        main([*study, "--methods", "baseline", "--epochs", "1", *folders])
-    assert stop.value.code == 1
+    command(*study, "--methods", "baseline", "--epochs", "1", *folders, code=1)
     assert "Raising-baseline-seed0: RuntimeError: no such layer\n" in capsys.readouterr().err
 
 
@@ -409,29 +396,25 @@ def test_results_that_are_none(tmp_path, change, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not whole", b"version https://git-lfs"])
-def test_arrays_that_cannot_be_read(tmp_path, content, capsys):
+def test_arrays_that_cannot_be_read(tmp_path, content, capsys, command):
     path = whole_result(tmp_path)
     path.with_suffix(".npz").write_bytes(content)
-    with pytest.raises(SystemExit) as stop:
-        main(["report", "curves", str(path), "--out", str(tmp_path / "curves.png")])
-    assert stop.value.code == 2
+    command("report", "curves", path, "--out", tmp_path / "curves.png", code=2)
     assert "expected an npz archive in" in (told := capsys.readouterr().err) and told.count("\n") == 1
 
 
-def test_arrays_that_lack_one(tmp_path, capsys):
+def test_arrays_that_lack_one(tmp_path, capsys, command):
     path = whole_result(tmp_path)
     np.savez(path.with_suffix(".npz"), correct=[True])
-    with pytest.raises(SystemExit):
-        main(["report", "curves", str(path), "--out", str(tmp_path / "curves.png")])
+    command("report", "curves", path, "--out", tmp_path / "curves.png", code=2)
     assert "expected confidence, correct in" in (told := capsys.readouterr().err) and "lacks confidence;" in told
 
 
-def test_a_log_that_was_cut_off_is_named(tmp_path, capsys):
+def test_a_log_that_was_cut_off_is_named(tmp_path, capsys, command):
     assert run(ONE, tmp_path) == []
     folder = tmp_path / "runs" / "digits-small-baseline-seed0"
     (folder / "log.jsonl").write_text('{"epoch": 1, "lo')
-    with pytest.raises(SystemExit):
-        main(["report", "curves", str(folder), "--out", str(tmp_path / "curves.png")])
+    command("report", "curves", folder, "--out", tmp_path / "curves.png", code=2)
     assert "expected one JSON record a line in" in capsys.readouterr().err
 
 
