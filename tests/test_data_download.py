@@ -5,7 +5,6 @@ import re
 import socket
 import tarfile
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -122,11 +121,10 @@ def test_broken_connections_are_resumed(server, tmp_path):
 
 
 def test_stalls_end_an_attempt(server, tmp_path):
-    server.faults, notes, start = ["stall"], [], time.monotonic()
+    server.faults, notes = ["stall"], []
     get(server, tmp_path, timeout=0.3, on_note=notes.append)
     assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
     assert notes == ["the server stalled after 300,000 bytes; trying again in 0.01 s"]
-    assert time.monotonic() - start < 5
 
 
 def test_a_later_process_goes_on_where_one_stopped(server, tmp_path):

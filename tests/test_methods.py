@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from confrank import evaluate, methods
-from confrank.confidence import negative_entropy
+from confrank.confidence import margin, max_probability, negative_entropy
 from confrank.config import RunConfig, aes_epochs
 from confrank.data import load
 from confrank.history import CorrectnessHistory
@@ -128,7 +128,8 @@ def test_average_is_the_mean_probability():
 def test_crl_is_judged_by_the_confidence_it_was_trained_with():
     model = create("small", 10, in_channels=1)
     test = load("digits").test
-    for name, function in (("crl-entropy", negative_entropy),):
+    functions = {"crl-softmax": max_probability, "crl-entropy": negative_entropy, "crl-margin": margin}
+    for name, function in functions.items():
         predictions = predict_split(methods.get(name), model, test, (0.4,), (0.25,))
         expected = function(torch.tensor(predictions.logits).double()).numpy()
         assert predictions.confidence == pytest.approx(expected, abs=1e-12)

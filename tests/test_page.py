@@ -12,7 +12,7 @@ import pytest
 
 from confrank.metrics import Samples
 from confrank.metrics.detection import KEYS
-from confrank.report.contents import Mistake, examine, shortened, with_images, with_intervals
+from confrank.report.contents import examine, shortened, with_images, with_intervals
 from confrank.report.detection import Scored
 from confrank.report.detection_page import detection_page
 from confrank.report.page import data_uri, page
@@ -350,4 +350,3 @@ def test_the_verdict_says_what_was_counted():
 def test_pictures_become_small_pngs():
     assert data_uri(np.zeros((8, 8, 1), dtype=np.uint8)).startswith("data:image/png;base64,")
     assert len(data_uri(np.zeros((500, 400, 3), dtype=np.uint8))) < 2000
-    assert Mistake(0, 0.5, None, None).image is None

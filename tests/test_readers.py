@@ -329,7 +329,7 @@ def csv_bytes(draw):
 
 
 def reads_or_explains(path, content):
-    """Only documented errors: a ValueError that names the file and what was expected."""
+    """Only documented errors: a ValueError that says what was expected."""
     path.write_bytes(content)
     message = None
     try:
