@@ -38,7 +38,7 @@
     show(false);
   }
 
-  // The first point that covers at least this share.
+  // The point whose coverage is nearest to this share.
   function nearest(model, coverage) {
     const wanted = coverage * model.n;
     let low = 0, high = model.accepted.length - 1;
