@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from confrank.config import AES, RunConfig, RunFolder, aes_epochs, is_ensemble, load_config
-from confrank.data import changed_settings
+from confrank.data import PUBLISHED, changed_settings
 from confrank.methods import METHODS
 from confrank.predict import config_of_weights
 from confrank.study.recipes import Recipe
@@ -15,7 +15,6 @@ from confrank.study.results import load_result
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
-TRAIN_SIZES = {"cifar10": 50_000, "cifar100": 50_000, "svhn": 73_257}
 
 
 @dataclass(frozen=True)
@@ -121,9 +120,9 @@ def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
     """GPU hours at the measured speed; None where a network or data set has not been measured."""
     total = 0.0
     for config in configs:
-        if config.model not in STEP_MS or config.dataset not in TRAIN_SIZES:
+        if config.model not in STEP_MS or config.dataset not in PUBLISHED:
             return None
-        steps = -(-TRAIN_SIZES[config.dataset] // config.batch_size) * config.epochs
+        steps = -(-sum(PUBLISHED[config.dataset].train) // config.batch_size) * config.epochs
         total += steps * STEP_MS[config.model] / 3.6e6
     return total
 
