@@ -1,6 +1,7 @@
 """What happened to each training sample: how often it was examined, how often it was correct."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ class CorrectnessHistory(nn.Module):
     correct: Tensor
     lowest_label: Tensor
     highest_label: Tensor
+    agreed: Tensor | None
 
     def __init__(self, num_samples: int) -> None:
         super().__init__()
@@ -38,6 +40,8 @@ class CorrectnessHistory(nn.Module):
         # A sample has one label, so the lowest and the highest it ever came with must agree.
         self.register_buffer("lowest_label", torch.full((num_samples,), _NO_LABEL))
         self.register_buffer("highest_label", torch.full((num_samples,), -1))
+        # Where several processes count: what all of them had counted together when they last added up.
+        self.register_buffer("agreed", None, persistent=False)
 
     def rate(self, index: Tensor) -> Tensor:
         """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]"""
@@ -86,6 +90,19 @@ class CorrectnessHistory(nn.Module):
             too_seldom=_where(seldom),
             conflicting_labels=_where(self.lowest_label < self.highest_label),
         )
+
+    def agree(self) -> None:
+        """Take the counts for those of all processes together (see `confrank.SharedHistory`)."""
+        self.agreed = self.counts()
+
+    def counts(self) -> Tensor:
+        """A copy of both counters, [2, num_samples]: examined, correct."""
+        return torch.stack((self.examined, self.correct))
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        if self.agreed is not None:  # what is loaded is where all go on from, not something that each has counted
+            self.agree()
 
     def extra_repr(self) -> str:
         return f"num_samples={self.num_samples}"

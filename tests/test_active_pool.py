@@ -401,9 +401,31 @@ def test_names_that_evaluate_knows_are_known_here(tmp_path):
         pool = open_pool(tmp_path / name)
         assert list(pool.names) == ["a", "b", "c"]
         assert np.array_equal(pool.arrays["probabilities"], probabilities)
-    (tmp_path / "two.csv").write_text("path,confidence,score\na,0.9,0.1\n")
-    with pytest.raises(ValueError, match="one column of confidence in .*two.csv, but got several"):
+    (tmp_path / "two.csv").write_text("path,score,conf\na,0.9,0.1\n")
+    with pytest.raises(ValueError, match="expected one confidence, but got score, conf"):
         open_pool(tmp_path / "two.csv")
-    np.savez(tmp_path / "two.npz", probs=probabilities, probabilities=probabilities)
-    with pytest.raises(ValueError, match="one array of probabilities in .*two.npz, but got several"):
-        open_pool(tmp_path / "two.npz")
+
+
+@pytest.mark.parametrize(
+    ("header", "role"),
+    [
+        ("path,confidence,p_value", "confidence"),
+        ("path,confidence,score", "confidence"),
+        ("path,feature_0,feature_1,p_id", "features"),
+        ("path,probability_a,probability_b,p_best", "probabilities"),
+    ],
+)
+def test_other_columns_stay_what_they_are(tmp_path, header, role):
+    values = "a,0.9,0.1" + (",0.5" if header.count(",") == 3 else "")
+    (tmp_path / "p.csv").write_text(f"{header}\n{values}\n")
+    pool = open_pool(tmp_path / "p.csv")
+    assert list(pool.arrays) == [role]
+    assert pool.arrays[role].tolist() == ([0.9] if role == "confidence" else [[0.9, 0.1]])
+
+
+def test_other_arrays_stay_what_they_are(tmp_path):
+    np.savez(tmp_path / "p.npz", features=np.eye(2), logit_scale=np.float64(3), p_train=np.ones(2))
+    assert list(open_pool(tmp_path / "p.npz").arrays) == ["features"]
+    np.savez(tmp_path / "p.npz", features=np.eye(2), logits=np.float64(3))
+    with pytest.raises(ValueError, match="expected as many rows|expected logits of floats"):
+        open_pool(tmp_path / "p.npz")

@@ -1,5 +1,8 @@
 """Several processes on one machine, over gloo."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -23,7 +26,7 @@ def written(tmp_path_factory):
 def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
-    torch.save((*train(rank, folder), unequal_beginnings(rank)), f"{folder}/{rank}.pt")
+    torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank)), f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 
 
@@ -67,8 +70,10 @@ def unequal_beginnings(rank):
     restored = CorrectnessHistory(4)
     if rank == 0:
         restored.update(torch.tensor([0, 1]), torch.tensor([True, False]))
+    late = CorrectnessHistory(4)  # counted before it was shared, as often in each process
+    late.update(torch.tensor([rank, (rank + 1) % 4]), torch.tensor([True, True]))
     messages = []
-    for history in (restored, CorrectnessHistory(4 + rank)):
+    for history in (restored, CorrectnessHistory(4 + rank), late):
         try:
             SharedHistory(history).add_up()
         except ValueError as error:
@@ -76,8 +81,29 @@ def unequal_beginnings(rank):
     return messages
 
 
+def copies(rank):
+    """Shared twice, saved whole, copied, and a state loaded into the copy."""
+    history = CorrectnessHistory(NUM_PROCESSES)
+    one, other = SharedHistory(history), SharedHistory(history)
+    history.update(torch.tensor([rank]), torch.tensor([True]))
+    one.add_up()
+    other.add_up()
+    copy.deepcopy(history).load_state_dict(history.state_dict())
+    history.update(torch.tensor([rank]), torch.tensor([False]))
+    copy.deepcopy(history).load_state_dict(history.state_dict())
+    again = pickle.loads(pickle.dumps(history))
+    for each in (history, again):
+        SharedHistory(each).add_up()
+    return [(each.examined.tolist(), each.correct.tolist()) for each in (history, again)]
+
+
+def test_a_history_is_shared_once_however_often_it_is_wrapped_or_copied(written):
+    for *_, counts in written:
+        assert counts == [([2] * NUM_PROCESSES, [1] * NUM_PROCESSES)] * 2
+
+
 def test_counts_and_rates_equal_those_of_all_events(written):
-    parts, states, _ = zip(*written, strict=True)
+    parts, states, *_ = zip(*written, strict=True)
     events = torch.cat(parts).numpy()
     assert len(events) == NUM_EPOCHS * 51  # the sampler shows one sample twice, so that each process has 17
     epoch, index, correct = events[:, 0], events[:, 1].astype(int), events[:, 2]
@@ -98,8 +124,9 @@ def test_counts_and_rates_equal_those_of_all_events(written):
 
 
 def test_unequal_beginnings_are_an_error_in_every_process(written):
-    for _, _, (restored, shard) in written:
-        assert "but got between 0 and 2 examinations; load the checkpoint in every process" in restored
+    for _, _, (restored, shard, late), _ in written:
+        assert "but the counts of 4 samples differ" in late
+        assert "but the counts of 2 samples differ; load the checkpoint in every process" in restored
         assert "but got sizes from 4 to 6; make it with len(train_set)" in shard
 
 

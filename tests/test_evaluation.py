@@ -71,8 +71,22 @@ def test_all_inputs_agree():
 
 
 def test_any_of_equally_large_classes_may_be_the_prediction():
-    inputs = {"logits": [[1.0, 1.0, 0.0]], "label": [0]}
-    assert evaluate(**inputs, prediction=[1]) == evaluate(**inputs)
+    inputs = {"probabilities": [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], "label": [1, 0]}
+    assert evaluate(**inputs).metrics["acc"] == 0.5
+    assert evaluate(**inputs, prediction=[1, 0], correct=[1, 1]).metrics["acc"] == 1
+
+
+@pytest.mark.parametrize("label", [["cat", "dog", "cat"], [True, False, True], [0.0, 1.0, 0.0], [None, "a", 3]])
+def test_labels_beside_correct_may_be_anything(label):
+    inputs = {"confidence": [0.9, 0.8, 0.7], "correct": [1, 0, 1]}
+    assert evaluate(**inputs, label=np.array(label)) == evaluate(**inputs)
+
+
+def test_classes_are_whole_numbers_of_any_type():
+    expected = evaluate(confidence=[0.9, 0.8, 0.7], correct=[1, 0, 1])
+    for kind in (np.int8, np.uint32, bool, np.float32):
+        label, prediction = np.array([0, 1, 1]).astype(kind), np.array([0, 0, 1]).astype(kind)
+        assert evaluate(confidence=[0.9, 0.8, 0.7], label=label, prediction=prediction) == expected
 
 
 def test_own_confidence_ranks_and_probabilities_calibrate():

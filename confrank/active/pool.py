@@ -4,7 +4,7 @@ import csv
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -121,28 +121,22 @@ def named(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _role(name: str) -> str | None:
-    """What an array or a column is, by the names that files of predictions use, too.
+def _roles(names: Iterable[str]) -> dict[str, str]:
+    """Which array or column is what, by the names that files of predictions use, too; a role's own name comes first.
 
-    >>> _role("probs"), _role("Path"), _role("feature_7"), _role("label")
-    ('probabilities', 'path', 'features', None)
+    >>> _roles(["Paths", "probs", "confidence", "score", "label"])
+    {'path': 'Paths', 'probabilities': 'probs', 'confidence': 'confidence'}
     """
-    plain = name.strip().lower()
-    starts = {**PREFIXES, "features": ("feature_",)}
-    role = next((role for role, prefixes in starts.items() if plain.startswith(prefixes)), role_of(plain))
-    return OWN_ROLES.get(plain) or (role if role in (*SCORES, "features") else None)
-
-
-def _arrays(path: Path, keys: Iterable[str], read: Callable[[str], Array]) -> dict[str, Array]:
-    """The arrays that have a role, by role."""
-    arrays: dict[str, Array] = {}
-    for key in keys:
-        if (role := _role(key)) is None:
-            continue
-        if role in arrays:
-            raise ValueError(f"expected one array of {role} in {path}, but got several")
-        arrays[role] = read(key)
-    return arrays
+    found: dict[str, list[str]] = {}
+    for name in names:
+        plain = name.strip().lower()
+        role = OWN_ROLES.get(plain) or role_of(plain)
+        if role in (*SCORES, *OWN_ROLES.values()):
+            found.setdefault(role, []).insert(0 if plain == role else len(found.get(role, ())), name)
+    for role, (first, *others) in found.items():
+        if others and first.strip().lower() != role:
+            raise ValueError(f"expected one {role}, but got {', '.join([first, *others])}")
+    return {role: first for role, (first, *_) in found.items()}
 
 
 def _from_npz(path: Path) -> ArchivePool | TablePool:
@@ -152,7 +146,7 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
             with archive.open("images.npy") as stream:
                 (length, *_), _ = _image_header(stream, path)
     with np.load(path, allow_pickle=False) as file:
-        arrays = _arrays(path, keys, file.__getitem__)
+        arrays = {role: file[key] for role, key in _roles(keys).items()}
     if "images" not in keys:
         return _table(path, arrays)
     return ArchivePool(path, _names(path, arrays, length))
@@ -161,7 +155,7 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
 def _from_safetensors(path: Path) -> TablePool:
     try:
         with safe_open(path, framework="numpy") as file:
-            arrays = _arrays(path, file.keys(), file.get_tensor)
+            arrays = {role: file.get_tensor(key) for role, key in _roles(file.keys()).items()}
     except (SafetensorError, OSError, TypeError) as error:  # the reader raises its own kinds for what it cannot hold
         raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
     return _table(path, arrays)
@@ -172,18 +166,13 @@ def _from_csv(path: Path) -> TablePool:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file)
         header = next(reader, [])
-        groups: dict[str, list[int]] = {}
-        for place, name in enumerate(header):
-            if role := _role(name):
-                groups.setdefault(role, []).append(place)
+        groups = _columns(header)
         places = groups.pop("path", [])
-        if len(places) != 1 or not groups:
+        if not places or not groups:
             raise ValueError(
                 f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
                 f" but got {', '.join(header) or 'nothing'}"
             )
-        if len(groups.get("confidence", ())) > 1:
-            raise ValueError(f"expected one column of confidence in {path}, but got several in {', '.join(header)}")
         names: list[str] = []
         columns = [place for places in groups.values() for place in places]
         values: list[NDArray[np.float64]] = []
@@ -201,6 +190,18 @@ def _from_csv(path: Path) -> TablePool:
     return _table(path, arrays)
 
 
+def _columns(header: Sequence[str]) -> dict[str, list[int]]:
+    """Where each role's columns are; several columns of one prefix are a table, one alone is something else."""
+    groups = {role: [header.index(name)] for role, name in _roles(header).items()}
+    for role, prefixes in {**PREFIXES, "features": ("feature_",)}.items():
+        for prefix in prefixes:
+            places = [place for place, name in enumerate(header) if name.strip().lower().startswith(prefix)]
+            if len(places) > 1:
+                groups[role] = places
+                break
+    return groups
+
+
 READERS = {".npz": _from_npz, ".safetensors": _from_safetensors, ".csv": _from_csv}
 
 
@@ -208,7 +209,7 @@ def _table(path: Path, found: dict[str, Array]) -> TablePool:
     arrays = {role: values for role, values in found.items() if role != "path"}
     if not arrays:
         raise ValueError(f"expected images, {', '.join(SCORES)} or features in {path}, but it has none of them")
-    lengths = {key: len(values) for key, values in arrays.items()}
+    lengths = {key: len(np.atleast_1d(values)) for key, values in arrays.items()}
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {key}" for key, length in lengths.items())
         raise ValueError(f"expected as many rows in each array of {path}, but got {shown}")

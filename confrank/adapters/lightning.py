@@ -1,5 +1,6 @@
 """The correctness history inside a LightningModule (pip install 'confrank[lightning]')."""
 
+from dataclasses import replace
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -14,7 +15,9 @@ class RankingCallback(Callback):
 
     Put a `CorrectnessRankingLoss` into your module as an attribute: it then moves with it and is saved and restored
     in its checkpoints. With several processes, each counts its own samples, and the counts are added up at the end of
-    an epoch and before a checkpoint is written. `findings` holds what `audit` found after training, in words.
+    an epoch, before validation and before a checkpoint is written (unless that holds weights alone, which Lightning
+    does not tell). `findings` holds what `audit` found after training, in words; that samplers show some samples more
+    often than others is no finding here.
     """
 
     def __init__(self) -> None:
@@ -28,18 +31,21 @@ class RankingCallback(Callback):
                 f"expected a CorrectnessRankingLoss as an attribute of {type(pl_module).__name__}, but found none;"
                 " write self.criterion = CorrectnessRankingLoss(CorrectnessHistory(len(train_set))) in its __init__"
             )
-        leave_counters_alone(pl_module)
         self._shared = [SharedHistory(history) for history in histories]
+        leave_counters_alone(pl_module)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._add_up()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._add_up()  # a checkpoint may follow, before the epoch ends
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # The checkpoint holds the counters themselves, not copies. Lightning calls this in every process.
         self._add_up()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        audits = [shared.history.audit() for shared in self._shared]
+        audits = [replace(shared.history.audit(), too_often=[]) for shared in self._shared]
         self.findings = [str(audit) for audit in audits if not audit.ok]
         for finding in self.findings:
             rank_zero_info(finding)

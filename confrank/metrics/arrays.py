@@ -60,9 +60,10 @@ def as_flags(values: object, name: str = "correct") -> NDArray[np.bool_]:
 
 
 def as_classes(values: object, name: str) -> NDArray[np.int64]:
-    """A 1-D integer array, of class numbers."""
+    """A 1-D integer array, of class numbers; whole numbers and booleans of whatever type will do."""
     classes = to_numpy(values)
-    if classes.ndim != 1 or classes.dtype.kind not in "iu":
+    whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
+    if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
         raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}")
     return classes.astype(np.int64, copy=False)
 

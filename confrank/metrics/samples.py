@@ -21,6 +21,7 @@ from confrank.metrics.arrays import (
     as_table,
     chunks,
     same_length,
+    to_numpy,
 )
 
 LOGITS_LIKE_PROBABILITIES = (
@@ -81,36 +82,34 @@ def sample_values(
             table, divided = as_distributions(probabilities)
             notes = [_division_note(divided, len(table))] if divided else []
         labels = as_labels(label, table.shape[1])
-        samples = _from_table(table, labels, confidence, correct, notes, is_logits=logits is not None)
-        if prediction is not None:
-            _check_prediction(as_classes(prediction, "prediction"), table)
-        return samples
-    classes = {
-        name: as_classes(values, name)
-        for name, values in (("label", label), ("prediction", prediction))
-        if values is not None
-    }
-    same_length(**classes)
+        said = None if prediction is None else as_classes(prediction, "prediction")
+        return _from_table(table, labels, confidence, correct, said, notes, is_logits=logits is not None)
+    given = {"label": label, "prediction": prediction}
+    classes = {name: to_numpy(values) for name, values in given.items() if values is not None}
     if len(classes) == 2:
+        classes = {name: as_classes(values, name) for name, values in classes.items()}
+        same_length(**classes)
         equal = classes["label"] == classes["prediction"]
         if correct is not None and not np.array_equal(as_flags(correct), equal):
             raise ValueError("expected correct to agree with the label and the prediction, but it differs")
         correct = equal
     if confidence is None or correct is None:
-        given = _given(label=label, prediction=prediction, confidence=confidence, correct=correct)
+        names = _given(**given, confidence=confidence, correct=correct)
         raise ValueError(
             "expected (logits or probabilities) and label, or confidence and correct (or label and prediction),"
-            f" but got {', '.join(given) or 'nothing'}"
+            f" but got {', '.join(names) or 'nothing'}"
         )
     scores, right = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=right, **classes)
+    # Class by class there is only something to say of numbered classes.
+    numbered = {name: values for name, values in classes.items() if values.ndim == 1 and values.dtype.kind in "iu"}
     inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
     return Samples(
         scores,
         right,
         probability=scores if inside else None,
-        label=classes.get("label"),
-        prediction=classes.get("prediction"),
+        label=numbered.get("label"),
+        prediction=numbered.get("prediction"),
     )
 
 
@@ -123,10 +122,19 @@ def _division_note(divided: int, total: int) -> str:
 
 
 def _from_table(
-    table: Array, labels: Array, confidence: object, correct: object, notes: list[str], *, is_logits: bool
+    table: Array,
+    labels: Array,
+    confidence: object,
+    correct: object,
+    said: Array | None,
+    notes: list[str],
+    *,
+    is_logits: bool,
 ) -> Samples:
     same_length(label=labels, predictions=table)
-    prediction = table.argmax(axis=1)
+    if said is not None:
+        _check_prediction(said, table)
+    prediction = table.argmax(axis=1) if said is None else said
     right = prediction == labels
     if correct is not None and not np.array_equal(as_flags(correct), right):
         raise ValueError("expected correct to agree with the label and the largest probability, but it differs")

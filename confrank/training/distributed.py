@@ -17,49 +17,47 @@ class SharedHistory:
 
     def __init__(self, history: CorrectnessHistory, group: distributed.ProcessGroup | None = None) -> None:
         self.history, self.group = history, group
-        self._remember()
-        # What is loaded is where all processes go on from, not something that each of them has counted.
-        history.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
-            lambda module, keys: self._remember()
-        )
+        if history.agreed is None:
+            history.agree()
 
     @torch.no_grad()
     def add_up(self) -> None:
         """Add what each process has counted since the last call; afterwards all have the same history."""
         if not distributed.is_available() or not distributed.is_initialized():
             return
-        self._check_same_start()
-        history, start = self.history, self._start.to(self.history.examined.device)
-        added = self._counts() - start
+        history, start = self.history, self._same_start()
+        added = history.counts() - start
         distributed.all_reduce(added, group=self.group)
         for counter, total in zip((history.examined, history.correct), start + added, strict=True):
             counter.copy_(total)
         distributed.all_reduce(history.lowest_label, distributed.ReduceOp.MIN, group=self.group)
         distributed.all_reduce(history.highest_label, distributed.ReduceOp.MAX, group=self.group)
-        self._remember()
+        history.agree()
 
-    def _counts(self) -> Tensor:
-        return torch.stack((self.history.examined, self.history.correct))
-
-    def _remember(self) -> None:
-        self._start = self._counts()
-
-    def _check_same_start(self) -> None:
-        """Sizes and sums are compared in all processes, so that all of them raise, or none."""
-        mine = torch.tensor([self.history.num_samples, *self._start.sum(dim=1).tolist()])
-        extremes = torch.stack((mine, -mine)).to(self.history.examined.device)
-        distributed.all_reduce(extremes, distributed.ReduceOp.MAX, group=self.group)
-        highest, lowest = extremes[0].tolist(), (-extremes[1]).tolist()
-        if highest[0] != lowest[0]:
+    def _same_start(self) -> Tensor:
+        """Where all processes went on from; an error in each of them if they did not go on from the same."""
+        start = self.history.agreed
+        assert start is not None
+        lowest, highest = self._extremes(torch.tensor([self.history.num_samples], device=start.device))
+        if lowest != highest:
             raise ValueError(
-                f"expected a history of the whole training set in each process, but got sizes from {lowest[0]} to"
-                f" {highest[0]}; make it with len(train_set), not with that of a shard"
+                f"expected a history of the whole training set in each process, but got sizes from {lowest.item()} to"
+                f" {highest.item()}; make it with len(train_set), not with that of a shard"
             )
-        if highest != lowest:
+        lowest, highest = self._extremes(start)
+        if differing := int((lowest != highest).any(dim=0).sum()):
             raise ValueError(
-                "expected the same history in each process to begin with, but got between"
-                f" {lowest[1]} and {highest[1]} examinations; load the checkpoint in every process"
+                "expected the same history in each process to begin with, but the counts of"
+                f" {differing:,} samples differ; load the checkpoint in every process, and make the SharedHistory"
+                " before anything is counted"
             )
+        return start
+
+    def _extremes(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The lowest and the highest of each value over all processes."""
+        both = torch.stack((-values, values))
+        distributed.all_reduce(both, distributed.ReduceOp.MAX, group=self.group)
+        return -both[0], both[1]
 
 
 def leave_counters_alone(module: nn.Module) -> None:

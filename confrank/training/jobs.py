@@ -120,6 +120,9 @@ def open_job(
         every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
         config = replace(there, test_every=every, snapshots=snapshots)
     used, held_out = hold_out(data(), config.holdout, config.seed)
+    for name, split in (("training", used.train), ("test", used.test)):
+        if not len(split):
+            raise ValueError(f"expected {name} images, but {used.name} has none")
     run = Run(config, used, device, network=network)
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
