@@ -267,7 +267,7 @@ def write_mistake(name, pool, tmp_path):
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
         ("over labelled", "is read by this command; give another path"),
-        ("in the pool", "expected --out outside of the pool, whose pictures the contact sheet would join"),
+        ("in the pool", "whose pictures this command reads, but got"),
     ],
 )
 def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):
@@ -429,3 +429,13 @@ def test_other_arrays_stay_what_they_are(tmp_path):
     np.savez(tmp_path / "p.npz", features=np.eye(2), logits=np.float64(3))
     with pytest.raises(ValueError, match="expected as many rows|expected logits of floats"):
         open_pool(tmp_path / "p.npz")
+
+
+def test_a_picture_beside_the_question_that_is_no_contact_sheet_is_kept(pool, tmp_path, capsys):
+    (tmp_path / "mine.png").write_bytes(b"a picture of mine")
+    flags = ["query", "--pool", pool, "--strategy", "random", "--count", "3", "--out", tmp_path / "mine.csv"]
+    assert command(*flags) == 2
+    assert "mine.png of something else; give another --out" in capsys.readouterr().err
+    assert (tmp_path / "mine.png").read_bytes() == b"a picture of mine"
+    flags[-1] = tmp_path / "new.csv"
+    assert command(*flags) == command(*flags) == 0  # its own sheet is written again

@@ -96,15 +96,23 @@ def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("mine")
     folder.mkdir()
-    for arguments, path, why in (
-        (["train", "--out", file], file, "Not a directory"),
-        (["train", "--out", file / "run"], file / "run", "Not a directory"),
-        (["active", "show", folder], folder, "Is a directory"),
-        (["data", "fetch", "cifar10", "--root", file], file / "cifar10", "Not a directory"),
+    no_folder = "expected a folder, but {} is none, or lies in something that is none; give another path"
+    for arguments, path, message in (
+        (["train", "--out", file], file, no_folder),
+        (["train", "--out", file / "run"], file / "run", no_folder),
+        (["active", "show", folder], folder, "expected a file, but {} is a folder; give another path"),
+        (["data", "fetch", "cifar10", "--root", file], file / "cifar10", no_folder),
     ):
         command(*arguments, code=2)
-        message = f"expected to be able to read or write {path}, but got: {why}; mend that, or give another path"
-        assert capsys.readouterr().err == f"confrank: error: {message}\n"
+        assert capsys.readouterr().err == f"confrank: error: {message.format(path)}\n"
+
+
+def test_words_that_are_no_flags(capsys, command):
+    command("threshold", "a.csv", "b.csv", "--risk", "0.2", code=2)
+    assert capsys.readouterr().err == "confrank: error: expected nothing more, but got 'b.csv'; see --help\n"
+    command("active", code=2)
+    message = "expected one of run, show, query, train to follow, but got nothing; see --help"
+    assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="everything is permitted")

@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,3 +304,23 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     assert stop.value.code == 0
     assert "wrote 5 predictions, 2 classes" in capsys.readouterr().out
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
+
+
+def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    pets(tmp_path / "pets")
+    command("train", "--dataset", "pets", "--epochs", "1", "--device", "cpu", "--out", "run")
+    before = {path: path.read_bytes() for path in sorted(Path("pets").rglob("*")) if path.is_file()}
+    picture = next(path for path in before if path.parts[1] == "train" and path.suffix == ".png")
+    capsys.readouterr()
+    for arguments in (
+        ["report", "events", "run", "--out", picture],
+        ["evaluate", "run", "--figure", "pets/test/new.png"],
+        ["evaluate", "run", "--figures", "pets/test"],
+        ["ood", "run", "--out", "pets/test/cat", "--tuning", "none", "--figures", "pets/test/cat/figures"],
+    ):
+        command(*arguments, code=2)
+        assert "expected a path outside of pets/t" in (said := capsys.readouterr().err), said
+        assert "whose pictures this command reads, but got" in said
+    assert {path: path.read_bytes() for path in sorted(Path("pets").rglob("*")) if path.is_file()} == before
+    command("report", "events", "run", "--out", "pets/events.png")

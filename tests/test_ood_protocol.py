@@ -192,7 +192,8 @@ def test_without_tuning_no_foreign_image_is_looked_at(monkeypatch):
 def test_wrong_shapes_and_names():
     classifier = small_classifier()
     with pytest.raises(
-        ValueError, match=r"images of 6x6x1 .* but got 8x8x3 in mine; scale pictures with --image-size"
+        ValueError,
+        match=r"images of 6x6x1 .* but got 8x8x3 in mine; scale the pictures of a folder",
     ):
         examine(classifier, {"mine": np.zeros((9, 8, 8, 3), dtype=np.uint8)}, Protocol(num_tuning=0))
     scaled = np.zeros((9, 6, 6, 1), dtype=np.float32)

@@ -388,10 +388,10 @@ def test_results_that_are_none(tmp_path, change, message):
     write_result(tmp_path, "run")
     path = tmp_path / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=f"in .*run.json, but {message}; remove it, and the command that wrote it"):
+    with pytest.raises(ValueError, match=f"in .*run.json, but {message}; if it is a damaged one, remove it"):
         load_results(tmp_path)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"run.json, but it cannot be read .*; remove it"):
+    with pytest.raises(ValueError, match=r"run.json, but it cannot be read .*; if it is a damaged one, remove it"):
         load_results(tmp_path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Command, add_root, make_console, root_of, say
-from confrank.cli.paths import folder_path, json_path, keep_inputs, page_path, picture_path
+from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.source import Source, predictions_path, read_source
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def _evaluate(arguments: "Namespace") -> None:
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
     keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table)
+    keep_out_of_data(arguments.files, figure, figures)
     sources: list[Source] = []
     for place in arguments.files:
         # A file may be given twice, e.g. to see that it does not differ from itself.

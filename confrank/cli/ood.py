@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_device, add_root, at_least, device_of, listed, root_of, terminal_width
-from confrank.cli.paths import folder_path, json_path, keep_inputs, page_path
+from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +77,7 @@ def _ood(arguments: "Namespace") -> None:
     # Whatever can be wrong should be found before the long part.
     report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
     keep_inputs([*arguments.runs, *arguments.out], report, table)
+    keep_out_of_data([*arguments.runs, *arguments.out], figures)
     protocol = _protocol(arguments)
     _check_names(arguments)
     root, size = root_of(arguments), arguments.image_size

@@ -102,6 +102,27 @@ def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
             raise ValueError(f"expected a file to write, but {output} is read by this command; give another path")
 
 
+def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
+    """Raise if a picture to write, or a folder of them, would join or replace pictures that are read."""
+    read = [folder for place in inputs for folder in _picture_folders(Path(place))]
+    for output in filter(None, outputs):
+        for folder in read:
+            if output.resolve().is_relative_to(folder.resolve()):
+                raise ValueError(
+                    f"expected a path outside of {folder}, whose pictures this command reads, but got {output}"
+                )
+
+
+def _picture_folders(place: Path) -> list[Path]:
+    """A folder itself; of a run those of its own data set."""
+    from confrank.config import RunFolder, load_config
+
+    if not RunFolder(place).config.exists():
+        return [place] if place.is_dir() else []
+    data = Path(load_config(place).dataset)
+    return [data / split for split in ("train", "test") if (data / split).is_dir()]
+
+
 def _files_of(place: Path) -> list[Path]:
     """A file itself; of a run folder what its training left, but for the predictions, which can be written again."""
     from confrank.config import RunFolder

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_device, device_of, make_console, say
-from confrank.cli.paths import file_path, keep_inputs
+from confrank.cli.paths import file_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ def _query(arguments: "Namespace") -> None:
         raise ValueError(f"expected --out to end in .csv, but got {out}")
     keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
     sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
-    if pool.is_dir() and sheet.resolve().is_relative_to(pool.resolve()):
+    keep_out_of_data([pool], sheet)
+    if sheet.exists() and not out.exists():
         raise ValueError(
-            f"expected --out outside of the pool, whose pictures the contact sheet would join, but got {out}"
+            f"expected to write a contact sheet beside {out}, but there is a {sheet} of something else;"
+            " give another --out"
         )
 
     def note(text: str) -> None:

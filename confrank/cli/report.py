@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_root, root_of
-from confrank.cli.paths import keep_inputs, picture_path
+from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -35,6 +35,7 @@ def _report(arguments: "Namespace") -> None:
 
     picture = picture_path(arguments.out or f"{arguments.what}.png")
     keep_inputs(arguments.runs, picture)
+    keep_out_of_data(arguments.runs, picture)
     runs = [read_run(Path(run)) for run in arguments.runs]
     if arguments.what == "epochs":
         names = [result.name for result, _ in runs]

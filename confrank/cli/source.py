@@ -24,7 +24,13 @@ def read_source(place: str, name: str | None = None) -> Source:
     from confrank.metrics import sample_values
     from confrank.predictions import load_predictions
 
-    predictions = load_predictions(predictions_path(place))
+    path = predictions_path(place)
+    if path != Path(place) and not path.exists():
+        raise ValueError(
+            f"expected a finished run in {place}, but it has no predictions yet;"
+            " go on with the command that trained it"
+        )
+    predictions = load_predictions(path)
     try:
         return Source(name or place, Path(place), predictions, sample_values(**predictions.evaluation_inputs()))
     except ValueError as error:

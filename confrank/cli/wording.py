@@ -25,6 +25,8 @@ def explained(message: str, flags: Iterable[str]) -> str:
         got = f", but got {given[1]!r}" if given else ""
         return f"expected {_word(text) or 'another kind of value'} for {_flag(found[1], flags)}{got}"
     if found := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
+        if not found[1].startswith("-"):
+            return f"expected nothing more, but got {found[1]!r}; see --help"
         hint = did_you_mean(found[1].partition("=")[0], flags) or "; see --help"
         return f"expected flags that the command knows, but got {found[1]!r}{hint}"
     if found := re.fullmatch(r"the following arguments are required: (.*)", text):
@@ -42,6 +44,8 @@ def explained(message: str, flags: Iterable[str]) -> str:
         return f"expected settings that the command knows, but got {found[1]!r}{did_you_mean(found[1], known)}"
     if text.startswith("Problems parsing config: "):
         return f"expected settings in YAML, but they cannot be read: {text.partition(': ')[2]}"
+    if found := re.fullmatch(r"expected \"action\" to be one of {(.*)}, but it was not provided\.", text):
+        return f"expected one of {found[1].replace(',', ', ')} to follow, but got nothing; see --help"
     if found := re.fullmatch(r"argument (\S+): expected one argument", text):
         return f"expected a value after {found[1]}, but got none"
     return text
@@ -56,14 +60,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def in_words(error: Exception) -> str:
     """What went wrong, for a person: the system's words with what was expected, names with a hint if one is near.
 
-    >>> in_words(NotADirectoryError(20, "Not a directory", "runs"))
-    'expected to be able to read or write runs, but got: Not a directory; mend that, or give another path'
+    >>> in_words(PermissionError(13, "Permission denied", "runs"))
+    'expected to be able to read or write runs, but got: Permission denied; mend that, or give another path'
+    >>> in_words(NotADirectoryError(20, "Not a directory", "runs/a"))
+    'expected a folder, but runs/a is none, or lies in something that is none; give another path'
     >>> in_words(ValueError("expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'"))
     "expected a model among small, vgg16 or package.module:factory, but got 'vgg-16'; did you mean vgg16?"
     """
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         place = path.parent if path.name.startswith(".") and path.suffix == ".part" else path
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            return f"expected a folder, but {place} is none, or lies in something that is none; give another path"
+        if isinstance(error, IsADirectoryError):
+            return f"expected a file, but {place} is a folder; give another path"
         why = f"{error.strerror}; mend that, or give another path"
         return f"expected to be able to read or write {place}, but got: {why}"
     message = str(error)

@@ -116,7 +116,7 @@ def check_pixels(name: str, pixels: NDArray[np.uint8], like: NDArray[np.uint8]) 
         expected, actual = ("x".join(map(str, shape[1:])) for shape in (like.shape, pixels.shape))
         raise ValueError(
             f"expected images of {expected} (height x width x channels) as in training, but got {actual} in {name};"
-            " scale pictures with --image-size, and convert their channels"
+            " scale the pictures of a folder with --image-size, and convert their channels"
         )
 
 

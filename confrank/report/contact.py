@@ -18,7 +18,7 @@ COLUMNS = 10
 
 
 def contact_sheet(pictures: Sequence[tuple[str, NDArray[np.uint8]]], path: Path) -> None:
-    """Write a PNG of (name, image [h, w, 1 or 3]) in rows of ten, in order; names are cut to their end."""
+    """Write a PNG of (name, image [h, w, 1 or 3]) in rows of ten, numbered in order; names are cut to their end."""
     columns = min(COLUMNS, len(pictures))
     lines = -(-len(pictures) // columns)
     size = (columns * (CELL + GAP) + GAP, lines * (CELL + CAPTION + GAP) + GAP)
@@ -29,7 +29,7 @@ def contact_sheet(pictures: Sequence[tuple[str, NDArray[np.uint8]]], path: Path)
         top = GAP + place // columns * (CELL + CAPTION + GAP)
         thumb = _thumb(picture)
         sheet.paste(thumb, (left + (CELL - thumb.width) // 2, top + (CELL - thumb.height) // 2))
-        draw.text((left, top + CELL + 1), _shortened(name, draw, font), fill="black", font=font)
+        draw.text((left, top + CELL + 1), _shortened(f"{place + 1} ", name, draw, font), fill="black", font=font)
     content = io.BytesIO()
     sheet.save(content, "PNG")
     write_atomically(path, content.getvalue())
@@ -43,9 +43,11 @@ def _thumb(picture: NDArray[np.uint8]) -> Image.Image:
     return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), way).convert("RGB")
 
 
-def _shortened(name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
-    """The end of a name that fits under an image."""
+def _shortened(number: str, name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
+    """The number and the end of a name that fit under an image; the font has no letters beyond ASCII."""
     text = name.encode("ascii", "replace").decode()
-    while len(text) > 1 and draw.textlength(text, font=font) > CELL:
+    whole = number + text
+    while len(text) > 1 and draw.textlength(whole, font=font) > CELL:
         text = text[1:]
-    return text
+        whole = f"{number}..{text}"
+    return whole

@@ -14,6 +14,7 @@ from confrank.report.contents import shortened
 from confrank.report.plots import escaped, save_figure
 
 EASY, HARD = "#55a868", "#c44e52"
+NUM_BINS = 30
 ROWS = 3
 MAX_CAPTION = 14
 
@@ -44,6 +45,18 @@ class Events:
         return order[::-1][:count][::-1], order[:count]
 
 
+def _edges(examined: NDArray[np.int64]) -> NDArray[np.float64]:
+    """About thirty bins, each with as many of the rates that are possible: else every other bin would stand out.
+
+    >>> _edges(np.array([4, 4, 0])).tolist()
+    [-0.125, 0.125, 0.375, 0.625, 0.875, 1.125]
+    """
+    total = int(np.bincount(examined[examined > 0]).argmax())
+    width = -(-(total + 1) // NUM_BINS)
+    edges: NDArray[np.float64] = (np.arange(total, -1 - width, -width)[::-1] + 0.5) / total
+    return edges
+
+
 def events_figure(events: Events, path: str | Path, title: str = "", count: int = 24) -> None:
     """Histogram of correct events of the examined samples, with the easiest and hardest images beside it."""
     rate = events.rate[events.examined > 0]
@@ -53,8 +66,9 @@ def events_figure(events: Events, path: str | Path, title: str = "", count: int 
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))
     left, right = halves
     axes = left.subplots()
-    axes.hist(rate, bins=30, range=(0, 1), color="#4c72b0")
-    axes.set(xlabel="share of correct events c", ylabel="training samples", xlim=(0, 1))
+    edges = _edges(events.examined).tolist()
+    axes.hist(rate, bins=edges, color="#4c72b0")
+    axes.set(xlabel="share of correct events c", ylabel="training samples", xlim=(edges[0], edges[-1]))
     left_out = f"\n({unseen:,} never examined, left out)" if (unseen := len(events.rate) - len(rate)) else ""
     axes.set_title(f"{len(rate):,} samples, mean {rate.mean():.3f}{left_out}")
     axes.spines[["top", "right"]].set_visible(False)

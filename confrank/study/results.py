@@ -15,7 +15,7 @@ from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 
 KEYS = ("config", "environment", "log", "metrics", "undefined")
-AGAIN = "remove it, and the command that wrote it makes it again"
+AGAIN = "if it is a damaged one, remove it, and the command that wrote it makes it again"
 
 
 @dataclass(frozen=True)
