@@ -171,6 +171,8 @@ def test_train_predict_evaluate(tmp_path, capsys, command):
     assert again == first
     command("predict", out, "--split", "train", "--device", "cpu")
     assert (out / "predictions" / "train.safetensors").exists()
+    command("predict", out, "--split", "train", "--out", out / "predictions" / "test.safetensors", code=2)
+    assert "test.safetensors is read by this command; give another path" in capsys.readouterr().err
     figure = tmp_path / "curves.svg"
     command("evaluate", out, tmp_path / "again", "--json", table, "--figure", figure)
     results = json.loads(table.read_text())

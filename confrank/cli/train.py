@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from confrank.cli.command import (
     Command,
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from confrank.training import Finished
     from confrank.training.jobs import Job
+
+Split = Literal["test", "train", "holdout"]
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -157,7 +159,7 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
 
 def _predict_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("run", type=str, help="run folder, or a .safetensors file that `study --weights` wrote")
-    parser.add_argument("--split", type=Literal["test", "train", "holdout"], default="test", help="which images")
+    parser.add_argument("--split", type=Split, default="test", help="which images")
     add_root(parser)
     add_device(parser)
     parser.add_argument(
@@ -178,7 +180,8 @@ def _predict(arguments: "Namespace") -> None:
     beside = run.with_name(f"{run.stem}-{arguments.split}-predictions.safetensors")
     usual = beside if run.suffix == ".safetensors" else RunFolder(run).predictions(arguments.split)
     out = safetensors_path(arguments.out) or usual
-    keep_inputs([run], out)
+    others = [RunFolder(run).predictions(split) for split in get_args(Split) if split != arguments.split]
+    keep_inputs([run, *others], out)
     root, device = root_of(arguments), device_of(arguments.device)
     with sample_bar(make_console(), "predicting") as advance:
         predictions = predict(run, arguments.split, root=root, device=device, on_progress=advance)
