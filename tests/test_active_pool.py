@@ -348,6 +348,9 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
     labelled.write_text("\n".join(["path,label", *lines, f"{first.relative_to(pool)},1"]) + "\n")
     assert command("train", *flags, *settings, "--out", out) == 2
     assert "has others; give another --out" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["predict", str(out), "--device", "cpu"])
+    assert "a run that was trained on the answers to a pool has its test predictions" in capsys.readouterr().err
 
 
 def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_path):

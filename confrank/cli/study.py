@@ -100,7 +100,7 @@ def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> l
     for config in to_train:
         states[config.run_name] = "again" if has_result(config, results) else "to train"
     hours = estimated_hours(to_train)
-    estimate = "no estimate for these" if hours is None else f"about {hours:.1f} hours on one H200"
+    estimate = "no estimate for these" if hours is None else f"about {hours:.2g} hours on one H200"
     lines = [f"{state:>9}  {name}" for name, state in states.items()]
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
     if "again" in states.values():

@@ -57,11 +57,18 @@ def load_of(
     source: str | Path, name: str, root: str | Path | None = None, *, image_size: int | None = None
 ) -> DataSet:
     """`load` for what was trained before; if the data are no longer at their path, the error says how to give it."""
-    if name not in (*LOADERS, *IMAGE_SETS) and _own_place(name, root) is None:
-        raise ValueError(
-            f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()};"
-            f" give --root, the folder that holds {Path(name).name} now (in Python root=, or the data set as data=)"
-        )
+    if name not in (*LOADERS, *IMAGE_SETS):
+        place = _own_place(name, root)
+        if place is None:
+            raise ValueError(
+                f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()}; give --root,"
+                f" the folder that holds {Path(name).name} now (in Python root=, or the data set as data=)"
+            )
+        if place.is_dir() and not (place / "train").is_dir():
+            raise ValueError(
+                f"expected the data of {source}, train/ and test/, in {place}, but it holds pictures alone: a run"
+                " that was trained on the answers to a pool has its test predictions (confrank evaluate) and nothing else"
+            )
     return load(name, root, image_size=image_size)
 
 
