@@ -67,7 +67,7 @@ def load_of(
         if place.is_dir() and not (place / "train").is_dir():
             raise ValueError(
                 f"expected the data of {source}, train/ and test/, in {place}, but it holds pictures alone: a run"
-                " that was trained on the answers to a pool has its test predictions (confrank evaluate) and nothing else"
+                " that was trained on the answers to a pool has its test predictions (confrank evaluate), no more"
             )
     return load(name, root, image_size=image_size)
 
