@@ -14,7 +14,8 @@ import numpy as np
 from scipy.stats import ttest_ind_from_stats
 
 from confrank.metrics.repeats import Summary
-from confrank.report.scales import SHOWN
+from confrank.report.paper_table import markdown_table
+from confrank.report.scales import SHOWN, with_spread
 from confrank.study.tables import Cell, load_results, table_cells
 
 TABLES = ("stable-clf-perf-cifar10", "stable-clf-perf-cifar100")
@@ -38,9 +39,8 @@ def stands_out(cell: Cell) -> bool:
 
 def shown(cell: Cell) -> list[str]:
     assert cell.ours is not None and cell.paper is not None and cell.deviations is not None
-    scale = SHOWN[cell.metric].factor
-    values = [f"{scale * one.mean:.2f}" + ("" if one.std is None else f" ± {scale * one.std:.2f}")
-              for one in (cell.ours, cell.paper)]  # fmt: skip
+    factor = SHOWN[cell.metric].factor
+    values = [with_spread(one.mean, one.std, factor, mark=" ± ") for one in (cell.ours, cell.paper)]
     p = chance(cell.ours, cell.paper)
     place = [cell.dataset, cell.model, cell.method, SHOWN[cell.metric].heading]
     return [*place, *values, f"{cell.deviations:+.1f}", str(cell.ours.n), "" if p is None else f"{p:.2g}"]
@@ -59,13 +59,13 @@ def main() -> None:
         f" {len(chosen) - len(beyond)} more have p < {LEVEL:g}.\n"
     )
     header = ["data set", "network", "method", "metric", "ours", "paper", "gap in std", "seeds", "p (Welch)"]
-    for row in [header, ["---"] * len(header), *map(shown, chosen)]:
-        print(f"| {' | '.join(row)} |")
-    print("\n| run | lowest share | 1 / (1 - share) |\n| --- | --- | --- |")
+    print(markdown_table(header, [shown(cell) for cell in chosen]))
+    shares = []
     for path in sorted(folder.glob("*-crl-softmax-seed*.npz")):
         with np.load(path) as arrays:
             share = float((arrays["history_correct"] / arrays["history_examined"]).min())
-        print(f"| {path.stem} | {share:.3f} | {1 / (1 - share):.2f} |")
+        shares.append([path.stem, f"{share:.3f}", f"{1 / (1 - share):.2f}"])
+    print(markdown_table(["run", "lowest share", "1 / (1 - share)"], shares), end="")
 
 
 if __name__ == "__main__":

@@ -132,11 +132,14 @@ def _roles(names: Iterable[str]) -> dict[str, str]:
         plain = name.strip().lower()
         role = OWN_ROLES.get(plain) or role_of(plain)
         if role in (*SCORES, *OWN_ROLES.values()):
-            found.setdefault(role, []).insert(0 if plain == role else len(found.get(role, ())), name)
-    for role, (first, *others) in found.items():
-        if others and first.strip().lower() != role:
-            raise ValueError(f"expected one {role}, but got {', '.join([first, *others])}")
-    return {role: first for role, (first, *_) in found.items()}
+            found.setdefault(role, []).append(name)
+    roles = {}
+    for role, given in found.items():
+        chosen = [name for name in given if name.strip().lower() == role] or given
+        if len(given) > 1 and chosen is given:
+            raise ValueError(f"expected one {role}, but got {', '.join(given)}")
+        roles[role] = chosen[0]
+    return roles
 
 
 def _from_npz(path: Path) -> ArchivePool | TablePool:

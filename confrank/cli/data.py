@@ -1,5 +1,6 @@
 """List, fetch and check data sets."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -58,7 +59,7 @@ def _fetch_data(name: str, root: Path | None) -> None:
 
     console = make_console()
     with download_bar(console) as advance:
-        files = fetch(name, root, on_progress=advance, on_note=lambda note: say(console, note))
+        files = fetch(name, root, on_progress=advance, on_note=partial(say, console))
     for file in files:
         state = "fetched" if file.downloaded else "already there:"
         verdict = "as published" if file.verified else "not verified: the publisher gives no checksum"

@@ -1,5 +1,6 @@
 """Active learning on a real pool: which samples to label next, and training on the answers."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,10 +52,7 @@ def _query(arguments: "Namespace") -> None:
             f"expected to write a contact sheet beside {out}, but there is a {sheet} of something else;"
             " give another --out"
         )
-
-    def note(text: str) -> None:
-        say(console, text)
-
+    note = partial(say, console)
     labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
     check_replaceable(out, labelled)
     scores = out.with_name(f".{out.name}.scores")
@@ -108,10 +106,7 @@ def _train(arguments: "Namespace") -> None:
     if arguments.labelled is None:
         raise ValueError("expected --labelled with the answers so far, but got none")
     console, pool = make_console(), Path(arguments.pool)
-
-    def note(text: str) -> None:
-        say(console, text)
-
+    note = partial(say, console)
     names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size")
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
     labelled = read_labelled(Path(arguments.labelled), note)

@@ -1,6 +1,7 @@
 """Run the paper's experiments, and print its tables beside ours."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -75,7 +76,7 @@ def _study(arguments: "Namespace") -> None:
             root=root_of(arguments),
             device=device_of(arguments.device),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=lambda text: say(console, text),
+            on_note=partial(say, console),
         )
     for problem in problems:
         print(f"confrank: error: {problem}", file=sys.stderr)

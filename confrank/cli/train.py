@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -110,7 +111,7 @@ def _train(arguments: "Namespace") -> None:
             checkpoint_epochs=arguments.checkpoint_epochs,
             on_start=announce,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=lambda text: say(console, text),
+            on_note=partial(say, console),
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])

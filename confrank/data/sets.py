@@ -32,6 +32,9 @@ class Split:
                     f"expected an int64 {name} for each of {len(images)} images,"
                     f" but got {values.dtype} of shape {values.shape}"
                 )
+        # A view of reversed channels or rows is an array that torch does not take.
+        for name in ("images", "labels", "index"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -41,7 +44,7 @@ class Split:
         """A fingerprint of the images and labels: another one means other data."""
         total = hashlib.blake2b(repr(self.images.shape).encode(), digest_size=16)
         for values in (self.images, self.labels):
-            total.update(np.ascontiguousarray(values).data)
+            total.update(values.data)
         return total.hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> "Split":
@@ -53,9 +56,7 @@ def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Split:
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
         raise ValueError(f"expected labels to be class numbers, integers, but got {labels.dtype}")
-    # A view of reversed channels or rows is an array that torch does not take.
-    images = np.ascontiguousarray(images)
-    return Split(images, labels.astype(np.int64, copy=False), np.arange(len(labels)))
+    return Split(np.asarray(images), labels.astype(np.int64, copy=False), np.arange(len(labels)))
 
 
 @dataclass(frozen=True)

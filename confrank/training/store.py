@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -36,9 +35,8 @@ def store_on(device: torch.device, data: DataSet) -> Store:
     height, width, _ = data.train.images.shape[1:]
     p = data.padding
     return Store(
-        # Contiguous: torch takes no negative strides (BGR read as RGB, mirrored images).
-        pad(torch.from_numpy(np.ascontiguousarray(data.train.images)), (0, 0, p, p, p, p)).to(device),
-        torch.from_numpy(np.ascontiguousarray(data.train.labels)).to(device),
+        pad(torch.from_numpy(data.train.images), (0, 0, p, p, p, p)).to(device),
+        torch.from_numpy(data.train.labels).to(device),
         torch.tensor(data.mean, device=device),
         torch.tensor(data.std, device=device),
         height,
