@@ -44,6 +44,20 @@ def test_aleatoric_loss_does_not_underflow():
     assert logits.grad.isfinite().all()
 
 
+def test_aleatoric_loss_bears_any_log_variance():
+    log_variance = torch.tensor([[300.0, 90.0, -300.0], [10.0, 9.0, -200.0]], requires_grad=True)
+    noise = torch.randn(50, 2, 3, generator=torch.Generator().manual_seed(0))
+    noise[:, 0, 2] = -noise[:, 0, :2].abs().amax(dim=1)  # no draw takes the first sample's label
+    loss = aleatoric_loss(torch.zeros(2, 3), log_variance, torch.tensor([2, 0]), noise)
+    loss.backward()
+    assert 0 < loss.item() < 1000
+    assert log_variance.grad.isfinite().all() and log_variance.grad.abs().max() < 1000
+    assert log_variance.grad[0, 0] != 0  # what is cut off still learns
+    within = aleatoric_loss(torch.zeros(1, 3), log_variance[1:], torch.tensor([0]), noise[:, 1:])
+    drawn = (log_variance[1:] / 2).exp() * noise[:, 1:]
+    assert within.item() == pytest.approx(-drawn.softmax(dim=-1)[..., 0].mean().log().item(), rel=1e-5)
+
+
 def test_aleatoric_criterion_records_events():
     history = CorrectnessHistory(5)
     output = torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.zeros(2, 2)

@@ -17,6 +17,7 @@ from confrank.methods.method import Method, Output
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 PASSES = 50
 LOGIT_SAMPLES = 50
+MAX_LOG_VARIANCE = 10.0  # a standard deviation of 148: such noise decides alone
 
 
 @torch.inference_mode()
@@ -42,8 +43,10 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
 
     logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is taken among
-    log-probabilities, so that no softmax underflows.
+    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE, since loss and gradient grow with
+    exp(s / 2) where all draws miss the label; its gradient is not cut off, so that s finds its way back.
     """
+    log_variance = log_variance - (log_variance.detach() - MAX_LOG_VARIANCE).clamp_min(0)
     sampled = logits + (log_variance / 2).exp() * noise
     log_probability = torch.log_softmax(sampled, dim=-1)
     picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
