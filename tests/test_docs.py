@@ -33,12 +33,23 @@ def test_the_example_of_training_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_example_in_lightning_runs(capsys):
-    (code,) = PYTHON_BLOCK.findall(Path("docs/frameworks.md").read_text())
+    code, _ = PYTHON_BLOCK.findall(Path("docs/frameworks.md").read_text())
     names = {}
     exec(compile(code, "docs/frameworks.md", "exec"), names)
     assert names["ranking"].findings == []
     assert names["trainer"].callback_metrics["acc"] > 0.5
     assert "'aurc': 0." in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_example_in_transformers_runs(tmp_path, monkeypatch, capsys):
+    _, code = PYTHON_BLOCK.findall(Path("docs/frameworks.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "docs/frameworks.md", "exec"), names)
+    assert names["trainer"].findings == []
+    assert "'eval_aurc': 0." in capsys.readouterr().out
+    assert names["trainer"].evaluate()["eval_acc"] > 0.8
 
 
 def test_the_readmes_three_lines_are_those_of_the_tutorial():

@@ -43,8 +43,8 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
 
     logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is taken among
-    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE, since loss and gradient grow with
-    exp(s / 2) where all draws miss the label; its gradient is not cut off, so that s finds its way back.
+    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE, since loss and gradient grow
+    with exp(s / 2) where all draws miss the label; its gradient is not cut off, so that s finds its way back.
     """
     log_variance = log_variance - (log_variance.detach() - MAX_LOG_VARIANCE).clamp_min(0)
     sampled = logits + (log_variance / 2).exp() * noise

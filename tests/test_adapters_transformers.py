@@ -1,0 +1,159 @@
+"""confrank inside the Trainer of transformers, with the real one and a small BERT."""
+
+import numpy as np
+import pytest
+import torch
+from torch import distributed, multiprocessing
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    EvalPrediction,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, evaluate
+from confrank.adapters.transformers import HISTORY_FILE, RankingTrainer, confidence_metrics
+
+NUM_SAMPLES = 21  # no multiple of the batch, nor of two processes
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def samples(num_samples=NUM_SAMPLES):
+    words = np.random.default_rng(0).integers(3, 40, (num_samples, 6))
+    return [{"input_ids": row.tolist(), "labels": int(row[0] > 20) + int(row[1] > 30)} for row in words]
+
+
+def network(dropout=0.1):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    return BertForSequenceClassification(
+        BertConfig(vocab_size=40, max_position_embeddings=8, num_labels=3, **sizes, **rates)
+    )
+
+
+def arguments(folder, **options):
+    quiet = {"use_cpu": True, "report_to": [], "disable_tqdm": True, "logging_strategy": "no"}
+    usual = {"num_train_epochs": 2, "save_strategy": "no", "learning_rate": 0.01, "per_device_train_batch_size": 4}
+    return TrainingArguments(str(folder), **quiet, **{**usual, **options})
+
+
+def ranking_trainer(folder, *, weight=1.0, train_set=None, dropout=0.1, **options):
+    train_set = samples() if train_set is None else train_set
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(len(train_set)), weight=weight)
+    return RankingTrainer(
+        network(dropout), arguments(folder, **options), train_dataset=train_set, criterion=criterion
+    )
+
+
+def same_weights(first, second):
+    return all(map(torch.equal, first.model.parameters(), second.model.parameters()))
+
+
+def test_without_weight_it_trains_as_a_plain_trainer_and_counts(tmp_path):
+    plain = Trainer(network(), arguments(tmp_path), train_dataset=samples())
+    plain.train()
+    ours = ranking_trainer(tmp_path, weight=0.0)
+    ours.train()
+    assert same_weights(plain, ours)
+    assert ours.criterion.history.examined.tolist() == [2] * NUM_SAMPLES
+    assert ours.findings == []
+    ranked = ranking_trainer(tmp_path)
+    ranked.train()
+    assert not same_weights(ranked, ours)
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **others):
+        control.should_training_stop = state.global_step == 8
+
+
+def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
+    whole = ranking_trainer(tmp_path / "whole")
+    whole.train()
+    stopped = ranking_trainer(tmp_path / "cut", save_strategy="steps", save_steps=4)
+    stopped.add_callback(Stop())
+    stopped.train()
+    assert stopped.criterion.history.examined.sum() == NUM_SAMPLES + 8  # six steps, then two of four
+    resumed = ranking_trainer(tmp_path / "cut", save_strategy="steps", save_steps=4)
+    resumed.train(resume_from_checkpoint=True)
+    assert torch.equal(whole.criterion.history.counts(), resumed.criterion.history.counts())
+    assert same_weights(whole, resumed)
+    (tmp_path / "cut" / "checkpoint-8" / HISTORY_FILE).unlink()
+    with pytest.raises(ValueError, match=f"expected {HISTORY_FILE} in .*checkpoint-8, but it is not there"):
+        resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-8"))
+
+
+def test_accumulated_batches_train_as_one(tmp_path):
+    options = {"weight": 0.0, "dropout": 0.0, "train_set": samples(24), "optim": "sgd"}
+    whole = ranking_trainer(tmp_path, per_device_train_batch_size=8, **options)
+    parts = ranking_trainer(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4, **options)
+    for trainer in (whole, parts):
+        trainer.train()
+    assert all(map(torch.allclose, whole.model.parameters(), parts.model.parameters()))
+    assert torch.equal(whole.criterion.history.examined, parts.criterion.history.examined)
+
+
+def _train_as(rank, folder):
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
+            patch.setenv(name, str(value))
+        trainer = ranking_trainer(folder, ddp_backend="gloo", save_strategy="steps", save_steps=4)
+        seen = []
+        trainer.criterion.register_forward_hook(lambda module, given, loss: seen.append(events(*given)))
+        trainer.train()
+        told = (torch.cat(seen, dim=1), trainer.criterion.history.counts(), trainer.findings)
+        torch.save(told, folder / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def events(logits, label, index):
+    return torch.stack((index, (logits.argmax(dim=1) == label).long()))
+
+
+def test_two_processes_share_one_history(tmp_path):
+    multiprocessing.spawn(_train_as, (tmp_path,), nprocs=2)
+    seen, counts, findings = zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)), strict=True)
+    index, correct = torch.cat(seen, dim=1).numpy()
+    expected = np.stack((np.bincount(index, minlength=NUM_SAMPLES), np.bincount(index, correct, NUM_SAMPLES)))
+    assert len(index) >= 2 * NUM_SAMPLES and set(index) == set(range(NUM_SAMPLES))
+    assert all(np.array_equal(expected, each) for each in counts)
+    assert findings == ([], [])
+    assert (tmp_path / "checkpoint-4" / HISTORY_FILE).exists()
+
+
+def test_metrics_are_those_of_evaluate(tmp_path):
+    trainer = ranking_trainer(tmp_path)
+    trainer.compute_metrics = confidence_metrics
+    told = trainer.evaluate(samples(15))
+    logits, label, _ = trainer.predict(samples(15))
+    expected = evaluate(logits=logits, label=label).metrics
+    assert {key: told[f"eval_{key}"] for key in expected} == expected
+    alone = confidence_metrics(EvalPrediction((np.array([[2.0, 0.0]]), "hidden states"), np.array([0])))
+    assert alone["acc"] == 1 and np.isnan(alone["auroc"])
+
+
+def test_mistakes_are_told(tmp_path):
+    loss = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+
+    def made(criterion=loss, *, smoothing=0.0, **options):
+        chosen = arguments(tmp_path, label_smoothing_factor=smoothing)
+        return RankingTrainer(network(), chosen, train_dataset=samples(), criterion=criterion, **options)
+
+    with pytest.raises(ValueError, match="expected criterion to be a CorrectnessRankingLoss, but got 1.0"):
+        made(1.0)
+    with pytest.raises(ValueError, match="a history of the 21 training samples, but got one of 20; make it with"):
+        made(CorrectnessRankingLoss(CorrectnessHistory(20)))
+    with pytest.raises(ValueError, match="label_smoothing_factor=0.1; give CorrectnessRankingLoss label_smoothing"):
+        made(smoothing=0.1)
+    with pytest.raises(ValueError, match="one loss, but got criterion and compute_loss_func"):
+        made(compute_loss_func=lambda *given, **options: None)
+    with pytest.raises(ValueError, match="'index' in a training batch, but got input_ids, labels; let your data"):
+        made(data_collator=without_index).train()
+
+
+def without_index(rows):
+    return {key: torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels")}
