@@ -109,7 +109,8 @@ class CorrectnessHistory(nn.Module):
 
     def _rate(self, index: Tensor) -> Tensor:
         with torch.no_grad():
-            return self.correct.index_select(0, index) / self.examined.index_select(0, index).clamp_min(1)
+            # Of two integers the quotient would have torch's default type, which may be bfloat16.
+            return self.correct.index_select(0, index).float() / self.examined.index_select(0, index).clamp_min(1)
 
     def _update(
         self, index: Tensor, correct: Tensor, label: Tensor | None = None, keep: Tensor | None = None

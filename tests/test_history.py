@@ -136,3 +136,16 @@ def test_labels_of_any_whole_kind_and_no_other():
     with pytest.raises(ValueError, match=r"expected label to hold class numbers, but got torch.float32"):
         history.update(torch.tensor([0]), torch.tensor([True]), torch.tensor([1.0]))
     assert history.examined.tolist() == [1, 1, 0, 0]
+
+
+def test_rates_do_not_take_the_default_type():
+    history = CorrectnessHistory(1)
+    for correct in (True, False, False):
+        history.update(torch.tensor([0]), torch.tensor([correct]))
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        rate = history.rate(torch.tensor([0]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert rate.dtype == torch.float32
+    assert rate.item() == pytest.approx(1 / 3, abs=1e-7)
