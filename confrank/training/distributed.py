@@ -12,7 +12,7 @@ class SharedHistory:
 
     In between, each process pairs and counts the samples of its own batches. A sampler shows each sample to one
     process an epoch, so that the rate a sample comes with is the same as with one process. Processes must start
-    from equal histories: new ones, or all restored from one checkpoint. With a single process nothing happens.
+    from equal histories: new ones, or all restored from one checkpoint. With a single process there is nothing to add.
     """
 
     def __init__(self, history: CorrectnessHistory, group: distributed.ProcessGroup | None = None) -> None:
@@ -24,6 +24,7 @@ class SharedHistory:
     def add_up(self) -> None:
         """Add what each process has counted since the last call; afterwards all have the same history."""
         if not distributed.is_available() or not distributed.is_initialized():
+            self.history.agree()  # so that processes started later do not each count what one has counted
             return
         history, start = self.history, self._same_start()
         added = history.counts() - start
