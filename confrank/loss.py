@@ -52,6 +52,16 @@ def _active_sign(gap: Tensor, step: Tensor) -> Tensor:
     return torch.where(sign * (gap - step) > 0, sign, 0)
 
 
+def are_correct(logits: Tensor, label: Tensor) -> Tensor:
+    """Whether each row of logits [b, K] is largest at its label [b]; one with a NaN, which is largest, never is.
+
+    >>> are_correct(torch.tensor([[3.0, 1.0], [float("nan"), 1.0]]), torch.tensor([0, 0])).tolist()
+    [True, False]
+    """
+    largest, prediction = logits.max(dim=1)
+    return (prediction == label) & ~largest.isnan()
+
+
 class CorrectnessRankingLoss(nn.Module):
     """Cross-entropy + weight x ranking loss; each training call also records the events in `history`.
 
@@ -112,7 +122,7 @@ class CorrectnessRankingLoss(nn.Module):
             rate = self.history._rate(index)
             loss = torch.add(loss, ranking_loss(self.confidence(logits), rate, keep), alpha=self.weight)
         if record:
-            self.history._update(index, logits.detach().argmax(dim=1) == label, label, keep)
+            self.history._update(index, are_correct(logits.detach(), label), label, keep)
         return loss
 
     def extra_repr(self) -> str:

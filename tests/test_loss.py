@@ -122,6 +122,14 @@ def test_compiled_whole_equals_eager(name):
     assert torch.equal(history.examined, twin.examined)
 
 
+def test_a_row_with_nan_is_never_correct():
+    history = CorrectnessHistory(3)
+    logits = torch.tensor([[torch.nan, torch.nan], [2.0, torch.nan], [2.0, 1.0]])
+    CorrectnessRankingLoss(history)(logits, torch.tensor([0, 1, 0]), torch.arange(3))
+    assert history.examined.tolist() == [1, 1, 1]
+    assert history.correct.tolist() == [0, 0, 1]
+
+
 def test_uses_rates_from_before_the_step():
     history = CorrectnessHistory(2)
     criterion = CorrectnessRankingLoss(history)

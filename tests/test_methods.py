@@ -60,9 +60,9 @@ def test_aleatoric_loss_bears_any_log_variance():
 
 def test_aleatoric_criterion_records_events():
     history = CorrectnessHistory(5)
-    output = torch.tensor([[3.0, 0.0], [3.0, 0.0]]), torch.zeros(2, 2)
-    AleatoricLoss(history)(output, torch.tensor([0, 1]), torch.tensor([4, 2]))
-    assert history.examined.tolist() == [0, 0, 1, 0, 1]
+    output = torch.tensor([[3.0, 0.0], [3.0, 0.0], [torch.nan, 0.0]]), torch.zeros(3, 2)
+    AleatoricLoss(history)(output, torch.tensor([0, 1, 0]), torch.tensor([4, 2, 1]))
+    assert history.examined.tolist() == [0, 1, 1, 0, 1]
     assert history.correct.tolist() == [0, 0, 0, 0, 1]
 
 

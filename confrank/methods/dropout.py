@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from confrank.confidence import negative_entropy
 from confrank.history import CorrectnessHistory
-from confrank.loss import CorrectnessRankingLoss
+from confrank.loss import CorrectnessRankingLoss, are_correct
 from confrank.methods.method import Method, Output
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
@@ -62,7 +62,7 @@ class AleatoricLoss(nn.Module):
 
     def forward(self, output: tuple[Tensor, Tensor], label: Tensor, index: Tensor) -> Tensor:
         logits, log_variance = (part.float() for part in output)
-        self.history.update(index, logits.detach().argmax(dim=1) == label, label)
+        self.history.update(index, are_correct(logits.detach(), label), label)
         noise = torch.randn((LOGIT_SAMPLES, *logits.shape), device=logits.device)
         return aleatoric_loss(logits, log_variance, label, noise)
 

@@ -12,6 +12,7 @@ from confrank import methods, models
 from confrank.config import RunConfig, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
+from confrank.loss import are_correct
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.store import Batch, Store, fetch, store_on
 
@@ -213,7 +214,7 @@ def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) ->
     """The loss and the number of right samples of a batch."""
     loss = criterion(output, label, index)
     logits = output[0] if isinstance(output, tuple) else output
-    return loss, (logits.detach().argmax(dim=1) == label).sum()
+    return loss, are_correct(logits.detach(), label).sum()
 
 
 PLAIN = Parts(fetch, infer, judge)
