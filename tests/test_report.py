@@ -7,6 +7,7 @@ from rich.console import Console
 from confrank.cli import main
 from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
 from confrank.report import epochs, plots
+from confrank.report.contents import histogram_of
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
@@ -146,3 +147,19 @@ def test_report_commands(tmp_path, capsys):
         main(["report", "events", str(tmp_path)])
     assert stop.value.code == 2
     assert "expected a run folder with a config.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.full(4, 3.7, dtype=np.float32),
+        np.array([5, np.nextafter(np.float32(5), np.float32(6))] * 2, dtype=np.float32),
+        np.array([-3e38, 3e38, 0, 1], dtype=np.float32),
+        np.array([-1.7e308, 1.7e308, 0, 1]),
+    ],
+)
+def test_scores_of_any_width_fall_into_bins(scores):
+    found = histogram_of(Samples(scores, np.array([True, False, True, False])))
+    assert (found.right.sum(), found.wrong.sum()) == (2, 2)
+    assert (np.diff(found.edges / 2) > 0).all()
+    assert found.edges[0] == scores.min()
