@@ -14,7 +14,7 @@ from confrank.metrics.arrays import as_probabilities
 
 
 def naive_ece(confidence, correct, bins):
-    edges = np.linspace(0, 1, bins + 1)
+    edges = np.arange(bins + 1) / bins
     total = 0.0
     for k in range(bins):
         inside = (confidence > edges[k]) & (confidence <= edges[k + 1])
@@ -30,7 +30,7 @@ def naive_ece(confidence, correct, bins):
 def test_ece_equals_a_loop_over_bins(seed, size, bins):
     rng = np.random.default_rng(seed)
     # Half of the values lie exactly on an edge.
-    confidence = np.where(rng.random(size) < 0.5, rng.random(size), rng.choice(np.linspace(0, 1, bins + 1), size))
+    confidence = np.where(rng.random(size) < 0.5, rng.random(size), rng.choice(np.arange(bins + 1) / bins, size))
     correct = rng.random(size) < confidence
     assert ece(confidence, correct, bins) == pytest.approx(naive_ece(confidence, correct, bins), abs=1e-12)
     assert reliability_bins(confidence, correct, bins).count.sum() == size
@@ -225,3 +225,9 @@ def test_rounding_to_five_digits_does_not_make_ties_depend_on_the_order_of_the_c
     table = table[(table >= 0).all(axis=1)].round(5)
     confidences = [as_probabilities(table[:, list(order)]).max(axis=1) for order in itertools.permutations(range(4))]
     assert all(np.array_equal(confidences[0], other) for other in confidences)
+
+
+@pytest.mark.parametrize("bins", [6, 9, 15, 49])
+def test_a_share_of_k_bins_is_the_upper_edge_of_bin_k(bins):
+    shares = np.arange(1, bins + 1) / bins
+    assert reliability_bins(shares, [True] * bins, np.int64(bins)).count.tolist() == [1] * bins

@@ -31,14 +31,14 @@ def reliability_bins(confidence: object, correct: object, bins: int = 15) -> Rel
     """
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
         raise ValueError(f"expected bins to be a positive integer, but got {bins!r}")
     if len(scores) and not (scores.min() >= 0 and scores.max() <= 1):
         raise ValueError(
             f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
             " calibration is defined for probabilities only"
         )
-    edges = np.linspace(0, 1, bins + 1)
+    edges = bin_edges(bins)
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
     for rows in chunks(len(scores)):
         part = scores[rows].astype(np.float64)
@@ -48,6 +48,12 @@ def reliability_bins(confidence: object, correct: object, bins: int = 15) -> Rel
         correct_sum += np.bincount(bin_of, weights=flags[rows], minlength=bins)
     size = np.where(count > 0, count, np.nan)
     return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size)
+
+
+def bin_edges(bins: int) -> Floats:
+    """The nearest numbers to k / bins; those of `numpy.linspace` may be the ones beside."""
+    edges: Floats = np.arange(bins + 1) / bins
+    return edges
 
 
 def bin_index(confidence: Floats, edges: Floats) -> NDArray[np.int64]:

@@ -142,7 +142,7 @@ def _sorted(samples: Samples) -> _Sorted:
     ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
     bins: list[tuple[Counts, Floats]] = []
     if samples.probability is not None:
-        inside = calibration.bin_index(samples.probability.astype(np.float64), np.linspace(0, 1, BINS + 1))
+        inside = calibration.bin_index(samples.probability.astype(np.float64), calibration.bin_edges(BINS))
         surplus: Floats = samples.correct.astype(np.float64) - samples.probability
         bins = [(rows, surplus[rows]) for rows in (np.flatnonzero(inside == k) for k in range(BINS)) if len(rows)]
     return _Sorted(order, ends, (~samples.correct[order]).astype(np.int64), bins, samples.nll, samples.brier)
