@@ -150,6 +150,10 @@ def test_precomputed_predictions_need_no_model(tmp_path, kind):
     path = tmp_path / f"said.{kind}"
     if kind == "npz":
         np.savez(path, probabilities=p)
+        np.savez(tmp_path / "whole.npz", logits=np.array([[3, 1], [2, 2]]))
+        assert ask_pool(
+            tmp_path / "whole.npz", None, "margin", 1, run=None, scores=tmp_path, on_note=print
+        ).names == ["1"]
     elif kind == "csv":
         lines = [",".join([str(row), *map(repr, map(float, values))]) for row, values in enumerate(p)]
         path.write_text("path,probability_a,probability_b,probability_c,probability_d\n" + "\n".join(lines) + "\n")

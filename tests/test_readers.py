@@ -4,11 +4,14 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
+from safetensors.torch import save_file as torch_file
 
 from confrank import evaluate
+from confrank.active.pool import open_pool
 from confrank.metrics import arrays
 from confrank.predictions import READERS, Predictions, columns, csv_file, load_predictions, save_predictions
 from confrank.predictions import arrays as array_readers
@@ -475,3 +478,12 @@ def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
 def test_files_and_evaluation_take_the_same_rounding():
     """Neither layer may import the other."""
     assert columns.ROUNDING == arrays.ROUNDING
+
+
+def test_bfloat16_is_read_as_float32(tmp_path):
+    logits = torch.tensor([[1.5, -0.25, 3.0], [0.0, 2.0, -1.0]])
+    torch_file({"logits": logits.bfloat16(), "label": torch.tensor([2, 0])}, tmp_path / "a.safetensors")
+    found = load_predictions(tmp_path / "a.safetensors")
+    assert found.logits.dtype == np.float32
+    assert found.logits.tolist() == logits.tolist()
+    assert open_pool(tmp_path / "a.safetensors").arrays["logits"].tolist() == logits.tolist()

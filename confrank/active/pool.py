@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from confrank.data.pictures import Picture, decode, picture_files
 from confrank.predictions import Array
+from confrank.predictions.arrays import tensor
 from confrank.predictions.layout import PREFIXES, role_of
 
 Rows = NDArray[np.int64]
@@ -158,7 +159,7 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
 def _from_safetensors(path: Path) -> TablePool:
     try:
         with safe_open(path, framework="numpy") as file:
-            arrays = {role: file.get_tensor(key) for role, key in _roles(file.keys()).items()}
+            arrays = {role: tensor(path, file, key) for role, key in _roles(file.keys()).items()}
     except (SafetensorError, OSError, TypeError) as error:  # the reader raises its own kinds for what it cannot hold
         raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
     return _table(path, arrays)
@@ -217,8 +218,8 @@ def _table(path: Path, found: dict[str, Array]) -> TablePool:
         shown = ", ".join(f"{length} in {key}" for key, length in lengths.items())
         raise ValueError(f"expected as many rows in each array of {path}, but got {shown}")
     for key, values in arrays.items():
-        if values.ndim != (1 if key == "confidence" else 2) or values.dtype.kind != "f":
-            raise ValueError(f"expected {key} of floats in {path}, but got {values.dtype} {list(values.shape)}")
+        if values.ndim != (1 if key == "confidence" else 2) or values.dtype.kind not in "fiu":
+            raise ValueError(f"expected {key} of numbers in {path}, but got {values.dtype} {list(values.shape)}")
     return TablePool(path, _names(path, found, next(iter(lengths.values()))), arrays)
 
 

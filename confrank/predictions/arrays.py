@@ -18,12 +18,22 @@ def read_safetensors(path: Path) -> Predictions:
     """Arrays named as in `ROLES`, and the file's metadata."""
     try:
         with safe_open(path, framework="numpy") as file:
-            found = {name: file.get_tensor(name) for name in file.keys() if role_of(name)}  # noqa: SIM118
+            found = {name: tensor(path, file, name) for name in file.keys() if role_of(name)}  # noqa: SIM118
             ignored = [name for name in file.keys() if not role_of(name)]  # noqa: SIM118
             metadata = dict(file.metadata() or {})
     except Exception as error:  # the reader raises its own, type and attribute errors for what it cannot hold
         raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
     return named_arrays(found, metadata, ignored)
+
+
+def tensor(path: Path, file: Any, name: str) -> Array:
+    """An array of an open safetensors file; bfloat16, which numpy does not know, as float32."""
+    if file.get_slice(name).get_dtype() != "BF16":
+        values: Array = file.get_tensor(name)
+        return values
+    with safe_open(path, framework="pt") as other:
+        lifted: Array = other.get_tensor(name).float().numpy()
+        return lifted
 
 
 def read_npz(path: Path) -> Predictions:
