@@ -274,3 +274,14 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
     assert "bring more validation predictions, or ask for a risk of 0.058895 or more" in str(told.value)
     many = np.linspace(0, 1, 600), np.ones(600, dtype=bool)
     assert guaranteed_threshold(*many, 0.05).bound <= 0.05
+
+
+def test_a_threshold_is_not_rounded_to_the_type_of_the_scores():
+    scores = np.array([0.3, 0.7], dtype=np.float32)
+    threshold = float(scores[1]) + 1e-10
+    assert measured_at(threshold, scores, [True, True]).accepted == 0
+
+
+def test_a_threshold_on_no_predictions_has_neither_coverage_nor_risk():
+    point = measured_at(0.5, np.zeros(0), np.zeros(0))
+    assert (point.coverage, point.risk) == (None, None)

@@ -24,8 +24,9 @@ class OperatingPoint:
     bound: float | None = None
 
     @property
-    def coverage(self) -> float:
-        return self.accepted / self.num_samples
+    def coverage(self) -> float | None:
+        """The share of accepted predictions; None if there are no predictions."""
+        return self.accepted / self.num_samples if self.num_samples else None
 
     @property
     def risk(self) -> float | None:
@@ -59,7 +60,7 @@ def measured_at(threshold: float, confidence: object, correct: object) -> Operat
     """What a threshold does to these predictions."""
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
-    accepted = scores >= threshold
+    accepted = scores.astype(np.float64) >= threshold  # in float32 the threshold would be rounded too
     return OperatingPoint(
         float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(scores)
     )
