@@ -170,3 +170,12 @@ def test_every_strategy_trains_what_the_paper_says():
         "mc-entropy": "mcdropout",
         "least-confidence": "crl-softmax",
     }
+
+
+def test_features_that_torch_does_not_take_are_copied():
+    features = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    locked = features.copy()
+    locked.flags.writeable = False
+    expected = k_center_greedy(features, 5).tolist()
+    for other in (features[::-1].copy()[::-1], features.astype(">f4"), locked):
+        assert k_center_greedy(other, 5).tolist() == expected

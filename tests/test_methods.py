@@ -137,6 +137,24 @@ def test_average_is_the_mean_probability():
         average([group[0], shuffled])
     with pytest.raises(ValueError, match="at least one member"):
         average([])
+    wider = replace(group[1], logits=np.pad(group[1].logits, ((0, 0), (0, 1))))
+    with pytest.raises(ValueError, match="as many classes each, but got 3 and 4"):
+        average([group[0], wider])
+    named = [replace(group[0], metadata={"class_names": names}) for names in ('["a", "b"]', '["b", "a"]')]
+    with pytest.raises(ValueError, match="those of member 1 are b, a, and those of the first a, b"):
+        average(named)
+
+
+def test_averages_divide_rounded_rows_by_their_sum():
+    tables = np.array([[0.33, 0.33, 0.33]]), np.array([[1.0, 0.0, 0.0]])
+    result = average([Predictions(probabilities=table, label=np.array([0])) for table in tables])
+    assert result.probabilities == pytest.approx(np.array([[2 / 3, 1 / 6, 1 / 6]]), abs=1e-12)
+
+
+def test_averages_take_arrays_that_torch_does_not():
+    group = members(2)
+    other = [replace(member, logits=member.logits[:, ::-1].astype(">f4")[:, ::-1]) for member in group]
+    assert np.array_equal(average(other).probabilities, average(group).probabilities)
 
 
 def test_crl_is_judged_by_the_confidence_it_was_trained_with():

@@ -72,6 +72,9 @@ def _distance(points: Tensor, centres: Tensor) -> Tensor:
 
 
 def _placed(features: Features, device: torch.device | None, like: Tensor | None = None) -> Tensor:
+    if not isinstance(features, Tensor):
+        # Copied only where torch does not take it: negative strides, other byte orders, what is read only.
+        features = np.require(features, np.asarray(features).dtype.newbyteorder("="), ["C", "W"])
     values = torch.as_tensor(features)
     if values.ndim != 2 or not len(values):
         raise ValueError(f"expected features of shape [n, d] with n of at least 1, but got {list(values.shape)}")

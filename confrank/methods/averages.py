@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from confrank.confidence import max_probability
+from confrank.metrics.arrays import as_probabilities, as_table
 from confrank.predictions import Array, Predictions
 
 
@@ -24,7 +25,17 @@ def average(members: Sequence[Predictions]) -> Predictions:
             raise ValueError(
                 f"expected members that predict the same samples in the same order, but member {place} differs"
             )
-    mean = np.mean([_probabilities(member) for member in members], axis=0)
+        names, other = first.class_names, member.class_names
+        if names and other and names != other:
+            raise ValueError(
+                "expected members with the same classes in the same order, but those of member"
+                f" {place} are {', '.join(other[:5])}, and those of the first {', '.join(names[:5])}"
+            )
+    tables = [_probabilities(member) for member in members]
+    widths = sorted({table.shape[1] for table in tables})
+    if len(widths) > 1:
+        raise ValueError(f"expected members with as many classes each, but got {' and '.join(map(str, widths))}")
+    mean = np.mean(tables, axis=0)
     return Predictions(
         probabilities=mean,
         confidence=max_probability(torch.from_numpy(mean).log()).numpy(),
@@ -36,11 +47,13 @@ def average(members: Sequence[Predictions]) -> Predictions:
 
 def _probabilities(member: Predictions) -> Array:
     if member.logits is not None:
-        probabilities: Array = torch.softmax(torch.tensor(member.logits).double(), dim=1).numpy()
+        # A copy: torch takes neither negative strides nor other byte orders.
+        logits = torch.from_numpy(as_table(member.logits, "logits").astype(np.float64))
+        probabilities: Array = torch.softmax(logits, dim=1).numpy()
         return probabilities
     if member.probabilities is None:
         raise ValueError("expected members with logits or probabilities, but got one without")
-    return member.probabilities.astype(np.float64)
+    return as_probabilities(member.probabilities.astype(np.float64))
 
 
 def _same(one: Array | None, other: Array | None) -> bool:
