@@ -128,3 +128,12 @@ def test_metrics_of_batches_equal_those_of_all(confidence):
     metrics.update(logits[:5], logits[:5].argmax(dim=1))
     assert metrics.compute()["acc"] == 1
     assert metrics.compute()["auroc"].isnan()
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
+def test_metrics_of_nothing_are_undefined():
+    metrics = ConfidenceMetrics()
+    assert all(value.isnan() for value in metrics.compute().values())
+    metrics.reset()
+    metrics.update(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+    assert all(value.isnan() for value in metrics.compute().values())

@@ -40,8 +40,10 @@ class ConfidenceMetrics(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Each metric as a raw fraction, float64."""
-        logits, label = dim_zero_cat(self.logits), dim_zero_cat(self.label)
-        found = evaluate(logits=logits, label=label, confidence=self.confidence(logits.double())).metrics
+        found: dict[str, float | None] = dict.fromkeys(KEYS)
+        if len(self.logits):
+            logits, label = dim_zero_cat(self.logits), dim_zero_cat(self.label)
+            found = evaluate(logits=logits, label=label, confidence=self.confidence(logits.double())).metrics
         nan = float("nan")
         return {
             key: torch.tensor(nan if (value := found[key]) is None else value, dtype=torch.float64) for key in KEYS
