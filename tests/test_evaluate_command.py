@@ -135,6 +135,7 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["threshold", "FILE", "--risk", "0.0001"], "can certify with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE"], "either --risk or --coverage, but got neither"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
+        (["threshold", "FILE", "--risk", "0", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "0"], "expected risk in (0, 1), but got 0.0"),
         (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
         (

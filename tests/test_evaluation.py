@@ -74,6 +74,12 @@ def test_any_of_equally_large_classes_may_be_the_prediction():
     inputs = {"probabilities": [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]], "label": [1, 0]}
     assert evaluate(**inputs).metrics["acc"] == 0.5
     assert evaluate(**inputs, prediction=[1, 0], correct=[1, 1]).metrics["acc"] == 1
+    assert evaluate(**inputs, correct=[1, 1]).metrics["acc"] == 1
+    assert evaluate(**{**inputs, "label": [0, 0]}, correct=[0, 1]).metrics["acc"] == 0.5
+    with pytest.raises(ValueError, match="expected correct to agree with the label"):
+        evaluate(**inputs, correct=[1, 0])
+    with pytest.raises(ValueError, match="as many rows in each input, but got 1 in correct"):
+        evaluate(**inputs, correct=[1])
 
 
 @pytest.mark.parametrize("label", [["cat", "dog", "cat"], [True, False, True], [0.0, 1.0, 0.0], [None, "a", 3]])

@@ -129,6 +129,14 @@ def test_indexed_dataset_needs_positions():
         IndexedDataset(iter([1, 2]))
 
 
+def test_indices_from_the_end_are_positions():
+    data = IndexedDataset([("a", 3), ("b", 1)])
+    assert data[-1] == data[np.int64(1)] == ("b", 1, 1)
+    for index in (-3, 2):
+        with pytest.raises(IndexError, match=f"within 0..1, but got {index}"):
+            data[index]
+
+
 def test_labels_of_any_whole_kind_and_no_other():
     history = CorrectnessHistory(4)
     history.update(torch.tensor([0, 1]), torch.tensor([True, True]), torch.tensor([3, 2], dtype=torch.int32))

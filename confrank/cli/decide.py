@@ -29,7 +29,9 @@ def _threshold(arguments: "Namespace") -> None:
     from confrank.selective import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
 
     if (arguments.risk is None) == (arguments.coverage is None):
-        raise ValueError("expected either --risk or --coverage, but got " + ("both" if arguments.risk else "neither"))
+        raise ValueError(
+            "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
+        )
     table = json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file)], table)
     source = read_source(arguments.file)

@@ -3,6 +3,7 @@
 from collections.abc import Sized
 from typing import Any
 
+import numpy as np
 from torch.utils.data import Dataset
 
 
@@ -28,6 +29,10 @@ class IndexedDataset(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, index: int) -> Any:
+        if isinstance(index, int | np.integer):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"expected an index within 0..{len(self) - 1}, but got {index}")
+            index = int(index) % len(self)  # the position of the last one is not -1
         item = self.dataset[index]
         if isinstance(item, dict):
             return {**item, "index": index}

@@ -135,9 +135,13 @@ def _from_table(
     if said is not None:
         _check_prediction(said, table)
     prediction = table.argmax(axis=1) if said is None else said
+    if correct is not None:
+        flags = as_flags(correct)
+        same_length(correct=flags, predictions=table)
+        prediction = prediction if said is not None else _meant(prediction, flags, labels, table)
+        if not np.array_equal(flags, prediction == labels):
+            raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
     right = prediction == labels
-    if correct is not None and not np.array_equal(as_flags(correct), right):
-        raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
     probability = _max_probability(table, prediction, is_logits=is_logits)
     scores = probability if confidence is None else as_scores(confidence)
     same_length(confidence=scores, correct=right)
@@ -162,6 +166,18 @@ def _check_prediction(prediction: Array, table: Array) -> None:
             f"expected prediction to be the class with the largest value, but got {prediction[row]} in row {row},"
             f" where class {table[row].argmax()} has it"
         )
+
+
+def _meant(prediction: Array, flags: Array, labels: Array, table: Array) -> Array:
+    """The predictions, but where equally large classes leave the choice, one that makes `flags` true."""
+    prediction = prediction.copy()
+    for row in np.flatnonzero(flags != (prediction == labels)):
+        largest = np.flatnonzero(table[row] == table[row].max())
+        fitting = largest[(largest == labels[row]) == flags[row]]
+        if not len(fitting):
+            break  # they differ in whatever is chosen
+        prediction[row] = fitting[0]
+    return prediction
 
 
 def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:

@@ -12,7 +12,7 @@ class SharedHistory:
 
     In between, each process pairs and counts the samples of its own batches. A sampler shows each sample to one
     process an epoch, so that the rate a sample comes with is the same as with one process. Processes must start
-    from equal histories: new ones, or all restored from one checkpoint. With a single process there is nothing to add.
+    from equal histories: new ones, or all restored from one checkpoint. A single process has nothing to add.
     """
 
     def __init__(self, history: CorrectnessHistory, group: distributed.ProcessGroup | None = None) -> None:
