@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from sklearn.metrics import log_loss
 
 from confrank import evaluate
 from confrank.confidence import negative_entropy
-from confrank.metrics import KEYS, accuracy, aurc, brier, ece, nll, reliability_bins
+from confrank.metrics import KEYS, accuracy, aurc, bootstrap, brier, ece, nll, reliability_bins, sample_values
 from confrank.metrics.arrays import as_probabilities
 
 
@@ -121,6 +122,7 @@ def test_zero_probabilities_are_clipped_and_counted():
     result = evaluate(probabilities=probabilities, label=[1, 0])
     assert result.metrics["nll"] == pytest.approx((-np.log(np.finfo(np.float32).tiny) - np.log(0.5)) / 2)
     assert "1 of 2 label probabilities" in result.notes[0]
+    assert f"{87.336 / (87.336 + 0.693):.1%} of which they make up" in result.notes[0]
     with pytest.warns(UserWarning, match="1 of 2 label probabilities"):
         nll(probabilities, [1, 0])
 
@@ -128,6 +130,17 @@ def test_zero_probabilities_are_clipped_and_counted():
 def test_logits_are_never_clipped():
     result = evaluate(logits=np.array([[800.0, 0.0]]), label=[1])
     assert result.metrics["nll"] == 800
+
+
+def test_logits_further_apart_than_numbers_go_have_no_nll():
+    logits = np.array([[0.0, np.finfo(float).min], [np.finfo(float).max, -1e308], [0.0, 1.0]])
+    result = evaluate(logits=logits, label=[1, 1, 1])
+    assert result.metrics["nll"] is None
+    assert "too far apart" in result.undefined["nll"]
+    assert result.metrics["brier"] == pytest.approx((2 + 2 + 2 * 0.2689414213699951**2) / 3)
+    assert json.loads(json.dumps(result.as_dict(), allow_nan=False))["metrics"]["nll"] is None
+    (resampled,) = bootstrap([sample_values(logits=logits, label=[1, 1, 1])], 20)
+    assert "nll" not in resampled and len(resampled["brier"]) == 20
 
 
 def test_chunks_do_not_matter(monkeypatch):

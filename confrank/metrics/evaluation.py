@@ -83,10 +83,13 @@ def evaluation_of(
     else:
         bins = bins or calibration.reliability_bins(samples.probability, samples.correct)
         metrics["ece"] = calibration.ece_of(bins)
-    if samples.nll is None or samples.brier is None:
-        undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
-    else:
-        metrics |= {"nll": proper.mean_of(samples.nll), "brier": proper.mean_of(samples.brier)}
+    for key, values in (("nll", samples.nll), ("brier", samples.brier)):
+        if values is not None:
+            metrics[key] = proper.mean_of(values)
+        elif samples.brier is None:
+            undefined[key] = "needs the probabilities of all classes and the labels"
+        else:
+            undefined[key] = "the logits of a class and of the label lie too far apart for a finite number"
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
             kind = "wrong" if samples.correct.all() else "right"

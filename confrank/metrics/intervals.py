@@ -161,13 +161,14 @@ def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -
 def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
     num_samples = counts.shape[1]
     found = _ranking_metrics(item, counts[:, item.order])
-    if item.bins or item.nll is not None:
+    if item.bins or item.brier is not None:
         weights = counts.astype(np.float64)
         if item.bins:
             surplus = np.stack([weights[:, rows] @ values for rows, values in item.bins], axis=1)
             found["ece"] = calibration.mean_gap(surplus, num_samples)
-        if item.nll is not None and item.brier is not None:
-            found |= {"nll": weights @ item.nll / num_samples, "brier": weights @ item.brier / num_samples}
+        for key, values in (("nll", item.nll), ("brier", item.brier)):
+            if values is not None:
+                found[key] = weights @ values / num_samples
     return found
 
 

@@ -31,7 +31,7 @@ def nll(probabilities: object, label: object) -> float | None:
     same_length(probabilities=table, label=labels)
     values, clipped = sample_nll(table, labels)
     if clipped:
-        warnings.warn(clipping_note(clipped, len(labels), table.dtype), stacklevel=2)
+        warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
     return mean_of(values)
 
 
@@ -59,10 +59,13 @@ def sample_nll(table: Array, labels: NDArray[np.int64]) -> tuple[Floats, int]:
     return values, int(np.count_nonzero(picked < floor))
 
 
-def clipping_note(clipped: int, total: int, dtype: np.dtype[np.generic]) -> str:
+def clipping_note(clipped: int, values: Floats, dtype: np.dtype[np.generic]) -> str:
+    """How many of the samples were clipped, and what share of the sum of all values they are."""
+    floor = float(np.finfo(dtype).tiny)  # type: ignore[type-var]
+    share = clipped * -np.log(floor) / values.sum()
     return (
-        f"{clipped} of {total} label probabilities are (nearly) zero and were clipped at {np.finfo(dtype).tiny:.3g}"  # type: ignore[type-var]
-        " for the NLL; give logits to avoid this"
+        f"{clipped} of {len(values)} label probabilities are (nearly) zero and were clipped at {floor:.3g}"
+        f" for the NLL, {share:.1%} of which they make up; give logits to avoid this"
     )
 
 

@@ -3,6 +3,7 @@
 The table [n, K] is looked at once; what follows takes a few arrays [n].
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,7 +35,7 @@ class Samples:
     """Per sample [n]: the confidence that ranks, whether it is right, and, where known, the rest.
 
     `probability` is that of the predicted class (for the ECE); with nothing but a score it is the score, if that
-    lies in [0, 1].
+    lies in [0, 1]. Beside `brier`, `nll` is missing only where it is no finite number.
     """
 
     confidence: Array
@@ -145,12 +146,15 @@ def _from_table(
     probability = _max_probability(table, prediction, is_logits=is_logits)
     scores = probability if confidence is None else as_scores(confidence)
     same_length(confidence=scores, correct=right)
+    nll: Array | None
     if is_logits:
         nll, brier = proper.sample_scores_of_logits(table, labels)
+        # Logits may lie further apart than numbers go. Whatever is drawn of these values shall have a sum.
+        nll = nll if math.isfinite(float(nll.max(initial=0)) * len(nll)) else None
     else:
         nll, clipped = proper.sample_nll(table, labels)
         brier = proper.sample_brier(table, labels)
-        notes = notes + ([proper.clipping_note(clipped, len(labels), table.dtype)] if clipped else [])
+        notes = notes + ([proper.clipping_note(clipped, nll, table.dtype)] if clipped else [])
     return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
 
 
