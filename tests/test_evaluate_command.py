@@ -11,6 +11,7 @@ import torch
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
+from confrank.selective import random_split
 from confrank.training import train
 
 
@@ -303,3 +304,25 @@ def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path, c
         command("evaluate", source, "--resamples", 0, "--report", page)
         pictures[source.name] = page.read_text().count("data:image/png")
     assert pictures == {"run": 12, "alone.safetensors": 12, "named.safetensors": 0}
+
+
+def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, command):
+    logits, label = table()
+    probabilities = np.exp(3 * logits) / np.exp(3 * logits).sum(axis=1, keepdims=True)
+    np.savez(tmp_path / "rounded.npz", probabilities=probabilities.round(4), label=label)
+    command("calibrate", tmp_path / "rounded.npz", "--json", tmp_path / "c.json")
+    out, errors = capsys.readouterr()
+    assert "probabilities are zero and taken for 5e-05, half of the smallest other one" in out
+    assert errors == ""
+    before = json.loads((tmp_path / "c.json").read_text())["before"]["metrics"]
+    _, kept = random_split(len(label), 0.5)
+    assert before == evaluate(probabilities=probabilities.round(4)[kept], label=label[kept]).metrics
+    flat = np.tile(np.log([0.7, 0.3]), (40, 1))
+    rows, kept = random_split(40, 0.5)
+    label = np.zeros(40, dtype=np.int64)
+    label[rows[:9]] = 1
+    label[kept[:6]] = 1
+    np.savez(tmp_path / "fine.npz", logits=flat, label=label)
+    command("calibrate", tmp_path / "fine.npz")
+    errors = capsys.readouterr().err
+    assert "warning: ECE % went up from 0.00 to 15.00 and Brier % went up from" in errors

@@ -24,6 +24,7 @@ from confrank.selective import (
     scaled_logits,
     threshold_for_coverage,
 )
+from confrank.selective.temperature import as_logits
 
 
 @settings(max_examples=60, deadline=None)
@@ -285,3 +286,28 @@ def test_a_threshold_is_not_rounded_to_the_type_of_the_scores():
 def test_a_threshold_on_no_predictions_has_neither_coverage_nor_risk():
     point = measured_at(0.5, np.zeros(0), np.zeros(0))
     assert (point.coverage, point.risk) == (None, None)
+
+
+@pytest.mark.parametrize("masked", [np.finfo(np.float32).min, np.finfo(np.float64).min])
+@pytest.mark.parametrize("raised", [0.0, 1e300])
+def test_temperature_beside_classes_as_far_as_numbers_go(masked, raised):
+    logits, label = calibrated(0, 2.0, 500)
+    wide = np.concatenate([logits, np.full((500, 2), masked)], axis=1)
+    expected = fit_temperature(logits, label)
+    assert fit_temperature(wide, label) == pytest.approx(expected, rel=1e-6)
+    # A sure and right row more changes nothing.
+    sure = np.concatenate([wide, [[raised + 1e3, *[-1e3] * 4, -raised, -raised]]])
+    assert fit_temperature(sure, np.append(label, 0)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_zeros_are_raised_to_half_of_the_smallest_other_probability():
+    logits, label = calibrated(0, 2.0, 2000)
+    probabilities = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
+    rounded = probabilities.round(3)
+    raised, notes = as_logits(probabilities=rounded / rounded.sum(axis=1, keepdims=True))
+    assert notes[0].startswith(f"{(rounded == 0).sum():,} of 10,000 probabilities are zero and taken for")
+    assert np.exp(raised).min() == pytest.approx(0.0005, rel=0.01)
+    assert fit_temperature(raised, label) == pytest.approx(fit_temperature(logits, label), rel=0.2)
+    exact, notes = as_logits(probabilities=probabilities)
+    assert notes == []
+    assert fit_temperature(exact, label) == pytest.approx(fit_temperature(logits, label), rel=1e-6)

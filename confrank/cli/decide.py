@@ -1,6 +1,8 @@
 """From predictions to a decision: a threshold, a temperature."""
 
 import json
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, make_console, say
@@ -69,7 +71,7 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
     from confrank.metrics import evaluation_of, sample_values
     from confrank.predictions import Predictions, save_predictions
-    from confrank.report.decision import temperature_line
+    from confrank.report.decision import temperature_line, worse_lines
     from confrank.report.table import evaluation_table
     from confrank.report.verdict import footnotes
     from confrank.selective import fit_temperature, random_split, scaled_logits
@@ -84,12 +86,14 @@ def _calibrate(arguments: "Namespace") -> None:
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
             f" {predictions.describe()}"
         )
-    logits, label = as_logits(logits=predictions.logits, probabilities=predictions.probabilities), predictions.label
+    label, samples = predictions.label, source.samples
+    assert samples.probability is not None, "there is a table"
+    logits, notes = as_logits(logits=predictions.logits, probabilities=predictions.probabilities)
     rows, kept = random_split(len(label), arguments.split, arguments.seed)
     temperature = fit_temperature(logits[rows], label[rows])
     scaled = scaled_logits(logits, temperature)
     evaluations = {
-        "before": evaluation_of(sample_values(logits=logits[kept], label=label[kept])),
+        "before": evaluation_of(replace(samples, confidence=samples.probability).select(kept)),
         "after": evaluation_of(sample_values(logits=scaled[kept], label=label[kept])),
     }
     if table:
@@ -102,7 +106,7 @@ def _calibrate(arguments: "Namespace") -> None:
     console = make_console()
     for line in (
         f"read {predictions.describe()}",
-        *source.samples.notes,
+        *notes,
         temperature_line(temperature, len(rows), len(kept)),
     ):
         say(console, line)
@@ -111,6 +115,8 @@ def _calibrate(arguments: "Namespace") -> None:
         say(console, line, style="dim")
     if out is not None:
         say(console, f"calibrated predictions: {out}")
+    for line in worse_lines(evaluations["before"], evaluations["after"]):
+        print(line, file=sys.stderr)
 
 
 THRESHOLD = Command(

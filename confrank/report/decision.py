@@ -1,5 +1,7 @@
 """A decision rule in words."""
 
+from confrank.metrics import Evaluation
+from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
 from confrank.selective import OperatingPoint
 
@@ -42,3 +44,13 @@ def temperature_line(temperature: float, num_fitted: int, num_checked: int) -> s
         f"temperature {temperature:.6g} (the model was {word}), fitted to {num_fitted:,} rows;"
         f" the metrics are those of the other {num_checked:,} rows"
     )
+
+
+def worse_lines(before: Evaluation, after: Evaluation) -> list[str]:
+    """A warning if a temperature made the probabilities worse on the rows kept aside."""
+    changes = []
+    for key in ("ece", "brier"):
+        old, new = before.metrics[key], after.metrics[key]
+        if old is not None and new is not None and new > old:
+            changes.append(f"{SHOWN[key].heading} went up from {shown(key, old)} to {shown(key, new)}")
+    return [f"warning: {' and '.join(changes)}; a temperature does not help these predictions"] if changes else []

@@ -10,15 +10,28 @@ from confrank.metrics.arrays import Array, as_labels, as_probabilities, as_table
 Floats = NDArray[np.float64]
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0
+LARGEST = float(np.finfo(np.float64).max)
 
 
-def as_logits(*, logits: object = None, probabilities: object = None) -> Array:
-    """Logits as they are, or the logarithm of probabilities, zeros clipped at the smallest normal number."""
+def as_logits(*, logits: object = None, probabilities: object = None) -> tuple[Array, list[str]]:
+    """Logits as they are, or the logarithm of probabilities; and what to tell of it.
+
+    Zeros are mostly rounded: they are raised to half of the smallest other probability of the table (but at least to
+    the smallest normal number). Any number far below would be an outlier that the temperature then follows.
+
+    >>> table, notes = as_logits(probabilities=[[0.98, 0.02], [1.0, 0.0]])
+    >>> np.exp(table[1]).round(6).tolist(), notes
+    ([1.0, 0.01], ['1 of 4 probabilities are zero and taken for 0.01, half of the smallest other one'])
+    """
     if logits is not None:
-        return as_table(logits, "logits")
+        return as_table(logits, "logits"), []
     table = as_probabilities(probabilities)
-    log_table: Array = np.log(np.maximum(table, np.finfo(table.dtype).tiny))
-    return log_table
+    smallest = table.min(initial=1, where=table > 0)
+    floor = max(smallest / 2, np.finfo(table.dtype).tiny)
+    raised = int(np.count_nonzero(table < floor))
+    log_table: Array = np.log(np.maximum(table, floor))
+    note = f"are zero and taken for {floor:.3g}, half of the smallest other one"
+    return log_table, [f"{raised:,} of {table.size:,} probabilities {note}"] if raised else []
 
 
 def fit_temperature(logits: object, label: object) -> float:
@@ -36,11 +49,11 @@ def fit_temperature(logits: object, label: object) -> float:
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
     # The range is that of logits whose rows spread by about 1; for others it reaches as far as their own unit asks.
-    unit = float(np.ptp(table, axis=1).mean(dtype=np.float64)) / 2 or 1.0
+    unit = _mean_spread(table) / 2 or 1.0
     low, high = -LIMIT - max(0.0, np.log(unit)), LIMIT - min(0.0, np.log(unit))
     slopes = _slope(low, table, labels), _slope(high, table, labels)
     if not slopes[0] < 0 < slopes[1]:
-        if not np.ptp(table, axis=1).any():
+        if not _mean_spread(table):
             direction = "the logits are the same for all classes"
         else:
             direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
@@ -48,7 +61,14 @@ def fit_temperature(logits: object, label: object) -> float:
             f"expected predictions that a temperature can calibrate, but {direction} in the {len(table):,} rows"
             " it is fitted to, so that the best temperature has no limit; fit it to more rows"
         )
-    return float(np.exp(-brentq(_slope, low, high, args=(table, labels), xtol=1e-12)))
+    return float(np.exp(-brentq(_slope, low, high, args=(table, labels), xtol=1e-12, maxiter=1000)))
+
+
+def _mean_spread(table: Array) -> float:
+    """Mean over rows of the largest minus the smallest logit; finite, also where classes are masked by -1.8e308."""
+    with np.errstate(over="ignore"):
+        spread = table.max(axis=1).astype(np.float64) - table.min(axis=1)
+    return float((np.minimum(spread, LARGEST) / len(table)).sum())
 
 
 def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float:
@@ -56,10 +76,13 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
     inverse, total = float(np.exp(log_inverse)), 0.0
     for rows in chunks(len(table), table.shape[1]):
         part = torch.from_numpy(table[rows].astype(np.float64))
+        part = (part - part.amax(dim=1, keepdim=True)).clamp_min(
+            -LARGEST
+        )  # 0 or less: no product is infinite - infinite
         expected = (torch.softmax(part * inverse, dim=1) * part).sum(dim=1)
         picked = part[torch.arange(len(part)), torch.from_numpy(labels[rows])]
-        total += float((expected - picked).sum())
-    return total / len(table)
+        total += float(((expected - picked) / len(table)).sum())
+    return total
 
 
 def scaled_logits(logits: object, temperature: float) -> Floats:
