@@ -295,6 +295,7 @@ def test_temperature_beside_classes_as_far_as_numbers_go(masked, raised):
     wide = np.concatenate([logits, np.full((500, 2), masked)], axis=1)
     expected = fit_temperature(logits, label)
     assert fit_temperature(wide, label) == pytest.approx(expected, rel=1e-6)
+    assert np.isfinite(scaled_logits(wide, 0.5)).all()
     # A sure and right row more changes nothing.
     sure = np.concatenate([wide, [[raised + 1e3, *[-1e3] * 4, -raised, -raised]]])
     assert fit_temperature(sure, np.append(label, 0)) == pytest.approx(expected, rel=1e-6)

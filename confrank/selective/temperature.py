@@ -96,4 +96,6 @@ def scaled_logits(logits: object, temperature: float) -> Floats:
     """
     if not temperature > 0:
         raise ValueError(f"expected a positive temperature, but got {temperature}")
-    return as_table(logits, "logits").astype(np.float64) / temperature
+    with np.errstate(over="ignore"):  # classes masked by the lowest number stay there
+        scaled: Floats = np.clip(as_table(logits, "logits").astype(np.float64) / temperature, -LARGEST, LARGEST)
+    return scaled
