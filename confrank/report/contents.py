@@ -114,13 +114,13 @@ def examine(name: str, samples: Samples, source: str = "", class_names: list[str
 
 def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     """Bins over [0, 1] for probabilities, over the range of the scores otherwise."""
-    # Of halves, which are exact: the largest minus the smallest number would be none.
-    scores = samples.confidence.astype(np.float64) / 2
+    # Clipped, so that distances between scores and their sums are numbers too, wherever they are drawn.
+    scores = np.clip(samples.confidence.astype(np.float64), -1e300, 1e300)
     low, high = float(scores.min()), float(scores.max())
     # Scores that differ by rounding only, or not at all, still need bins that numbers can tell apart.
-    widened = max(high - low, 1e-9 * max(abs(low), abs(high), 0.5))
-    limits = (0.0, 0.5) if low >= 0 and high <= 0.5 else (low, max(high, low + widened))
-    edges = 2 * np.linspace(*limits, bars + 1)
+    widened = max(high - low, 1e-9 * max(abs(low), abs(high), 1))
+    limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, max(high, low + widened))
+    edges = np.linspace(*limits, bars + 1)
     both = np.histogram(scores, bars, limits)[0]
     wrong = np.histogram(scores[~samples.correct], bars, limits)[0]
     return Histogram(edges, both - wrong, wrong)
