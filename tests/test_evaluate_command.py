@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from confrank.confidence import get
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
-from confrank.selective import random_split
+from confrank.selective import SelectiveClassifier, random_split
 from confrank.training import train
 
 
@@ -123,6 +124,43 @@ def test_threshold_with_a_guarantee(files, tmp_path, capsys, command):
     assert f"accept confidence >= {result['threshold']!r}" in printed
     assert "at most 0.2 among accepted predictions, with probability 0.95" in printed
     assert "on 800 rows kept aside" in printed
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"method": "baseline"}, "max_probability"),
+        ({"method": "crl-entropy"}, "negative_entropy"),
+        ({"method": "crl-margin"}, "margin"),
+        ({"method": "mcdropout"}, "average"),
+        ({"method": "ensemble-baseline"}, "average"),
+        ({"method": "baseline", "members": "5"}, "average"),
+        ({"method": "ours"}, None),
+        ({}, None),
+    ],
+)
+def test_a_threshold_names_its_confidence(metadata, expected, tmp_path, capsys, command):
+    logits, label = table(size=200)
+    names = {"crl-entropy": "negative_entropy", "crl-margin": "margin"}
+    confidence = get(names.get(metadata.get("method"), "max_probability"))(torch.from_numpy(logits)).numpy()
+    path = tmp_path / "a.safetensors"
+    save_predictions(path, Predictions(logits=logits, label=label, confidence=confidence, metadata=metadata))
+    command("threshold", path, "--coverage", 0.5, "--json", tmp_path / "t.json")
+    result, printed = json.loads((tmp_path / "t.json").read_text()), capsys.readouterr().out
+    assert result["confidence"] == (None if expected == "average" else expected)
+    assert ("python " in printed) == (expected is not None)
+    assert ("which SelectiveClassifier(model, ...) cannot repeat" in printed) == (expected == "average")
+    if result["confidence"]:
+        code = printed.partition("python    ")[2].splitlines()[0].replace("(model,", "(torch.nn.Identity(),")
+        answers = eval(code, {"SelectiveClassifier": SelectiveClassifier, "torch": torch})(torch.from_numpy(logits))
+        assert (answers >= 0).sum() == result["accepted"]
+
+
+def test_a_threshold_on_calibrated_predictions_names_the_temperature(files, tmp_path, capsys, command):
+    command("calibrate", files[0], "--out", tmp_path / "c.safetensors")
+    command("threshold", tmp_path / "c.safetensors", "--coverage", 0.5, "--json", tmp_path / "t.json")
+    result = json.loads((tmp_path / "t.json").read_text())
+    assert f'confidence="max_probability", temperature={result["temperature"]!r})' in capsys.readouterr().out
 
 
 def test_threshold_for_a_coverage(files, capsys, command):

@@ -12,6 +12,8 @@ from confrank.cli.source import predictions_path, read_source
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.predictions import Predictions
+
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("file", type=str, help="predictions that the model was not trained on, or a run folder")
@@ -25,9 +27,24 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
 
 
+def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
+    """The confidence that ranks, where it is known by name, and whether it is that of an average."""
+    from confrank.config import AES, is_ensemble
+    from confrank.methods import METHODS
+
+    told = predictions.metadata
+    name = told.get("method", "")
+    method = METHODS.get(name)
+    if "members" in told or name in AES or is_ensemble(name) or (method is not None and method.stochastic):
+        return None, True
+    if predictions.table is not None and predictions.confidence is None:
+        return "max_probability", False
+    return None if method is None else method.confidence, False
+
+
 def _threshold(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
-    from confrank.report.decision import check_lines, threshold_lines
+    from confrank.report.decision import check_lines, classifier_lines, threshold_lines
     from confrank.selective import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
 
     if (arguments.risk is None) == (arguments.coverage is None):
@@ -47,12 +64,16 @@ def _threshold(arguments: "Namespace") -> None:
         point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, arguments.delta)
     else:
         point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
+    name, averaged = _rule(predictions)
+    temperature = predictions.metadata.get("temperature")
     check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
+    lines += classifier_lines(point, name, temperature, averaged=averaged)
     lines += [] if check is None else check_lines(check, arguments.risk)
     if table:
         asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
-        result = {"file": arguments.file, **asked, **point.as_dict(), "check": check and check.as_dict()}
+        rule = {"confidence": name, "temperature": temperature and float(temperature)}
+        result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
         write_atomically(table, json.dumps(result, indent=1))
     print("\n".join(lines))
 

@@ -41,7 +41,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
         confidence=max_probability(torch.from_numpy(mean).log()).numpy(),
         label=first.label,
         index=first.index,
-        metadata=first.metadata,
+        metadata={**first.metadata, "members": str(len(members))},
     )
 
 

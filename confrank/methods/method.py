@@ -26,6 +26,7 @@ class Method:
     predict: (network in evaluation mode, images [b, c, h, w]) -> Output; without gradients, unless it enables them.
     dropout, variance_head: the form of the network it trains.
     stochastic: whether `predict` draws random numbers, which `predict_split` then seeds.
+    confidence: the name of its confidence, where that is one of `confrank.confidence` of the logits of one pass.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Method:
     dropout: bool = False
     variance_head: bool = False
     stochastic: bool = False
+    confidence: str | None = None
 
     def network(self, model: str, num_classes: int, in_channels: int) -> nn.Module:
         """The network of that name, in the form that this method trains."""

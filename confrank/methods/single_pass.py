@@ -25,7 +25,7 @@ def _single_pass(name: str, confidence_name: str, weighted: bool) -> Method:
     def predict(model: nn.Module, image: Tensor) -> Output:
         return one_pass(model, image, confidence_name)
 
-    return Method(name, criterion, predict)
+    return Method(name, criterion, predict, confidence=confidence_name)
 
 
 BASELINE = _single_pass("baseline", "max_probability", weighted=False)

@@ -21,6 +21,21 @@ def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> 
     return lines
 
 
+def classifier_lines(
+    point: OperatingPoint, confidence: str | None, temperature: str | None, *, averaged: bool
+) -> list[str]:
+    """How to apply the threshold to a network, where the confidence is known by name or cannot be repeated."""
+    if averaged:
+        return [
+            "python    this confidence is that of an average, which SelectiveClassifier(model, ...) cannot repeat"
+        ]
+    if confidence is None:
+        return []
+    divided = f", temperature={temperature}" if temperature else ""
+    options = f'threshold={point.threshold!r}, confidence="{confidence}"{divided}'
+    return [f"python    SelectiveClassifier(model, {options})"]
+
+
 def check_lines(point: OperatingPoint, risk: float | None) -> list[str]:
     """What the threshold does to the rows that were kept out of choosing it."""
     lines = [f"on {point.num_samples:,} rows kept aside: coverage {point.coverage:.2%}, risk {_rate(point)}"]
