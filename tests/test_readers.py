@@ -167,7 +167,8 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
         ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' for the second time"),
         ("confidence,conf,correct\n1,1,0\n", "distinct columns, but got 'conf' for the second time"),
-        ("label;confidence\n1;2\n", "separated by commas, but got the header 'label;confidence'"),
+        ("label;confidence\n1;2\n", "but got the columns label, confidence"),
+        ("correct;confidence\n1;0,5\n", "a number in column 'confidence', but got '0,5' in row 0"),
         ("label,confidence\n1,2\n", "but got the columns label, confidence"),
         ("\n\n\n", "a header line, but there are only empty lines"),
         ('correct,confidence\n1,"0.5\n', "cannot be parsed"),
@@ -487,3 +488,15 @@ def test_bfloat16_is_read_as_float32(tmp_path):
     assert found.logits.dtype == np.float32
     assert found.logits.tolist() == logits.tolist()
     assert open_pool(tmp_path / "a.safetensors").arrays["logits"].tolist() == logits.tolist()
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_columns_may_be_separated_by_other_marks(tmp_path, parser, mark, suffix):
+    text = rows("label,probability_a,probability_b,probability_c", LABEL, *PROBABILITIES.T)
+    loaded = written(tmp_path, f"a.{suffix}", text.replace(",", mark))
+    assert loaded.metadata["parser"] == parser
+    assert np.array_equal(loaded.probabilities, PROBABILITIES)
+    assert loaded.class_names == ["a", "b", "c"]
+    quoted = written(tmp_path, f"q.{suffix}", f'"correct"{mark}"confidence"\n1{mark}0.5\n')
+    assert quoted.confidence.tolist() == [0.5]

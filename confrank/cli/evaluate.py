@@ -21,7 +21,10 @@ FEWEST_RESAMPLES = 100
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
-        "files", type=str, nargs="+", help="predictions (.csv, .parquet, .npz, .npy, .safetensors) or run folders"
+        "files",
+        type=str,
+        nargs="+",
+        help="predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders",
     )
     parser.add_argument("--report", type=str | None, default=None, help="write the page to decide by (.html)")
     parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")

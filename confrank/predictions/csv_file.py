@@ -1,5 +1,7 @@
 """CSV: a header of names, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
 
+Commas separate the columns, or, where there is none in the header, semicolons, tabs or bars.
+
 pyarrow parses where it is installed (`pip install pyarrow`), several times faster. What it refuses is
 read again row by row, which either succeeds or says which line is wrong, so both ways accept the same files.
 """
@@ -26,12 +28,13 @@ STREAM_BYTES = 1 << 30
 def read_csv(path: Path) -> Predictions:
     """Read a CSV file; a `ValueError` names the line and what was expected."""
     try:
-        header, num_lines, first = _opening(path)
+        mark = _separator(path)
+        header, num_lines, first = _opening(path, mark)
         layout = layout_of(header)
-        found = _read_with_pyarrow(path, header, num_lines, first, layout)
+        found = _read_with_pyarrow(path, mark, header, num_lines, first, layout)
         parser = "by pyarrow"
         if found is None:
-            found, parser = _read_row_by_row(path, header, layout), "row by row"
+            found, parser = _read_row_by_row(path, mark, header, layout), "row by row"
     except UnicodeDecodeError as error:
         raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
     except csv.Error as error:
@@ -40,16 +43,21 @@ def read_csv(path: Path) -> Predictions:
     return predictions_of(columns, table, layout, {"parser": parser})
 
 
-def _opening(path: Path) -> tuple[list[str], int, list[str]]:
+def _separator(path: Path) -> str:
+    """What stands between the columns: a comma, unless the header is one piece with another mark in it."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        header = next(_filled(csv.reader(file)), [])  # not strict: quotes may end at the other mark
+    return next((mark for mark in ";\t|" if len(header) == 1 and mark in header[0]), ",")
+
+
+def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
     """The header, the number of lines up to its end, and the first row."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(file, delimiter=mark, strict=True)
         header = next(_filled(reader), None)
         if header is None:
             raise ValueError("expected a header line, but there are only empty lines")
         num_lines, first = reader.line_num, next(_filled(reader), None)
-    if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-        raise ValueError(f"expected columns separated by commas, but got the header {header[0][:80]!r}")
     if first is None:
         raise ValueError(f"expected rows of {len(header)} values under the header, but there are none")
     return header, num_lines, first
@@ -63,7 +71,7 @@ Found = tuple[dict[str, Column], Array | None]
 
 
 def _read_with_pyarrow(
-    path: Path, header: list[str], num_lines: int, first: list[str], layout: Layout
+    path: Path, mark: str, header: list[str], num_lines: int, first: list[str], layout: Layout
 ) -> Found | None:
     """None where pyarrow is missing or refuses the file."""
     try:
@@ -80,6 +88,7 @@ def _read_with_pyarrow(
     places = [str(place) for place in range(len(header))]
     options = {
         "read_options": pa_csv.ReadOptions(column_names=places, skip_rows=num_lines, block_size=1 << 22),
+        "parse_options": pa_csv.ParseOptions(delimiter=mark),
         "convert_options": pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
         ),
@@ -140,13 +149,13 @@ def _joined(parts: list[Array]) -> Array:
     return whole
 
 
-def _read_row_by_row(path: Path, header: list[str], layout: Layout) -> Found:
+def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -> Found:
     words: dict[str, dict[str, int]] = {role: {} for role in WORDS if role in layout.roles}
     parts: dict[str, list[Array]] = {role: [] for role in layout.roles}
     tables: list[Array] = []
     row = 0
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(file, delimiter=mark, strict=True)
         numbered = ((reader.line_num, cells) for cells in _filled(reader))
         next(numbered)
         while chunk := list(islice(numbered, CHUNK_ROWS)):

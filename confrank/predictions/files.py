@@ -17,12 +17,13 @@ READERS: dict[str, Callable[[Path], Predictions]] = {
     ".npz": read_npz,
     ".npy": read_npy,
     ".csv": read_csv,
+    ".tsv": read_csv,
     ".parquet": read_parquet,
 }
 
 
 def load_predictions(path: str | Path) -> Predictions:
-    """Read .safetensors, .npz, .npy, .csv or .parquet; a `ValueError` names the file and what was expected."""
+    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` names the file and what was expected."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"expected a predictions file, but {path} does not exist")
