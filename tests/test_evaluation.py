@@ -250,3 +250,21 @@ def test_rounding_to_five_digits_does_not_make_ties_depend_on_the_order_of_the_c
 def test_a_share_of_k_bins_is_the_upper_edge_of_bin_k(bins):
     shares = np.arange(1, bins + 1) / bins
     assert reliability_bins(shares, [True] * bins, np.int64(bins)).count.tolist() == [1] * bins
+
+
+@pytest.mark.parametrize(("num_classes", "digits"), [(20, 2), (200, 3)])
+def test_many_rounded_probabilities_may_sum_further_from_one(num_classes, digits):
+    probabilities = np.random.default_rng(0).dirichlet(np.full(num_classes, 2.0), 300)
+    rounded = probabilities.round(digits)
+    gap = np.abs(rounded.sum(axis=1) - 1).max()
+    assert 0.011 < gap < 0.1
+    for kind in (np.float64, np.float32):
+        assert as_probabilities(rounded.astype(kind)).sum(axis=1) == pytest.approx(1, abs=1e-6)
+    spoilt = rounded.copy()
+    spoilt[0, 0] += 1e-5  # not rounded: nothing explains the sums
+    with pytest.raises(ValueError, match=r"sum to 1 \(within 0.01\)"):
+        as_probabilities(spoilt)
+    spoilt[0] = rounded[0]
+    spoilt[0, 0] = 0.5
+    with pytest.raises(ValueError, match=r"sum to 1 \(within 0.1\) in each row, but got a sum of 1.4\d* in row 0"):
+        as_probabilities(spoilt)

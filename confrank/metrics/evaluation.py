@@ -46,8 +46,8 @@ def evaluate(
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
     `label` and `prediction` [n]). With a table and a confidence, the confidence ranks and the probabilities
     calibrate (ECE, NLL, Brier).
-    Rounded probabilities (rows sum to 1 within 0.01) are divided by their sum; logits that look like
-    probabilities give a warning.
+    Rounded probabilities (rows sum to 1 within 0.01, or what rounding of many classes explains) are divided by
+    their sum; logits that look like probabilities give a warning.
 
     >>> result = evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=[0, 1])
     >>> result.metrics["acc"], result.metrics["aurc"], result.metrics["brier"]
