@@ -449,9 +449,9 @@ def test_words_in_a_structured_array_are_no_flags(tmp_path):
     ("text", "message"),
     [
         ("label,prediction,age,weight\n0,0,30,70\n1,1,20,80\n", "class with the largest of the logits, but row 0"),
-        ("label,y_prob\n0,0.1\n1,0.9\n", "a column of probabilities for each class, named probability_NAME, but got"),
+        ("label,y_prob\n0,0.1\n2,0.9\n", "labels 0 and 1 beside a single column of prob.*, but got 2 in row 1; give"),
         ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, but got"),
-        ("label,prediction,probs\n0,0,0.1\n", "but got the single column 'probs'"),
+        ("label,prediction,probs\n0,0,0.9\n", "row 0 predicts class 0 where class 1 has it"),
     ],
 )
 def test_tables_that_are_none(tmp_path, text, message):
@@ -500,3 +500,34 @@ def test_columns_may_be_separated_by_other_marks(tmp_path, parser, mark, suffix)
     assert loaded.class_names == ["a", "b", "c"]
     quoted = written(tmp_path, f"q.{suffix}", f'"correct"{mark}"confidence"\n1{mark}0.5\n')
     assert quoted.confidence.tolist() == [0.5]
+
+
+@pytest.mark.parametrize("name", ["y_prob", "Y_proba", "probabilities"])
+def test_a_single_probability_is_that_of_class_1(tmp_path, parser, name):
+    single, label = np.array([0.1, 0.75, 0.5]), np.array([0, 1, 0])
+    expected = np.stack([1 - single, single], axis=1)
+    found = [written(tmp_path, "a.csv", rows(f"y_true,{name}", label, single))]
+    found.append(written(tmp_path, "b.csv", rows(f"id,y_true,y_pred,{name}", [7, 8, 9], label, [0, 1, 0], single)))
+    np.savez(tmp_path / "a.npz", **{"y_true": label, name: single})
+    np.savez(tmp_path / "b.npz", **{"y_true": label, name: single[:, None]})
+    found += [load_predictions(tmp_path / "a.npz"), load_predictions(tmp_path / "b.npz")]
+    if parser == "by pyarrow":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table({"y_true": label, name: single}), tmp_path / "a.parquet")
+        found.append(load_predictions(tmp_path / "a.parquet"))
+    for loaded in found:
+        assert np.array_equal(loaded.probabilities, expected)
+        assert loaded.describe().startswith(
+            "3 predictions, 2 classes, probabilities, a single column taken for class 1, what is left for class 0"
+        )
+    beside = rows(f"label,prediction,confidence,{name}", label + 1, label, single, single)
+    np.savez(tmp_path / "d.npz", **{"label": label + 1, "prediction": label, "confidence": single, name: single})
+    for loaded in (written(tmp_path, "d.csv", beside), load_predictions(tmp_path / "d.npz")):
+        assert loaded.describe() == f"3 predictions, label, prediction and confidence (ignored: {name})"
+    save_predictions(tmp_path / "c.safetensors", found[0])
+    assert np.array_equal(load_predictions(tmp_path / "c.safetensors").probabilities, expected)
+    np.savez(tmp_path / "c.npz", **{"y_true": label + 1, name: single})
+    with pytest.raises(
+        ValueError, match="labels 0 and 1 beside a single column of probabilities, .*but got 2 in row 1"
+    ):
+        load_predictions(tmp_path / "c.npz")

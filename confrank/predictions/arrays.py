@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from confrank.predictions.columns import Text, check_prediction, class_numbers, whole_numbers
+from confrank.predictions.columns import (
+    Text,
+    both_classes,
+    check_prediction,
+    checked_binary,
+    class_numbers,
+    whole_numbers,
+)
 from confrank.predictions.layout import FORMS, is_complete, role_of
 from confrank.predictions.schema import Array, Predictions, check_shapes
 
@@ -126,6 +133,12 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
         metadata = {**metadata, "class_names": json.dumps(names)}
     elif "class_names" in metadata:
         names = _stored_names(metadata["class_names"])
+    single = _single(arrays.get("probabilities"))
+    if single is not None and is_complete({*arrays} - {"probabilities"}, has_table=False):
+        del arrays["probabilities"]
+        single, ignored = None, [*ignored, *(name for name in found if role_of(name) == "probabilities")]
+    if single is not None:
+        arrays["probabilities"] = both_classes(single)
     check_shapes(arrays, text=True)
     if {"probabilities", "logits"} <= {*arrays}:
         raise ValueError("expected probabilities or logits, but got both")
@@ -138,6 +151,8 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     for role in ("label", "prediction"):
         if role in arrays:
             arrays[role] = _classes(arrays[role], names, role)
+    if single is not None:
+        metadata = {**metadata, "binary": checked_binary(arrays["label"])}
     if kind is not None:
         check_prediction(arrays.pop("prediction", None), arrays[kind], kind)
     if "index" in arrays:
@@ -145,6 +160,13 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     if ignored:
         metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
     return Predictions(**arrays, metadata=metadata)
+
+
+def _single(values: Array | None) -> Array | None:
+    """Probabilities of one class only, [n] or [n, 1], as [n]."""
+    if values is None or values.dtype.kind not in "fiu" or values.shape[1:] not in ((), (1,)) or not values.ndim:
+        return None
+    return values.reshape(-1)
 
 
 def _classes(values: Array, names: list[str] | None, role: str) -> Array:

@@ -57,6 +57,9 @@ def predictions_of(
         else:
             arrays[role] = _numbers(column, role)
     extra = {"class_names": json.dumps(names)} if names else {}
+    if table is not None and table.shape[1] == 1:
+        table = both_classes(table[:, 0])
+        extra["binary"] = checked_binary(numbers["label"])
     if table is not None:
         kind, unnamed = (layout.kind, []) if layout.kind else bare_kind(table, numbers["label"], names)
         arrays[kind] = table
@@ -68,6 +71,25 @@ def predictions_of(
     if layout.ignored:
         extra["ignored"] = _shown([name.strip() or "a column without name" for name in layout.ignored])
     return Predictions(**arrays, metadata={**metadata, **extra})
+
+
+def both_classes(single: Array) -> Array:
+    """The probabilities [n, 2] of classes 0 and 1 from those of class 1 [n]."""
+    second = single.astype(np.float64)
+    return np.stack([1 - second, second], axis=1)
+
+
+def checked_binary(label: Array) -> str:
+    """What to tell of `both_classes`; an error where there are other labels than 0 and 1."""
+    wrong = (label != 0) & (label != 1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(
+            "expected labels 0 and 1 beside a single column of probabilities, which is that of class 1,"
+            f" but got {label[row]} in row {row}; give a column probability_NAME for each class,"
+            " or call it confidence if it is that of the prediction"
+        )
+    return "a single column taken for class 1, what is left for class 0"
 
 
 def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:

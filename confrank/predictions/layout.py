@@ -2,6 +2,7 @@
 
 Names are compared without case. Class columns are `probability_NAME` or `logit_NAME`; in a table with a label
 and no confidence, all other columns are taken for classes, and the values tell whether they are probabilities.
+A single column of probabilities beside labels of 0 and 1 is that of class 1.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "confidence": ("confidence", "confidences", "conf", "score"),
     "correct": ("correct", "is_correct"),
     "index": ("index",),
-    "probabilities": ("probabilities", "probs", "y_prob"),
+    "probabilities": ("probabilities", "probs", "y_prob", "y_proba"),
     "logits": ("logits",),
     "class_names": ("class_names", "classes"),
 }
@@ -69,6 +70,8 @@ def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
         table = {place: name for place, name in table.items() if name.strip().lower() not in ROW_NAMES}
         table = table if len(table) > 1 else {}
     places, names = _in_class_order(table)
+    if not places and "label" in roles and "probabilities" in whole and not is_complete(roles, has_table=False):
+        kind, places = "probabilities", [whole["probabilities"]]
     used = {*roles.values(), *places}
     ignored = [name for place, name in enumerate(header) if place not in used]
     if not is_complete(roles, has_table=bool(places)):

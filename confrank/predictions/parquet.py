@@ -63,7 +63,7 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
     import pyarrow as pa
 
     kind = column.type
-    if key in TABLES:
+    if key in TABLES and not (key == "probabilities" and pa.types.is_floating(kind)):
         return _lists(column, name)
     if pa.types.is_dictionary(kind):  # its words may be more than those that occur
         column = column.dictionary_decode()

@@ -77,6 +77,7 @@ class Predictions:
             parts.append("confidence and correct")
         else:
             parts.append("label, prediction and confidence")
+        parts += [self.metadata["binary"]] if "binary" in self.metadata else []
         if "labels" in self.metadata:
             parts.append(f"labels {self.metadata['labels']}")
         if "unnamed" in self.metadata:
