@@ -12,6 +12,7 @@ from confrank.confidence import get
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
+from confrank.predictions.pairing import UNORDERED
 from confrank.selective import SelectiveClassifier, random_split
 from confrank.training import train
 
@@ -86,9 +87,13 @@ def test_pairing():
     first = Predictions(index=np.array([3, 1, 2]), label=np.array([0, 1, 0]))
     assert pairing(first, Predictions(index=np.array([1, 2, 3]), label=np.array([1, 0, 0])))[0].tolist() == [2, 0, 1]
     for other, reason in (
-        (Predictions(index=np.array([1, 2, 4]), label=np.array([1, 0, 0])), "their index differs"),
-        (Predictions(index=np.array([1, 2, 3]), label=np.array([1, 0, 1])), "their labels differ"),
-        (Predictions(label=np.array([0, 1])), "3 and 2 predictions"),
+        (Predictions(index=np.array([1, 2, 4]), label=np.array([1, 0, 0])), "other samples: their index differs"),
+        (
+            Predictions(index=np.array([1, 2, 3]), label=np.array([1, 0, 1])),
+            "matched by index, but their labels differ",
+        ),
+        (Predictions(label=np.array([0, 1])), "other samples: 3 and 2 predictions"),
+        (Predictions(label=np.array([1, 0, 0])), UNORDERED),
     ):
         assert pairing(first, other) == (None, reason)
     scores = Predictions(confidence=np.ones(3), correct=np.ones(3))
@@ -96,6 +101,22 @@ def test_pairing():
     others = Predictions(confidence=np.zeros(3), correct=np.ones(3))
     assert pairing(scores, others)[0] is None
     assert pairing(scores, others)[1].startswith("neither an index nor labels tell")
+
+
+@pytest.mark.parametrize("name", ["id", "filename", "path"])
+def test_rows_are_paired_by_what_tells_them_apart(name):
+    """Rows sorted by label agree in their labels, whichever samples of a class they are."""
+    label, metadata = np.array([0, 0, 1, 1]), {"key": name}
+    first = Predictions(label=label, key=np.array(["a", "b", "c", "d"]), metadata=metadata)
+    within = Predictions(label=label, key=np.array(["b", "a", "d", "c"]), metadata=metadata)
+    shuffled = Predictions(label=label[[2, 0, 3, 1]], key=np.array(["c", "a", "d", "b"]), index=np.arange(4))
+    others = Predictions(label=label, key=np.array(["a", "b", "c", "e"]), metadata=metadata)
+    rows, reason = pairing(first, within)
+    assert (rows.tolist(), reason) == ([1, 0, 3, 2], f"matched by {name}")
+    assert pairing(first, shuffled)[0].tolist() == [1, 3, 0, 2]
+    assert pairing(replace(first, index=np.arange(4)), shuffled)[0].tolist() == [1, 3, 0, 2]
+    assert pairing(first, others) == (None, f"other samples: their {name} differs")
+    assert pairing(first, replace(within, label=1 - label)) == (None, f"matched by {name}, but their labels differ")
 
 
 def test_other_samples_are_not_paired(files, tmp_path, capsys, command):

@@ -72,7 +72,64 @@ def test_columns_in_any_order_with_others_around(tmp_path, parser):
                     *PROBABILITIES.T[:2])  # fmt: skip
     loaded = written(tmp_path, "p.csv", "\ufeff" + shuffled.replace("\n", "\r\n\r\n"))
     assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
-    assert loaded.describe() == "3 predictions, 3 classes, probabilities (ignored: id)"
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities, told apart by id"
+    assert loaded.key.tolist() == [b"x", b"y", b"z"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["7", "007", "10"], [b"7", b"007", b"10"]),
+        (["a/é.png", "b/é.png", ""], ["a/é.png".encode(), "b/é.png".encode(), b""]),
+        (["a", "b", "a"], None),
+    ],
+)
+def test_file_names_and_ids_are_kept_where_they_are_distinct(tmp_path, parser, keys, expected):
+    loaded = written(tmp_path, "p.csv", rows("ID,File,p_0,p_1,p_2,label", range(3), keys, *PROBABILITIES.T, LABEL))
+    assert (loaded.key is None) == (expected is None)
+    if expected is None:
+        assert loaded.describe().endswith("(ignored: ID, File (not one for each sample))")
+    else:
+        assert loaded.key.tolist() == expected
+        assert loaded.describe().endswith("told apart by file (ignored: ID)")
+
+
+@pytest.mark.parametrize("keys", [np.array([3, 1, 2]), np.array(["3", "1", "2"]), np.array([b"3", b"1", b"2"])])
+def test_keys_are_the_same_in_every_format(tmp_path, keys):
+    from pyarrow import parquet, table
+
+    np.savez(tmp_path / "p.npz", confidence=CONFIDENCE, correct=CORRECT, id=keys)
+    columns = {
+        "confidence": CONFIDENCE,
+        "correct": CORRECT,
+        "id": keys.astype(str) if keys.dtype.kind == "S" else keys,
+    }
+    parquet.write_table(table({name: values.tolist() for name, values in columns.items()}), tmp_path / "p.parquet")
+    lists = {"probabilities": PROBABILITIES.tolist(), "label": LABEL, "id": columns["id"].tolist()}
+    parquet.write_table(table(lists), tmp_path / "l.parquet")
+    save_predictions(tmp_path / "p.safetensors", Predictions(confidence=CONFIDENCE, correct=CORRECT, key=keys))
+    for name in ("p.npz", "p.parquet", "l.parquet", "p.safetensors"):
+        loaded = load_predictions(tmp_path / name)
+        assert loaded.key.tolist() == [b"3", b"1", b"2"]
+        assert loaded.describe().endswith(", told apart by id")
+
+
+def test_what_cannot_tell_samples_apart_is_ignored(tmp_path):
+    from pyarrow import parquet, table
+
+    for place, odd in enumerate((np.array("resnet"), np.array(["a", "b"]), np.array(["a", 1, None]), np.eye(3))):
+        path = tmp_path / f"{place}.npz"
+        np.savez(path, confidence=CONFIDENCE, correct=CORRECT, path=odd)
+        assert load_predictions(path).describe() == "3 predictions, confidence and correct (ignored: path)"
+    for place, odd in enumerate(([0.5, 1.5, 2.5], [{"a": 1}] * 3)):
+        path = tmp_path / f"{place}.parquet"
+        parquet.write_table(table({"confidence": CONFIDENCE, "correct": CORRECT, "file": odd}), path)
+        assert load_predictions(path).describe() == "3 predictions, confidence and correct (ignored: file)"
+    parquet.write_table(table({"confidence": CONFIDENCE, "correct": CORRECT, "file": ["a", None, None]}), path)
+    assert load_predictions(path).describe().endswith("(ignored: file (not one for each sample))")
+    misnamed = Predictions(confidence=CONFIDENCE, correct=CORRECT, key=np.arange(3), metadata={"key": "label"})
+    with pytest.raises(ValueError, match="expected keys to be called one of path, .*, but got 'label'"):
+        save_predictions(tmp_path / "m.safetensors", misnamed)
 
 
 def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, parser):
@@ -266,7 +323,7 @@ def test_npy_with_fields(tmp_path):
     np.save(tmp_path / "f.npy", fields)
     loaded = load_predictions(tmp_path / "f.npy")
     assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
-    assert loaded.describe() == "3 predictions, confidence and correct (ignored: id)"
+    assert loaded.describe() == "3 predictions, confidence and correct (ignored: id (not one for each sample))"
 
 
 @pytest.mark.parametrize(

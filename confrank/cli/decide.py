@@ -123,7 +123,8 @@ def _calibrate(arguments: "Namespace") -> None:
         write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
         metadata = {**predictions.metadata, "temperature": repr(temperature)}
-        save_predictions(out, Predictions(logits=scaled, label=label, index=predictions.index, metadata=metadata))
+        kept_as_read = {"label": label, "index": predictions.index, "key": predictions.key}
+        save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
     console = make_console()
     for line in (
         f"read {predictions.describe()}",

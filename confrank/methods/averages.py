@@ -41,6 +41,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
         confidence=max_probability(torch.from_numpy(mean).log()).numpy(),
         label=first.label,
         index=first.index,
+        key=first.key,
         metadata={**first.metadata, "members": str(len(members))},
     )
 

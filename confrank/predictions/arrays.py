@@ -1,6 +1,7 @@
 """Arrays by name: npz, safetensors, and npy with two columns or with named fields."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from confrank.predictions.columns import (
     check_prediction,
     checked_binary,
     class_numbers,
+    keys_if_distinct,
     whole_numbers,
 )
-from confrank.predictions.layout import FORMS, is_complete, role_of
+from confrank.predictions.layout import FORMS, is_complete, key_among, role_of
 from confrank.predictions.schema import Array, Predictions, check_shapes
 
 CHUNK_BYTES = 1 << 24
@@ -25,8 +27,9 @@ def read_safetensors(path: Path) -> Predictions:
     """Arrays named as in `ROLES`, and the file's metadata."""
     try:
         with safe_open(path, framework="numpy") as file:
-            found = {name: tensor(path, file, name) for name in file.keys() if role_of(name)}  # noqa: SIM118
-            ignored = [name for name in file.keys() if not role_of(name)]  # noqa: SIM118
+            wanted = _wanted(file.keys())
+            found = {name: tensor(path, file, name) for name in wanted}
+            ignored = [name for name in file.keys() if name not in wanted]  # noqa: SIM118
             metadata = dict(file.metadata() or {})
     except Exception as error:  # the reader raises its own, type and attribute errors for what it cannot hold
         raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
@@ -47,8 +50,9 @@ def read_npz(path: Path) -> Predictions:
     """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files if role_of(name)}
-            ignored = [name for name in file.files if not role_of(name)]
+            wanted = [name for name in _wanted(file.files) if role_of(name) or _is_plain(file, name)]
+            found = {name: file[name] for name in wanted}
+            ignored = [name for name in file.files if name not in wanted]
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
         raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
     return named_arrays(found, {}, ignored)
@@ -72,7 +76,8 @@ def read_npy(path: Path) -> Predictions:
     if dtype.names:
         if len(shape) != 1:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
-        return named_arrays(_fields(path, start, shape[0], dtype), {}, [n for n in dtype.names if not role_of(n)])
+        found = _fields(path, start, shape[0], dtype)
+        return named_arrays(found, {}, [name for name in dtype.names if name not in found])
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
         raise ValueError(
             f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
@@ -85,6 +90,21 @@ def read_npy(path: Path) -> Predictions:
     return named_arrays(_fields(path, start, shape[0], stored), {}, [])
 
 
+def _wanted(names: Collection[str]) -> list[str]:
+    """The arrays that have a role, and the one that tells samples apart."""
+    key = key_among(names)
+    return [name for name in names if role_of(name) or name == key]
+
+
+def _is_plain(file: Any, name: str) -> bool:
+    """Whether an array of an archive holds no Python objects, which are never opened."""
+    try:
+        file[name]
+    except ValueError:
+        return False
+    return True
+
+
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -94,7 +114,7 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict[str, Array]:
     """Fill one array per field while reading the file piece by piece."""
     assert dtype.names is not None
-    wanted = [name for name in dtype.names if role_of(name)]
+    wanted = _wanted(dtype.names)
     flags = {name for name in wanted if role_of(name) == "correct"}
     found = {
         name: np.empty((num_rows, *dtype[name].shape), bool if name in flags else dtype[name].base) for name in wanted
@@ -122,9 +142,12 @@ def _flags(values: Array, row: int = 0) -> Array:
 def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: list[str]) -> Predictions:
     """Arrays under any of the names that `layout` knows -> predictions, with shapes and lengths checked."""
     arrays: dict[str, Array] = {}
+    keys: dict[str, Array] = {}
     for name, values in found.items():
         role = role_of(name)
-        assert role is not None
+        if role is None:
+            keys[name] = values
+            continue
         if role in arrays:
             raise ValueError(f"expected one array for {role}, but got {', '.join(found)}")
         arrays[role] = values
@@ -157,9 +180,17 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
         check_prediction(arrays.pop("prediction", None), arrays[kind], kind)
     if "index" in arrays:
         arrays["index"] = whole_numbers(arrays["index"], "index")
-    if ignored:
+    key, told, unused = _key(keys, len(next(iter(arrays.values()))))
+    if ignored := [*ignored, *unused]:
         metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
-    return Predictions(**arrays, metadata=metadata)
+    return Predictions(**arrays, key=key, metadata={**metadata, **told})
+
+
+def _key(keys: dict[str, Array], num_rows: int) -> tuple[Array | None, dict[str, str], list[str]]:
+    """An array that is not one value for each row is about something else."""
+    for name, values in keys.items():
+        return keys_if_distinct(values, name) if values.shape[:1] == (num_rows,) else (None, {}, [name])
+    return None, {}, []
 
 
 def _single(values: Array | None) -> Array | None:

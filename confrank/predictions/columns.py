@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from confrank.predictions.layout import Layout
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.schema import Array, Predictions, as_keys
 
 TRUTH = {"true": True, "false": False, "1": True, "0": False}
 # How far a row of rounded probabilities may sum from 1, as `evaluate` takes them.
@@ -47,6 +47,7 @@ def predictions_of(
     if table is None and any(isinstance(column, Text) for column in classes.values()):
         names = _all_names(classes)
     numbers, ambiguous = class_numbers(classes, names)
+    arrays["key"], told, unused = keys_if_distinct(columns.get("key"), layout.key)
     for role, column in columns.items():
         if role in classes:
             arrays[role] = numbers[role]
@@ -54,9 +55,9 @@ def predictions_of(
             arrays[role] = _truth(column)
         elif role == "index":
             arrays[role] = whole_numbers(_numbers(column, role), role)
-        else:
+        elif role != "key":
             arrays[role] = _numbers(column, role)
-    extra = {"class_names": json.dumps(names)} if names else {}
+    extra = told | ({"class_names": json.dumps(names)} if names else {})
     if table is not None and table.shape[1] == 1:
         table = both_classes(table[:, 0])
         extra["binary"] = checked_binary(numbers["label"])
@@ -68,8 +69,8 @@ def predictions_of(
             extra["unnamed"] = _shown(unnamed)
     if ambiguous:
         extra["labels"] = "read as names of classes, not as their numbers"
-    if layout.ignored:
-        extra["ignored"] = _shown([name.strip() or "a column without name" for name in layout.ignored])
+    if ignored := [name.strip() or "a column without name" for name in layout.ignored] + unused:
+        extra["ignored"] = _shown(ignored)
     return Predictions(**arrays, metadata={**metadata, **extra})
 
 
@@ -90,6 +91,25 @@ def checked_binary(label: Array) -> str:
             " or call it confidence if it is that of the prediction"
         )
     return "a single column taken for class 1, what is left for class 0"
+
+
+def keys_if_distinct(keys: Any, name: str | None) -> tuple[Array | None, dict[str, str], list[str]]:
+    """Keys [n] and what metadata tell of them, if they are names or whole numbers, each once; else what is ignored.
+
+    >>> keys_if_distinct(np.array(["a", "a"]), "id")
+    (None, {}, ['id (not one for each sample)'])
+    """
+    if keys is None or name is None:
+        return None, {}, []
+    if keys.dtype == np.uint8 and keys.ndim == 2 and keys.shape[1]:  # as `save_predictions` writes them
+        keys = np.ascontiguousarray(keys).view(f"S{keys.shape[1]}")[:, 0]
+    if keys.ndim != 1 or keys.dtype.kind not in "iuUS":
+        return None, {}, [name.strip()]
+    keys = as_keys(keys)
+    ordered = np.sort(keys)
+    if (ordered[1:] == ordered[:-1]).any():
+        return None, {}, [f"{name.strip()} (not one for each sample)"]
+    return keys, {"key": name.strip().lower()}, []
 
 
 def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:

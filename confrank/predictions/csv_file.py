@@ -85,6 +85,8 @@ def _read_with_pyarrow(
     for role in WORDS:
         if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
             types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
+    if "key" in layout.roles:
+        types[str(layout.roles["key"])] = pa.binary()
     places = [str(place) for place in range(len(header))]
     options = {
         "read_options": pa_csv.ReadOptions(column_names=places, skip_rows=num_lines, block_size=1 << 22),
@@ -119,6 +121,8 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
             column = batch.column(str(place))
             if hasattr(column, "dictionary"):
                 values = codes_of(column, words.setdefault(place, {}))
+            elif place == layout.roles.get("key"):
+                values = np.array(column.to_pylist())
             else:
                 values = column.to_numpy(zero_copy_only=False)
             parts[place].append(values)
@@ -140,7 +144,7 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
 
 def _joined(parts: list[Array]) -> Array:
     """Concatenation that frees each part as soon as it is copied."""
-    whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=parts[0].dtype)
+    whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=np.result_type(*parts))
     start = len(whole)
     while parts:
         part = parts.pop()
@@ -167,6 +171,8 @@ def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -
                     known = words[role]
                     codes = [known.setdefault(cell, len(known)) for cell in cells[place]]
                     parts[role].append(np.array(codes, dtype=np.int64))
+                elif role == "key":
+                    parts[role].append(np.array([cell.encode() for cell in cells[place]]))
                 else:
                     parts[role].append(_numbers(cells[place], header[place], row, lines))
             if layout.table:

@@ -9,6 +9,7 @@ from safetensors.numpy import save
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
 from confrank.predictions.csv_file import read_csv
+from confrank.predictions.layout import KEYS
 from confrank.predictions.parquet import read_parquet
 from confrank.predictions.schema import Predictions
 
@@ -47,6 +48,12 @@ def save_predictions(path: str | Path, predictions: Predictions) -> None:
     path = Path(path)
     if path.suffix.lower() != ".safetensors":
         raise ValueError(f"expected a predictions file ending in .safetensors to write, but got {path}")
-    named_arrays(predictions.arrays(), predictions.metadata, [])
+    found = predictions.arrays()
+    found.pop("key", None)
+    named_arrays(found, predictions.metadata, [])
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
+    if (keys := arrays.pop("key", None)) is not None:  # the format knows no words
+        if predictions.key_name not in KEYS:
+            raise ValueError(f"expected keys to be called one of {', '.join(KEYS)}, but got {predictions.key_name!r}")
+        arrays[predictions.key_name] = keys.view(np.uint8).reshape(len(keys), -1)
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

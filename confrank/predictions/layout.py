@@ -5,7 +5,7 @@ and no confidence, all other columns are taken for classes, and the values tell 
 A single column of probabilities beside labels of 0 and 1 is that of class 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -23,8 +23,10 @@ FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
-# Never a class: what people call the column that tells rows apart.
-ROW_NAMES = {"", "id", "image_id", "sample_id", "filename", "file", "path", "row", "unnamed: 0"}
+# What people call the column that tells samples apart, the most telling first.
+KEYS = ("path", "image_path", "filename", "file_name", "file", "image_id", "sample_id", "id")
+# Never a class.
+ROW_NAMES = {"", "row", "unnamed: 0", *KEYS}
 _ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
 
 
@@ -33,7 +35,8 @@ class Layout:
     """Positions in the header: of each role, and of the classes' columns in class order.
 
     `kind` is probabilities or logits, or None where the values have to tell; `class_names` is None where the
-    classes are just numbered from 0; `ignored` names the columns that nothing is made of.
+    classes are just numbered from 0; `ignored` names the columns that nothing is made of, `key` the one that tells
+    samples apart, which is among the roles.
     """
 
     roles: dict[str, int]
@@ -41,6 +44,7 @@ class Layout:
     kind: str | None
     class_names: list[str] | None
     ignored: list[str]
+    key: str | None = None
 
 
 def role_of(name: str) -> str | None:
@@ -49,6 +53,16 @@ def role_of(name: str) -> str | None:
     ('label', None)
     """
     return _ROLE_OF.get(name.strip().lower())
+
+
+def key_among(names: Iterable[str]) -> str | None:
+    """The name that tells samples apart, if there is one.
+
+    >>> key_among(["ID", "label", "filename"])
+    'filename'
+    """
+    found = {name.strip().lower(): name for name in names}
+    return next((found[key] for key in KEYS if key in found), None)
 
 
 def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
@@ -72,6 +86,8 @@ def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
     places, names = _in_class_order(table)
     if not places and "label" in roles and "probabilities" in whole and not is_complete(roles, has_table=False):
         kind, places = "probabilities", [whole["probabilities"]]
+    if key := key_among(header):
+        roles["key"] = [*header].index(key)
     used = {*roles.values(), *places}
     ignored = [name for place, name in enumerate(header) if place not in used]
     if not is_complete(roles, has_table=bool(places)):
@@ -81,7 +97,7 @@ def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
                 f" but got the single column {header[place][:80]!r}: give those of the other classes too"
             )
         raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
-    return Layout(roles, places, kind, names, ignored)
+    return Layout(roles, places, kind, names, ignored, key)
 
 
 def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:

@@ -1,6 +1,7 @@
 """Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Needs pyarrow."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ def read_parquet(path: Path) -> Predictions:
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
-        layout = layout_of(header, lists=True)
+        layout = _without_odd_key(layout_of(header, lists=True), file.schema_arrow)
         wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
     lists = {role: columns.pop(role) for role in TABLES if role in columns}
     if lists:
-        found = {role: _plain(column) for role, column in {**columns, **lists}.items()}
+        names = {"key": layout.key or "id"}
+        found = {names.get(role, role): _plain(column) for role, column in {**columns, **lists}.items()}
         return named_arrays(found, {}, layout.ignored)
     table = [columns.pop(str(place)) for place in layout.table]
     numbers = [column for column in table if not isinstance(column, Text)]
@@ -48,6 +50,9 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
     for batch in batches:
         for key, place in places.items():
             column = batch.column(header[place])
+            if key == "key":
+                parts[key].append(_keys(column))
+                continue
             if column.null_count:
                 empty = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
                 raise ValueError(f"expected a value in column {header[place][:80]!r}, but row {row + empty} has none")
@@ -57,6 +62,28 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
         raise ValueError("expected rows of predictions, but there are none")
     joined = {key: np.concatenate(arrays) for key, arrays in parts.items()}
     return {key: Text(values, list(words[key])) if key in words else values for key, values in joined.items()}
+
+
+def _without_odd_key(layout: Layout, schema: Any) -> Layout:
+    """Only words and whole numbers tell samples apart; a column of anything else is ignored."""
+    import pyarrow as pa
+
+    if layout.key is None:
+        return layout
+    kind = schema.field(layout.key).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
+        return layout
+    roles = {role: place for role, place in layout.roles.items() if role != "key"}
+    return replace(layout, roles=roles, ignored=[*layout.ignored, layout.key], key=None)
+
+
+def _keys(column: Any) -> Array:
+    import pyarrow as pa
+
+    words = column.cast(pa.string()).fill_null("").cast(pa.binary())
+    keys: Array = np.array(words.to_pylist())
+    return keys
 
 
 def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) -> Array:

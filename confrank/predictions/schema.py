@@ -2,7 +2,8 @@
 
 There is `label` with `logits` or `probabilities` [n, K], or `label`, `prediction` and `confidence` [n], or
 `confidence` and `correct` [n]. A table may come with a `confidence` of the method's own; `index` [n] is the
-position in the published split. Metadata (strings) tells class names, data set, split, method, model and seed.
+position in the published split, `key` [n] what else tells the samples apart (file names or ids, as bytes in UTF-8).
+Metadata (strings) tells class names, data set, split, method, model and seed, and under `key` what the keys are.
 """
 
 import json
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from confrank.config import RunConfig
 
 Array = NDArray[Any]
-ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index")
+ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,13 @@ class Predictions:
     confidence: Array | None = None
     correct: Array | None = None
     index: Array | None = None
+    key: Array | None = None
     metadata: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_shapes(self.arrays())
+        if self.key is not None:
+            object.__setattr__(self, "key", as_keys(self.key))
         for key, value in self.metadata.items():
             if not isinstance(value, str):
                 raise ValueError(
@@ -50,7 +54,15 @@ class Predictions:
 
     def evaluation_inputs(self) -> dict[str, Array]:
         """What `confrank.evaluate` and `confrank.metrics.sample_values` take."""
-        return {name: value for name, value in self.arrays().items() if name != "index"}
+        return {name: value for name, value in self.arrays().items() if name not in ("index", "key")}
+
+    @property
+    def key_name(self) -> str:
+        return self.metadata.get("key", "id")
+
+    def key_of(self, row: int) -> str | None:
+        """What a row is called, for a person."""
+        return None if self.key is None else bytes(self.key[row]).decode(errors="replace")
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
@@ -78,12 +90,24 @@ class Predictions:
         else:
             parts.append("label, prediction and confidence")
         parts += [self.metadata["binary"]] if "binary" in self.metadata else []
+        if self.key is not None:
+            parts.append(f"told apart by {self.key_name}")
         if "labels" in self.metadata:
             parts.append(f"labels {self.metadata['labels']}")
         if "unnamed" in self.metadata:
             parts.append(f"among them classes that no label names: {self.metadata['unnamed']}")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
+
+
+def as_keys(values: Array) -> Array:
+    """Names or whole numbers [n] as bytes in UTF-8.
+
+    >>> as_keys(np.array([7, 10])), as_keys(np.array(["é"]))
+    (array([b'7', b'10'], dtype='|S2'), array([b'\\xc3\\xa9'], dtype='|S2'))
+    """
+    keys: Array = values if values.dtype.kind == "S" else np.char.encode(values.astype(str), "utf-8")
+    return keys
 
 
 def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
@@ -97,7 +121,7 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
                 " a tensor becomes one with tensor.detach().float().cpu().numpy()"
             )
         dimensions = 2 if role in ("probabilities", "logits") else 1
-        kinds = "fiubUS" if text and role in ("label", "prediction") else "fiub"
+        kinds = "fiubUS" if text and role in ("label", "prediction") else "iuUS" if role == "key" else "fiub"
         if values.ndim != dimensions or values.dtype.kind not in kinds:
             raise ValueError(
                 f"expected {role} to be an array of {dimensions} dimension{'s' * (dimensions > 1)} of numbers,"

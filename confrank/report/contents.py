@@ -189,7 +189,7 @@ def with_intervals(
         metrics = item.evaluation.metrics
         changes: dict[str, Any] = {}
         if place:
-            changes["pairing"] = reason if rows is not None else f"other samples: {reason}"
+            changes["pairing"] = reason
         if place in resampled:
             changes["intervals"] = intervals_of(resampled[place], metrics)
             changes["num_resamples"] = num_resamples[place if rows is None else 0]
