@@ -55,6 +55,8 @@ def test_a_folder_of_class_folders(tmp_path):
     assert np.array_equal(data.test.images, np.stack([arrays[name] for name in test]))
     assert data.train.labels.tolist() == [0, 0, 1, 1]
     assert data.test.labels.tolist() == [0, 1, 1]
+    assert data.train.path.tolist() == [name.encode() for name in train]
+    assert data.test.select(np.array([2, 0])).path.tolist() == [b"test/dog/1.png", b"test/cat/2.PNG"]
     assert (data.padding, data.flip) == (4, True)
     scaled = data.train.images.reshape(-1, 3) / 255
     assert np.allclose(data.mean, scaled.mean(0))
@@ -302,7 +304,7 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["predict", str(run), "--split", "train", "--device", "cpu"])
     assert stop.value.code == 0
-    assert "wrote 5 predictions, 2 classes" in capsys.readouterr().out
+    assert "wrote 5 predictions, 2 classes, logits, confidence, told apart by path" in capsys.readouterr().out
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 

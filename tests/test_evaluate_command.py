@@ -235,6 +235,25 @@ def test_doubtful_tables_are_noted(name, flags, tmp_path, capsys, command):
     assert "these logits look like probabilities" in capsys.readouterr().out
 
 
+def test_mistakes_are_called_by_their_files(tmp_path, command):
+    label, prediction, confidence = np.array([0, 0, 1]), np.array([0, 1, 1]), np.array([0.9, 0.8, 0.7])
+    names = np.array(["a.png", "<b>é.png", "c.png"])
+    np.savez(tmp_path / "p.npz", label=label, prediction=prediction, confidence=confidence, filename=names)
+    command("evaluate", tmp_path / "p.npz", "--report", tmp_path / "r.html", "--resamples", 0)
+    content = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "<bdi>&lt;b&gt;é.png</bdi>, row 1</small>" in content
+    assert "a.png" not in content
+
+
+def test_calibrated_predictions_keep_their_files(files, tmp_path, command):
+    logits, label = table()
+    names = np.array([f"{k}.png" for k in range(len(label))])
+    np.savez(tmp_path / "named.npz", logits=logits, label=label, filename=names)
+    command("calibrate", tmp_path / "named.npz", "--out", tmp_path / "c.safetensors")
+    loaded = load_predictions(tmp_path / "c.safetensors")
+    assert (loaded.key_name, loaded.key_of(7)) == ("filename", "7.png")
+
+
 def test_calibrate_improves_what_it_can(files, tmp_path, capsys, command):
     out = tmp_path / "calibrated.safetensors"
     command("calibrate", files[0], "--out", out, "--json", tmp_path / "c.json")

@@ -90,13 +90,14 @@ def examine_sources(sources: Sequence[Source], resamples: int | None, seed: int)
     """What a report shows of each source, with intervals; the first is what the others are compared with."""
     from confrank.metrics.intervals import default_resamples
     from confrank.predictions import pairing
-    from confrank.report.contents import examine, with_intervals
+    from confrank.report.contents import examine, with_intervals, with_keys
 
     examined = []
     for item in sources:
         parser = item.predictions.metadata.get("parser")
         read = item.predictions.describe() + (f", parsed {parser}" if parser else "")
-        examined.append(examine(item.name, item.samples, read, item.predictions.class_names))
+        shown = examine(item.name, item.samples, read, item.predictions.class_names)
+        examined.append(with_keys(shown, item.predictions.key_of))
     samples = [item.samples for item in sources]
     pairings = [pairing(sources[0].predictions, item.predictions) for item in sources]
     counts = [default_resamples(len(item)) if resamples is None else resamples for item in samples]

@@ -7,6 +7,7 @@ paper's protocol (crops after padding by 4, flips), grey ones are not: they are 
 which a flip turns into something else.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     if extra := sorted({*_class_folders(folder / "test")} - {*class_names}):
         raise ValueError(f"expected the classes of {folder / 'train'} in test too, but got {', '.join(extra)} there")
     pictures: list[Picture] = []
-    origins: list[str] = []
+    origins: list[Path] = []
     labels: list[int] = []
     starts = []
     for split in ("train", "test"):
@@ -72,13 +73,15 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             if split == "train" and not files:
                 raise ValueError(f"expected pictures in {folder / split / class_name}, but there are none")
             pictures += [decode(path.read_bytes(), str(path), image_size) for path in files]
-            origins += map(str, files)
+            origins += files
             labels += [label] * len(files)
     num_train = starts[1]
     if num_train == len(labels):
         raise ValueError(f"expected pictures in {folder / 'test'}, but there are none")
-    images, label_array = stack(pictures, origins), np.array(labels, dtype=np.int64)
-    train, test = (split_of(images[part], label_array[part]) for part in (slice(num_train), slice(num_train, None)))
+    images, label_array = stack(pictures, [*map(str, origins)]), np.array(labels, dtype=np.int64)
+    paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
+    parts = slice(num_train), slice(num_train, None)
+    train, test = (split_of(images[part], label_array[part], paths[part]) for part in parts)
     return own_data_set(folder, train, test, class_names)
 
 

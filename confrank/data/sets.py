@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Split:
-    """Images uint8 [n, h, w, c], labels int64 [n], and each sample's position in the published split [n]."""
+    """Images uint8 [n, h, w, c], labels int64 [n], and each sample's position in the published split [n].
+
+    `path` [n] are the pictures' files as bytes, where there are such.
+    """
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
     index: NDArray[np.int64]
+    path: NDArray[np.bytes_] | None = None
 
     def __post_init__(self) -> None:
         images = self.images
@@ -48,15 +52,16 @@ class Split:
         return total.hexdigest()
 
     def select(self, rows: NDArray[np.int64]) -> "Split":
-        return Split(self.images[rows], self.labels[rows], self.index[rows])
+        path = None if self.path is None else self.path[rows]
+        return Split(self.images[rows], self.labels[rows], self.index[rows], path)
 
 
-def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Split:
+def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64], path: NDArray[np.bytes_] | None = None) -> Split:
     """A whole published split, numbered in its order; labels may be integers of any width."""
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
         raise ValueError(f"expected labels to be class numbers, integers, but got {labels.dtype}")
-    return Split(np.asarray(images), labels.astype(np.int64, copy=False), np.arange(len(labels)))
+    return Split(np.asarray(images), labels.astype(np.int64, copy=False), np.arange(len(labels)), path)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ def predict_split(
         confidence=joined("confidence"),
         label=split.labels,
         index=split.index,
-        metadata=metadata or {},
+        key=split.path,
+        metadata={**(metadata or {}), **({} if split.path is None else {"key": "path"})},
     )
 
 

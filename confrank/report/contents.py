@@ -1,6 +1,6 @@
 """What a report shows, as plain values: one `Examined` per file, ready for the table, the page, figures and JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,12 +44,13 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong prediction: its row, class numbers where known, and its picture [h, w, c] where there is one."""
+    """A wrong prediction: its row, class numbers, what it is called, and its picture [h, w, c], where known."""
 
     row: int
     confidence: float
     label: int | None
     prediction: int | None
+    key: str | None = None
     image: Image | None = None
 
 
@@ -165,6 +166,11 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
     """
     half = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[-half:]}"
+
+
+def with_keys(examined: Examined, key_of: Callable[[int], str | None]) -> Examined:
+    """What the mistakes are called, by row."""
+    return replace(examined, mistakes=[replace(one, key=key_of(one.row)) for one in examined.mistakes])
 
 
 def with_images(examined: Examined, images: Mapping[int, Image]) -> Examined:

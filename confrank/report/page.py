@@ -137,6 +137,7 @@ def _class_row(item: Examined, one: ClassSummary) -> dict[str, Any]:
 def _mistake(item: Examined, one: Mistake) -> dict[str, Any]:
     return {
         "row": one.row,
+        "key": one.key,
         "confidence": percent(one.confidence, 2) if item.ranks_by_share else f"{one.confidence:.6g}",
         "label": None if one.label is None else item.class_name(one.label),
         "prediction": None if one.prediction is None else item.class_name(one.prediction),
