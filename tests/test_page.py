@@ -31,6 +31,8 @@ NASTY = [
     "plain",
 ]
 
+SLIDE = "(node, value) => { node.value = value; node.dispatchEvent(new Event('input')) }"
+
 
 def samples_of(seed=0, size=400):
     num_classes = len(NASTY)
@@ -132,24 +134,48 @@ def test_the_slider_shows_what_python_computes(opened):
     samples = opened.samples[0]
     assert check_readout(opened, samples) == np.sort(samples.confidence)[::-1][319]
     for position in (0, 1, 57, 200, 399):
-        slider.evaluate("(node, value) => { node.value = value; node.dispatchEvent(new Event('input')) }", position)
+        slider.evaluate(SLIDE, (position + 1) / 400)
         assert check_readout(opened, samples) == np.sort(samples.confidence)[::-1][position]
 
 
 def test_the_keyboard_moves_the_slider(opened):
     slider = opened.page.locator("#slider")
-    slider.evaluate("node => { node.value = 100; node.dispatchEvent(new Event('input')) }")
+    slider.evaluate(SLIDE, 101 / 400)
     slider.focus()
     before = check_readout(opened, opened.samples[0])
     opened.page.keyboard.press("ArrowRight")
     after = check_readout(opened, opened.samples[0])
     ordered = np.sort(opened.samples[0].confidence)[::-1]
     assert (before, after) == (ordered[100], ordered[101])
+    opened.page.keyboard.press("PageUp")
+    assert opened.text("accepted") == "142"
+    opened.page.keyboard.press("PageDown")
+    opened.page.keyboard.press("ArrowLeft")
+    assert check_readout(opened, opened.samples[0]) == ordered[100]
     opened.page.keyboard.press("Home")
     assert opened.text("accepted") == "1"
     opened.page.keyboard.press("End")
     assert opened.text("coverage") == "100.00%"
     assert "100.00% accepted" in slider.get_attribute("aria-valuetext")
+
+
+def test_the_slider_stands_below_the_marker(browser, tmp_path):
+    """Nine in ten answers are equally sure: the second of three thresholds accepts 95%, not a half."""
+    confidence = np.repeat([0.9, 0.8, 0.1], [50, 900, 50])
+    path = tmp_path / "ties.html"
+    path.write_text(page([examine("ties", Samples(confidence, np.arange(1000) % 3 > 0))]), encoding="utf-8")
+    watched = Watched(browser, path)
+    slider, marker = watched.page.locator("#slider"), watched.page.locator("#dot")
+    for wanted, coverage in ((0.0, 0.05), (0.4, 0.05), (0.6, 0.95), (1.0, 1.0)):
+        slider.evaluate(SLIDE, wanted)
+        assert float(slider.input_value()) == coverage
+        assert marker.evaluate("node => node.style.left") == f"{100 * coverage:g}%"
+        assert watched.text("coverage") == f"{100 * coverage:.2f}%"
+    slider.focus()
+    for key, coverage in (("ArrowLeft", 0.95), ("ArrowLeft", 0.05), ("PageUp", 0.95), ("Home", 0.05), ("End", 1.0)):
+        watched.page.keyboard.press(key)
+        assert float(slider.input_value()) == coverage
+    watched.context.close()
 
 
 def test_dragging_in_the_chart(opened):
@@ -166,7 +192,7 @@ def test_dragging_in_the_chart(opened):
 
 def test_choosing_the_other_model(opened):
     radios = opened.page.locator("input[name=model]")
-    opened.page.locator("#slider").evaluate("node => { node.value = 199; node.dispatchEvent(new Event('input')) }")
+    opened.page.locator("#slider").evaluate(SLIDE, 0.5)
     radios.nth(1).check()
     check_readout(opened, opened.samples[1])
     assert opened.text("accepted") == "150"

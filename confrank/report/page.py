@@ -108,8 +108,7 @@ def _readout(item: Examined, position: int) -> dict[str, Any]:
     accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
     rejected_wrong = curve.num_wrong - wrong
     return {
-        "position": position,
-        "last": len(curve.threshold) - 1,
+        "share": float(curve.coverage[position]),
         "threshold": f"{curve.threshold[position]:.6g}",
         "coverage": f"{curve.coverage[position]:.2%}",
         "risk": f"{curve.risk[position]:.2%}",

@@ -5,12 +5,14 @@
   const slider = at("slider"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
   const whole = (value) => value.toLocaleString("en-US");
   const share = (value) => (100 * value).toFixed(2) + "%";
-  let chosen = 0;
+  let chosen = 0, point = 0;
 
-  function show(announce) {
-    const model = data.models[chosen], i = Number(slider.value);
+  // The slider stands at a coverage, below the marker in the chart.
+  function show(position, announce) {
+    const model = data.models[chosen], i = point = position;
     const accepted = model.accepted[i], errors = model.errors[i];
     const coverage = accepted / model.n, risk = errors / accepted;
+    slider.value = coverage;
     at("threshold").textContent = String(Number(model.threshold[i].toPrecision(6)));
     at("threshold").title = "exactly " + model.threshold[i];
     at("coverage").textContent = share(coverage);
@@ -30,12 +32,9 @@
 
   function choose(index, position) {
     chosen = index;
-    const model = data.models[index];
-    slider.max = model.threshold.length - 1;
-    slider.value = position;
     at("dot").className = "c" + (index % 8);
     curves.forEach((curve, place) => curve.classList.toggle("on", place === index));
-    show(false);
+    show(position, false);
   }
 
   // The point whose coverage is nearest to this share.
@@ -52,8 +51,20 @@
 
   function drag(event) {
     const box = plot.getBoundingClientRect();
-    slider.value = nearest(data.models[chosen], Math.min(1, Math.max(0, (event.clientX - box.left) / box.width)));
-    show(false);
+    show(nearest(data.models[chosen], Math.min(1, Math.max(0, (event.clientX - box.left) / box.width))), false);
+  }
+
+  // A key goes to the next threshold however far that is, or a tenth of the way.
+  function press(event) {
+    const model = data.models[chosen], last = model.accepted.length - 1;
+    const tenth = (way) => nearest(model, model.accepted[point] / model.n + way / 10);
+    const places = {
+      ArrowLeft: point - 1, ArrowDown: point - 1, ArrowRight: point + 1, ArrowUp: point + 1, Home: 0, End: last,
+      PageDown: Math.min(point - 1, tenth(-1)), PageUp: Math.max(point + 1, tenth(1)),
+    };
+    if (!(event.key in places)) return;
+    event.preventDefault();
+    show(Math.min(last, Math.max(0, places[event.key])), true);
   }
 
   function sort(button) {
@@ -67,14 +78,15 @@
     body.append(...[...body.rows].sort((a, b) => sign * (value(a) - value(b))));
   }
 
-  slider.addEventListener("input", () => show(false));
-  slider.addEventListener("change", () => show(true));
+  slider.addEventListener("input", () => show(nearest(data.models[chosen], Number(slider.value)), false));
+  slider.addEventListener("change", () => show(point, true));
+  slider.addEventListener("keydown", press);
   plot.addEventListener("pointerdown", (event) => { plot.setPointerCapture(event.pointerId); drag(event); });
   plot.addEventListener("pointermove", (event) => { if (event.buttons) drag(event); });
   for (const radio of document.querySelectorAll("input[name=model]")) {
     radio.addEventListener("change", () => {
       const model = data.models[radio.value];
-      const before = data.models[chosen].accepted[slider.value] / data.models[chosen].n;
+      const before = data.models[chosen].accepted[point] / data.models[chosen].n;
       choose(Number(radio.value), nearest(model, before));
     });
   }
