@@ -243,6 +243,9 @@ def test_mistakes_are_called_by_their_files(tmp_path, command):
     content = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "<bdi>&lt;b&gt;é.png</bdi>, row 1</small>" in content
     assert "a.png" not in content
+    assert "<title>p.npz: Which answers can be trusted?</title>" in content
+    assert '<p class="kicker"><bdi>p.npz</bdi> · 3 predictions</p>' in content
+    assert Predictions(label=label, key=np.array([5, 6, 7])).key_of(1) == "id 6"
 
 
 def test_calibrated_predictions_keep_their_files(files, tmp_path, command):

@@ -272,6 +272,30 @@ def test_nothing_sticks_out(browser, tmp_path, width):
     watched.context.close()
 
 
+@pytest.mark.parametrize("width", [400, 320])
+def test_all_numbers_are_seen_on_a_phone(browser, tmp_path, width):
+    """Each under the name of what it is about, and no column outside of its box."""
+    samples = samples_of()
+    examined = with_intervals(
+        [examine(name, samples) for name in ("first model.csv", "second model.csv")],
+        [samples] * 2,
+        [(np.arange(400), "")] * 2,
+        [50] * 2,
+    )
+    (tmp_path / "report.html").write_text(page(examined), encoding="utf-8")
+    watched = Watched(browser, tmp_path / "report.html", width)
+    box = watched.page.locator(".scroll:has(.metrics)").bounding_box()
+    cells = watched.page.locator(".metrics td:visible")
+    assert cells.count() == 3 * len(examined[0].evaluation.metrics)
+    for cell in cells.all():
+        place = cell.bounding_box()
+        assert box["x"] <= place["x"] and place["x"] + place["width"] <= box["x"] + box["width"]
+    heads = cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
+    assert heads[:3] == ['"first model.csv"', '"second model.csv"', '"difference to the first"']
+    assert watched.page.title() == "first model.csv, second model.csv: Which answers can be trusted?"
+    watched.context.close()
+
+
 def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys, command):
     command("train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", tmp_path / "run")
     file = str(tmp_path / "run" / "predictions" / "test.safetensors")

@@ -61,8 +61,11 @@ class Predictions:
         return self.metadata.get("key", "id")
 
     def key_of(self, row: int) -> str | None:
-        """What a row is called, for a person."""
-        return None if self.key is None else bytes(self.key[row]).decode(errors="replace")
+        """What a row is called, for a person: its file, or its id with the word before it."""
+        if self.key is None:
+            return None
+        word = f"{self.key_name} " if self.key_name.endswith("id") else ""
+        return word + bytes(self.key[row]).decode(errors="replace")
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))

@@ -20,6 +20,7 @@ def detection_page(scored: Sequence[Scored], cells: Sequence[CellLike], protocol
     values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
     return template("detection.html").render(
         title="Does it notice foreign images?",
+        names=[item.title for item in scored],
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         protocol=protocol,

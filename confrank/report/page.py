@@ -29,6 +29,7 @@ def page(examined: Sequence[Examined], title: str = "Which answers can be truste
     limit = svg.risk_limit(item.curve for item in examined)
     return template("page.html").render(
         title=title,
+        names=[item.name for item in examined],
         version=__version__,
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
