@@ -55,6 +55,15 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
     assert "ranks its answers worse than" in printed
 
 
+def test_a_p_value_is_written_in_one_way(files, tmp_path, capsys, command):
+    command("evaluate", *files, "--json", tmp_path / "o.json", "--report", tmp_path / "r.html", "--resamples", 1000)
+    gap = json.loads((tmp_path / "o.json").read_text())[1]["difference_to_first"]["aurc"]
+    assert gap["p"] < 0.01
+    content, text = (tmp_path / "r.html").read_text(encoding="utf-8"), capsys.readouterr().out
+    assert content.count(f"p = {gap['p']:.2g}") >= 2
+    assert "AURC x10^3 differs by " in content and f", p = {gap['p']:.2g})" in text
+
+
 def test_a_file_does_not_differ_from_itself(files, tmp_path, command):
     command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 100)
     results = json.loads((tmp_path / "out.json").read_text())

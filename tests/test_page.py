@@ -385,16 +385,16 @@ def test_the_verdict_says_what_was_counted():
     assert right == "Right in 99.7% of 1,000 predictions."
     assert key == "Accepting the surest 80% leaves 0.1% errors."
     assert everything == "Accepting all leaves 0.3%."
-    assert f"{1000 * examined.evaluation.metrics['aurc']:.2f}" in area
+    assert area == f"AURC x10^3 is {1000 * examined.evaluation.metrics['aurc']:.2f}."
     assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "under 0.1%", "over 99.9%", "100.0%"]
     pair = with_intervals([examined, examined], [samples] * 2, [(np.arange(1000), "")] * 2, [99, 99])
-    assert comparisons(pair)[0].startswith("Between model and model no difference in AURC can be told: +0.00")
+    assert comparisons(pair)[0].startswith("Between model and model no difference in AURC x10^3 can be told: +0.00")
     correct[600::10] = False
     samples, worse = Samples(confidence, correct), Samples(confidence[::-1].copy(), correct)
     pair = with_intervals(
         [examine("model", samples), examine("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
-    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC differs by +")
+    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC x10^3 differs by +")
 
 
 def test_pictures_become_small_pngs():

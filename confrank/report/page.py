@@ -16,7 +16,7 @@ from confrank import __version__
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.report import svg
 from confrank.report.contents import Examined, Mistake, shortened
-from confrank.report.scales import SHOWN, shown
+from confrank.report.scales import SHOWN, p_text, shown
 from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, plain_number, verdict
 
 FOLDER = Path(__file__).parent / "template"
@@ -40,6 +40,7 @@ def page(examined: Sequence[Examined], title: str = "Which answers can be truste
         footnotes=footnotes([(shortened(item.name), item.evaluation) for item in examined]),
         risk_ticks=svg.ticks(limit),
         shares=svg.ticks(1.0),
+        class_headings=["answers", "accuracy", "mean confidence", SHOWN["aurc"].heading, "share of errors"],
         data={"limit": limit, "models": [_points(item) for item in examined]},
         num_samples=sorted({item.curve.num_samples for item in examined}),
         has_intervals=any(item.intervals for item in examined),
@@ -184,6 +185,6 @@ def _gap(key: str, gap: PairedDifference | None) -> dict[str, str] | None:
     return {
         "value": f"{gap.value * factor:+.2f}",
         "limits": f"{gap.low * factor:+.2f} to {gap.high * factor:+.2f}",
-        "p": "p < 0.01" if gap.p < 0.01 else f"p = {gap.p:.2f}",
+        "p": p_text(gap.p),
         "kind": verdict if gap.p <= 0.05 else "even",
     }

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from confrank.metrics import ReliabilityBins, Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
 from confrank.report.contents import Examined, shortened, with_short_names
-from confrank.report.scales import shown
+from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
 COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
@@ -53,7 +53,7 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
         GRID,
         risks.mean(axis=0),
         color=colour,
-        label=rf"{legend_text(name)} (AURC {shown('aurc', area, 1)} $\times10^{{-3}}$)",
+        label=f"{legend_text(name)} ({SHOWN['aurc'].axis} {shown('aurc', area, 1)})",
     )
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)

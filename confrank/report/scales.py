@@ -56,6 +56,14 @@ def shown(key: str, value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value * SHOWN[key].factor:.{digits}f}"
 
 
+def p_text(p: float) -> str:
+    """
+    >>> p_text(0.00199), p_text(0.5)
+    ('p = 0.002', 'p = 0.5')
+    """
+    return f"p = {p:.2g}"
+
+
 def with_spread(mean: float, spread: float | None, factor: float = 1, *, mark: str = "±", sign: str = "") -> str:
     """
     >>> with_spread(0.0713, 0.0002, 1000), with_spread(0.5, None, sign="+")

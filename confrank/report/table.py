@@ -8,7 +8,7 @@ from rich.text import Text
 from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.metrics.repeats import paired_difference, summarise
 from confrank.report.contents import Examined
-from confrank.report.scales import PAPER_METRICS, SHOWN, shown, with_spread
+from confrank.report.scales import PAPER_METRICS, SHOWN, p_text, shown, with_spread
 
 Intervals = Mapping[str, Interval | None]
 
@@ -52,7 +52,7 @@ def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | N
 def _gap(factor: float, gap: PairedDifference | None) -> str:
     if gap is None:
         return "-"
-    return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) p = {gap.p:.2g}"
+    return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) {p_text(gap.p)}"
 
 
 def interval_note(examined: Sequence[Examined]) -> str:

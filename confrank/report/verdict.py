@@ -4,11 +4,11 @@ from collections.abc import Collection, Sequence
 
 from confrank.metrics import Evaluation
 from confrank.report.contents import Examined
-from confrank.report.scales import SHOWN, shown
+from confrank.report.scales import SHOWN, p_text, shown
 
 COVERAGE = 0.8
 CLEAR = 0.05
-UNIT = "x 10\N{SUPERSCRIPT MINUS}\N{SUPERSCRIPT THREE}"
+AURC = SHOWN["aurc"].heading
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -44,7 +44,7 @@ def verdict(examined: Examined) -> list[str]:
         f"Right in {percent(metrics['acc'])} of {plain_number(curve.num_samples, 'prediction')}.",
         f"Accepting the surest {curve.coverage[position]:.0%} leaves {percent(risk)} errors.",
         f"Accepting all leaves {percent(1 - metrics['acc'])}.",
-        f"AURC {shown('aurc', metrics['aurc'])} {UNIT}{_limits(examined, 'aurc')}.",
+        f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(examined, 'aurc')}.",
     ]
     if examined.mean_probability is not None:
         sentences.append(_calibration(examined.mean_probability, metrics["acc"]))
@@ -74,14 +74,14 @@ def comparisons(examined: Sequence[Examined]) -> list[str]:
             reason = item.pairing or "no resamples were drawn"
             sentences.append(f"{item.name} and {examined[0].name} are not compared pair by pair ({reason}).")
             continue
-        detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, p = {gap.p:.2g}"
+        detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, {p_text(gap.p)}"
         if gap.p <= CLEAR and gap.value:
             word = "better" if gap.value < 0 else "worse"
             pair = f"{item.name} ranks its answers {word} than {examined[0].name}"
-            sentences.append(f"{pair}: its AURC differs by {_signed(gap.value)} {UNIT} ({detail}).")
+            sentences.append(f"{pair}: its {AURC} differs by {_signed(gap.value)} ({detail}).")
         else:
             pair = f"Between {item.name} and {examined[0].name}"
-            sentences.append(f"{pair} no difference in AURC can be told: {_signed(gap.value)} {UNIT} ({detail}).")
+            sentences.append(f"{pair} no difference in {AURC} can be told: {_signed(gap.value)} ({detail}).")
     return sentences
 
 
