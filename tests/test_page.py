@@ -10,12 +10,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from confrank.active import STRATEGIES
+from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.metrics.detection import KEYS
+from confrank.ood import DETECTORS
+from confrank.report import colours
+from confrank.report.colours import COLOURS, colours_of
 from confrank.report.contents import examine, shortened, with_images, with_intervals
 from confrank.report.detection import Scored
 from confrank.report.detection_page import detection_page
-from confrank.report.page import data_uri, page
+from confrank.report.page import FOLDER, data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
 
 ARGUMENTS = [
@@ -326,6 +331,26 @@ class Tags(HTMLParser):
     def handle_data(self, data):
         if self._inside:
             self.scripts[-1] += data
+
+
+def test_page_and_figures_have_the_same_colours():
+    style = (FOLDER / "page.css").read_text()
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    assert tuple(re.findall(r"--c\d+: (#\w+);", light)) == COLOURS
+    assert len(set(re.findall(r"--c\d+: (#\w+);", dark))) == len(COLOURS)
+    assert all(f".c{place} {{ --c: var(--c{place}); }}" in style for place in range(len(COLOURS)))
+
+
+def test_each_method_strategy_and_detector_has_its_colour():
+    assert {*colours.METHODS} >= {*METHODS, *(f"ensemble-{name}" for name in METHODS if "crl" in name)}
+    assert {*colours.STRATEGIES} == {*STRATEGIES}
+    assert {*colours.DETECTORS} == {*DETECTORS}
+    for names in (colours.METHODS, colours.STRATEGIES, colours.DETECTORS):
+        assert len({*colours_of(names)}) == len(names)
+        assert colours_of(names[::-1])[::-1] == colours_of(names)
+        assert colours_of([*names[1:], "other"])[:-1] == colours_of(names)[1:]
+    many = [f"run {k}" for k in range(30)]
+    assert colours_of(many)[:13] == [*COLOURS, COLOURS[0]]
 
 
 def test_without_a_browser_the_markup_holds_together():

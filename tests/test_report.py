@@ -7,6 +7,7 @@ from rich.console import Console
 from confrank.cli import main
 from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
 from confrank.report import epochs, plots
+from confrank.report.colours import COLOURS
 from confrank.report.contents import histogram_of
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
@@ -95,6 +96,34 @@ def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
         )
     labels = [line.get_label() for line in figures[0].axes[0].lines]
     assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
+
+
+def kept_run(folder, method, seed):
+    config = {"dataset": "cifar10", "model": "vgg16", "method": method, "seed": seed}
+    log = [{"epoch": 1, "test": {"nll": 1.0, "aurc": 0.5}}]
+    content = {"config": config, "environment": {}, "log": log, "metrics": {}, "undefined": {}}
+    (folder / f"{method}-{seed}.json").write_text(json.dumps(content))
+    np.savez(folder / f"{method}-{seed}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
+    return folder / f"{method}-{seed}.json"
+
+
+@pytest.mark.parametrize("what", ["curves", "epochs"])
+def test_a_method_has_one_colour_and_one_entry(what, tmp_path, monkeypatch, command):
+    figures = drawn(monkeypatch)
+    settings = ("baseline", 0), ("baseline", 1), ("crl-softmax", 0), ("aes-10", 0)
+    baseline, again, crl, other = (kept_run(tmp_path, *setting) for setting in settings)
+    for runs in ([baseline, again, again, crl], [other, crl, again, baseline]):
+        command("report", what, *runs, "--out", tmp_path / "c.png")
+    for figure, others in zip(figures, ([], ["aes-10"]), strict=True):
+        labels = [text.get_text().partition(" (")[0] for text in figure.legends[0].get_texts()]
+        assert sorted(set(labels) - {"calibrated"}) == sorted(["baseline", "crl-softmax", *others])
+        assert len(labels) == len({*labels})
+        colours = {line.get_label().partition(" (")[0]: line.get_color() for line in figure.axes[0].lines}
+        assert (colours["baseline"], colours["crl-softmax"]) == COLOURS[:2]
+        assert {line.get_color() for line in figure.axes[0].lines} == {
+            colours[name] for name in colours if name != "_"
+        }
+        assert figure._suptitle.get_text() == "cifar10, vgg16"
 
 
 def test_curves_of_ensembles_tell_their_size(tmp_path, monkeypatch):

@@ -36,11 +36,11 @@ def _report(arguments: "Namespace") -> None:
     picture = picture_path(arguments.out or f"{arguments.what}.png")
     keep_inputs(arguments.runs, picture)
     keep_out_of_data(arguments.runs, picture)
-    runs = [read_run(Path(run)) for run in arguments.runs]
+    places = [*dict.fromkeys(arguments.runs)]
+    runs = [read_run(Path(run)) for run in places]
     if arguments.what == "epochs":
-        names = [result.name for result, _ in runs]
-        labels = names if len({*names}) == len(names) else arguments.runs
-        epochs_figure({label: result.log for label, (result, _) in zip(labels, runs, strict=True)}, picture)
+        logs = {place: result.log for place, (result, _) in zip(places, runs, strict=True)}
+        epochs_figure(logs, picture, _labels([result for result, _ in runs]), _common(runs))
     elif arguments.what == "curves":
         together: dict[str, list[Samples]] = {}
         for label, (_, arrays) in zip(_labels([result for result, _ in runs]), runs, strict=True):

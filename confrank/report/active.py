@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
+from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
-from confrank.report.plots import colour_of, escaped, legend_below, legend_text, save_figure, tidy
+from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN, with_spread
 
 Trials = Sequence[Sequence[float]]
@@ -30,8 +31,8 @@ def active_figure(
     factor = SHOWN[key].factor
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     axes = figure.subplots()
-    for place, (name, trials) in enumerate(curves.items()):
-        values, colour = factor * np.array(trials), colour_of(place)
+    for colour, (name, trials) in zip(colours_of([*curves]), curves.items(), strict=True):
+        values = factor * np.array(trials)
         mean = values.mean(axis=0)
         axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=legend_text(name))
         if len(values) > 1:

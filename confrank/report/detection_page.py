@@ -8,8 +8,9 @@ from markupsafe import Markup
 from confrank import __version__
 from confrank.metrics.detection import KEYS
 from confrank.report import svg
+from confrank.report.colours import places_of
 from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
-from confrank.report.page import FOLDER, NUM_COLOURS, template
+from confrank.report.page import FOLDER, template
 from confrank.report.paper_table import CellLike, cell_text
 from confrank.report.scales import ALL_SHOWN
 from confrank.report.verdict import percent
@@ -33,10 +34,10 @@ def detection_page(scored: Sequence[Scored], cells: Sequence[CellLike], protocol
 
 def _section(item: Scored, values: Mapping[tuple[str, str, str, str, str], CellLike]) -> dict[str, Any]:
     detectors = []
-    for place, (name, runs) in enumerate(item.detectors.items()):
+    for place, (name, runs) in zip(places_of([*item.detectors]), item.detectors.items(), strict=True):
         key = item.dataset, item.model, f"{item.method}/{name}", item.out_set
         row = [cell_text(values[(*key, metric)]) for metric in KEYS]
-        detectors.append({"name": name, "colour": place % NUM_COLOURS, "row": row, **_charts(runs)})
+        detectors.append({"name": name, "colour": place, "row": row, **_charts(runs)})
     first = next(iter(item.detectors.values()))
     return {"title": item.title, "detectors": detectors, "num_runs": len(first), "sizes": tuple(map(len, first[0]))}
 

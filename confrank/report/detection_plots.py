@@ -8,9 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from confrank.report.colours import COLOURS, colours_of
 from confrank.report.contents import Histogram
 from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
-from confrank.report.plots import COLOURS, colour_of, escaped, legend_below, legend_text, save_figure, tidy
+from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import shown
 
 
@@ -38,8 +39,8 @@ def file_name(text: str) -> str:
 def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
-    for place, (name, runs) in enumerate(detectors.items()):
-        curve, colour = mean_roc(runs), colour_of(place)
+    for colour, (name, runs) in zip(colours_of([*detectors]), detectors.items(), strict=True):
+        curve = mean_roc(runs)
         label = f"{legend_text(name)} (AUROC {shown('auroc', curve.auroc, 1)}%)"
         axes.plot(GRID, curve.tpr, color=colour, label=label)
         if curve.spread is not None:

@@ -1,6 +1,6 @@
 """AURC and NLL of the test split over the epochs: does a network go on ranking well when it overfits?"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +8,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from confrank.report.colours import colours_of
 from confrank.report.contents import short_names
-from confrank.report.plots import colour_of, legend_below, legend_text, save_figure, tidy
+from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN
 
 Log = Sequence[Mapping[str, Any]]
 
 
-def epochs_figure(logs: Mapping[str, Log], path: str | Path) -> None:
-    """NLL and AURC, one line per run, from logs with test metrics (`--test-every`)."""
+def epochs_figure(
+    logs: Mapping[str, Log], path: str | Path, labels: Sequence[str] | None = None, title: str = ""
+) -> None:
+    """NLL and AURC, one line per run, from logs with test metrics (`--test-every`).
+
+    `labels`, one for each run, stand in the legend; runs of one label have one colour.
+    """
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     tested = {name: [entry for entry in log if "test" in entry] for name, log in logs.items()}
     for name, entries in tested.items():
@@ -25,19 +31,24 @@ def epochs_figure(logs: Mapping[str, Log], path: str | Path) -> None:
                 f"expected test metrics in the log of {name}, but it has none; train with --test-every 1"
             )
     left, right = figure.subplots(1, 2)
-    _draw(left, "nll", tested)
-    _draw(right, "aurc", tested)
+    labels = short_names([*logs]) if labels is None else labels
+    _draw(left, "nll", labels, tested.values())
+    _draw(right, "aurc", labels, tested.values())
     _logarithmic_if_wide(right)
     legend_below(figure, left.get_legend_handles_labels()[0])
+    figure.suptitle(escaped(title))
     save_figure(figure, path)
 
 
-def _draw(axes: Axes, key: str, tested: Mapping[str, Log]) -> None:
-    for place, (name, entries) in enumerate(zip(short_names(list(tested)), tested.values(), strict=True)):
+def _draw(axes: Axes, key: str, labels: Sequence[str], logs: Iterable[Log]) -> None:
+    drawn: set[str] = set()
+    for label, colour, entries in zip(labels, colours_of(labels), logs, strict=True):
         values = [entry["test"][key] * SHOWN[key].factor for entry in entries]
         epochs = [entry["epoch"] for entry in entries]
         marker = "." if len(epochs) < 10 else None
-        axes.plot(epochs, values, color=colour_of(place), marker=marker, label=legend_text(name))
+        shown = "_" if label in drawn else legend_text(label)  # a leading underscore keeps it out of the legend
+        axes.plot(epochs, values, color=colour, marker=marker, label=shown)
+        drawn.add(label)
     axes.set(xlabel="epoch", ylabel=SHOWN[key].axis)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     tidy(axes)

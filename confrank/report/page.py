@@ -15,18 +15,19 @@ from PIL import Image
 from confrank import __version__
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.report import svg
+from confrank.report.colours import places_of
 from confrank.report.contents import Examined, Mistake, shortened
 from confrank.report.scales import SHOWN, p_text, shown
 from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, plain_number, verdict
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
-NUM_COLOURS = 8
 
 
 def page(examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0) -> str:
     """The finished page for one or more sets of predictions."""
     limit = svg.risk_limit(item.curve for item in examined)
+    places = places_of([item.name for item in examined])
     return template("page.html").render(
         title=title,
         names=[item.name for item in examined],
@@ -34,14 +35,14 @@ def page(examined: Sequence[Examined], title: str = "Which answers can be truste
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
-        models=[_model(item, place, limit, len(examined)) for place, item in enumerate(examined)],
+        models=[_model(item, place, limit, len(examined)) for place, item in zip(places, examined, strict=True)],
         comparisons=comparisons(examined),
         metrics=[_metric_row(key, examined) for key in SHOWN],
         footnotes=footnotes([(shortened(item.name), item.evaluation) for item in examined]),
         risk_ticks=svg.ticks(limit),
         shares=svg.ticks(1.0),
         class_headings=["answers", "accuracy", "mean confidence", SHOWN["aurc"].heading, "share of errors"],
-        data={"limit": limit, "models": [_points(item) for item in examined]},
+        data={"limit": limit, "models": [_points(item, place) for place, item in zip(places, examined, strict=True)]},
         num_samples=sorted({item.curve.num_samples for item in examined}),
         has_intervals=any(item.intervals for item in examined),
     )
@@ -65,11 +66,12 @@ def _environment() -> Environment:
     return environment
 
 
-def _points(item: Examined) -> dict[str, Any]:
+def _points(item: Examined, colour: int) -> dict[str, Any]:
     """What the slider can choose from: exact thresholds and counts."""
     curve = item.curve
     return {
         "name": shortened(item.name),
+        "colour": colour,
         "n": curve.num_samples,
         "wrong": curve.num_wrong,
         "threshold": curve.threshold.tolist(),
@@ -79,7 +81,7 @@ def _points(item: Examined) -> dict[str, Any]:
     }
 
 
-def _model(item: Examined, place: int, limit: float, num_models: int) -> dict[str, Any]:
+def _model(item: Examined, colour: int, limit: float, num_models: int) -> dict[str, Any]:
     start = item.curve.at_coverage(COVERAGE)
     up, down, top = svg.mirrored_bars(item.histogram)
     low, high = float(item.histogram.edges[0]), float(item.histogram.edges[-1])
@@ -87,7 +89,7 @@ def _model(item: Examined, place: int, limit: float, num_models: int) -> dict[st
     kept = rows[: MAX_CLASS_ROWS // num_models]
     return {
         "name": item.name,
-        "colour": place % NUM_COLOURS,
+        "colour": colour,
         "source": item.source,
         "verdict": verdict(item),
         "curve": svg.curve_path(item.curve, limit),

@@ -1,6 +1,6 @@
 """Numbers as pictures."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 from confrank.metrics import ReliabilityBins, Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
+from confrank.report.colours import colours_of
 from confrank.report.contents import Examined, shortened, with_short_names
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
-COLOURS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c")
 GRID = np.linspace(0.005, 1, 400)
 # Columns and font sizes of a legend, the most wanted first.
 LEGENDS = ((4, 10), (3, 10), (2, 10), (2, 8), (1, 10), (1, 8), (1, 6), (1, 4))
@@ -28,9 +28,9 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path
     """
     figure = Figure(figsize=(10, 4.1), layout="constrained")
     left, right = figure.subplots(1, 2)
-    for place, (name, runs) in enumerate(samples.items()):
-        _risk_coverage(left, name, runs, colour_of(place))
-        _reliability(right, name, runs, colour_of(place))
+    for colour, (name, runs) in zip(colours_of([*samples]), samples.items(), strict=True):
+        _risk_coverage(left, name, runs, colour)
+        _reliability(right, name, runs, colour)
     left.set(xlabel="coverage (share of predictions accepted)", ylabel="risk (error rate among them)", xlim=(0, 1))
     _set_risks(left, left.get_ylim()[1])
     diagonal = right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
@@ -140,34 +140,33 @@ def paper_figures(examined: Sequence[Examined], folder: str | Path) -> list[Path
 
 
 def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
-    for place, item in enumerate(examined):
-        axes.plot(item.curve.coverage, item.curve.risk, color=colour_of(place), label=legend_text(item.name))
+    for item, colour in _coloured(examined):
+        axes.plot(item.curve.coverage, item.curve.risk, color=colour, label=legend_text(item.name))
     axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
     _set_risks(axes, risk_limit(item.curve for item in examined))
 
 
 def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
-    for place, item in enumerate(examined):
+    for item, colour in _coloured(examined):
         if item.bins is not None:
-            _draw_bins(axes, item.bins, item.name, colour_of(place))
+            _draw_bins(axes, item.bins, item.name, colour)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
 def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
-    for place, item in enumerate(examined):
+    for item, colour in _coloured(examined):
         for counts, style in ((item.histogram.right, "-"), (item.histogram.wrong, "--")):
             share = counts / max(1, counts.sum())
-            axes.stairs(share, item.histogram.edges, color=colour_of(place), linestyle=style)
-        axes.plot([], [], color=colour_of(place), label=legend_text(item.name))
+            axes.stairs(share, item.histogram.edges, color=colour, linestyle=style)
+        axes.plot([], [], color=colour, label=legend_text(item.name))
     for kind, style in (("right", "-"), ("wrong", "--")):
         axes.plot([], [], color="0.4", linestyle=style, label=kind)
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
 
 
-def colour_of(place: int) -> str:
-    """The colour of a line; after the last one they begin again."""
-    return COLOURS[place % len(COLOURS)]
+def _coloured(examined: Sequence[Examined]) -> Iterator[tuple[Examined, str]]:
+    return zip(examined, colours_of([item.name for item in examined]), strict=True)
 
 
 def legend_text(name: str) -> str:

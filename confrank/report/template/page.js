@@ -32,7 +32,7 @@
 
   function choose(index, position) {
     chosen = index;
-    at("dot").className = "c" + (index % 8);
+    at("dot").className = "c" + data.models[index].colour;
     curves.forEach((curve, place) => curve.classList.toggle("on", place === index));
     show(position, false);
   }

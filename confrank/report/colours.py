@@ -1,0 +1,43 @@
+"""One colour for a method, a strategy or a detector wherever it is drawn: in figures, and on pages by its place."""
+
+from collections.abc import Sequence
+from itertools import cycle
+
+# The page has the same ones, and lighter ones where the reader prefers dark (`page.css`).
+COLOURS = (
+    "#2563c9", "#d9591a", "#12816a", "#a0329b", "#8a6a00", "#c02c56", "#7d4a26", "#5f6b76", "#0d84a8", "#6a48c9",
+    "#5b8a1c", "#b0627f",
+)  # fmt: skip
+METHODS = (
+    "baseline", "crl-softmax", "crl-entropy", "crl-margin", "mcdropout", "aleatoric-mc", "aes-10", "aes-30",
+    "ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy", "ensemble-crl-margin",
+)  # fmt: skip
+STRATEGIES = ("random", "least-confidence", "entropy", "core-set", "mc-entropy", "margin")
+DETECTORS = ("max-probability", "odin", "mahalanobis", "max-logit", "energy", "negative-entropy", "knn")
+_KNOWN = {name: place for names in (METHODS, STRATEGIES, DETECTORS) for place, name in enumerate(names)}
+
+
+def places_of(names: Sequence[str]) -> list[int]:
+    """For each name the place of its colour: what is known has its own, others take those that are left, in order.
+
+    Settings may follow a method's name; the first of a method has its colour.
+
+    >>> places_of(["crl-softmax", "mine", "baseline lr 0.1", "baseline lr 0.01"])
+    [1, 2, 0, 3]
+    """
+    places: dict[str, int] = {}
+    for name in names:
+        place = _KNOWN.get(name.split(" ")[0])
+        if place is not None and place not in places.values():
+            places[name] = place
+    left = [place for place in range(len(COLOURS)) if place not in places.values()]
+    others = cycle(left or range(len(COLOURS)))
+    for name in names:
+        if name not in places:
+            places[name] = next(others)
+    return [places[name] for name in names]
+
+
+def colours_of(names: Sequence[str]) -> list[str]:
+    """The colours at `places_of` names."""
+    return [COLOURS[place] for place in places_of(names)]
