@@ -13,12 +13,12 @@ import pytest
 from confrank.active import STRATEGIES
 from confrank.methods import METHODS
 from confrank.metrics import Samples
-from confrank.metrics.detection import KEYS
-from confrank.ood import DETECTORS
+from confrank.metrics.detection import KEYS, detection
+from confrank.ood import DETECTORS, Protocol
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colours_of
 from confrank.report.contents import examine, shortened, with_images, with_intervals
-from confrank.report.detection import Scored
+from confrank.report.detection import Scored, detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
 from confrank.report.page import FOLDER, data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
@@ -253,6 +253,32 @@ def detection_example():
     ]
     scored = Scored("d", "m", "a", "o", {"odin": [(np.arange(9.0), np.arange(5.0))]})
     return detection_page([scored], cells, "protocol", [])
+
+
+def test_the_verdict_on_detectors_says_what_was_measured():
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(size=400), rng.normal(size=300)
+    shifts = {"odin": 3.0, "energy": 1.0, "knn": 2.0, "mahalanobis": 2.5}
+    runs = {name: [(inside, outside - shift)] for name, shift in shifts.items()}
+    curves = {name: mean_roc(one) for name, one in runs.items()}
+    found = {name: detection(*one[0]).metrics for name, one in runs.items()}
+
+    def said(name):
+        share = f"{100 * found[name]['fpr95']:.1f}%"
+        passed = f"where 95% of the network's own images are accepted, {share} of the foreign ones are too."
+        return f"AUROC {100 * found[name]['auroc']:.1f}%; {passed}"
+
+    assert detection_verdict(curves, "svhn", ()) == [f"Of 4 detectors, odin tells svhn best: {said('odin')}"]
+    assert detection_verdict(curves, "svhn", ("odin", "mahalanobis")) == [
+        f"Of 4 detectors, odin tells svhn best: {said('odin')}",
+        "Its settings were chosen on other images of this very out-set.",
+        f"Of those that saw none of it, knn is best: {said('knn')}",
+    ]
+    backwards = {"odin": mean_roc([(outside - 3, inside)])}
+    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here tells svhn from")
+    assert "This holds for the out-set tested here" in detection_example()
+    assert "odin tells o: AUROC" in detection_example()
+    assert Protocol().tuned == ("odin", "mahalanobis") and Protocol(num_tuning=0).tuned == ()
 
 
 @pytest.mark.parametrize("content", [lambda: nasty_page()[0], detection_example], ids=["page", "detection"])

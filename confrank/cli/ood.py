@@ -105,7 +105,7 @@ def _ood(arguments: "Namespace") -> None:
         paths = detection_figures(_scored(runs), figures)
         written.append(f"figures: {len(paths)} files in {figures}")
     if report:
-        write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes))
+        write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes, protocol.tuned))
         written.append(f"report: {report}")
     print(render(cells, arguments.format, width=terminal_width()), end="")
     for line in (protocol.describe(), *notes, *written):

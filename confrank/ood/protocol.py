@@ -54,6 +54,11 @@ class Protocol:
         if self.aupr not in ESTIMATORS:
             raise ValueError(f"expected an AUPR among {', '.join(ESTIMATORS)}, but got {self.aupr!r}")
 
+    @property
+    def tuned(self) -> tuple[str, ...]:
+        """The detectors whose settings are chosen on images of the out-set that they are tested on."""
+        return ("odin", "mahalanobis") if self.num_tuning else ()
+
     def describe(self) -> str:
         """One sentence that tells which protocol this is."""
         if not self.num_tuning:

@@ -9,8 +9,8 @@ COLOURS = (
     "#5b8a1c", "#b0627f",
 )  # fmt: skip
 METHODS = (
-    "baseline", "crl-softmax", "crl-entropy", "crl-margin", "mcdropout", "aleatoric-mc", "aes-10", "aes-30",
-    "ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy", "ensemble-crl-margin",
+    "baseline", "crl-softmax", "aes-10", "ensemble-baseline", "ensemble-crl-softmax", "mcdropout", "aleatoric-mc",
+    "aes-30", "crl-entropy", "crl-margin", "ensemble-crl-entropy", "ensemble-crl-margin",
 )  # fmt: skip
 STRATEGIES = ("random", "least-confidence", "entropy", "core-set", "mc-entropy", "margin")
 DETECTORS = ("max-probability", "odin", "mahalanobis", "max-logit", "energy", "negative-entropy", "knn")

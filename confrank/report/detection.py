@@ -1,6 +1,6 @@
 """What figures and page show of detectors: their scores on one out-set, run by run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics.detection import rank_sets, roc_curve
-from confrank.metrics.ranking import auroc_of
+from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
 from confrank.report.contents import Histogram, shortened
+from confrank.report.verdict import percent
 
 GRID = np.linspace(0, 1, 401)
 NUM_BARS = 40
@@ -34,19 +35,46 @@ class Scored:
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """ROC curves of several runs: their mean height at each FPR of `GRID`, its spread, and the mean AUROC."""
+    """ROC curves of several runs: mean height at each FPR of `GRID`, its spread, mean AUROC and FPR at 95% TPR."""
 
     tpr: NDArray[np.float64]
     spread: NDArray[np.float64] | None
     auroc: float
+    fpr95: float
 
 
 def mean_roc(runs: Runs) -> MeanCurve:
     curves = [roc_curve(*run, limit=4000) for run in runs]
     heights = np.array([np.interp(GRID, curve.fpr, curve.tpr) for curve in curves])
-    areas = [value for run in runs if (value := auroc_of(rank_sets(*run))) is not None]
+    ranked = [rank_sets(*run) for run in runs]
+    areas, rates = ([value for item in ranked if (value := of(item)) is not None] for of in (auroc_of, fpr_at_tpr_of))
     spread = heights.std(axis=0, ddof=1) if len(runs) > 1 else None
-    return MeanCurve(heights.mean(axis=0), spread, float(np.mean(areas)))
+    return MeanCurve(heights.mean(axis=0), spread, float(np.mean(areas)), float(np.mean(rates)))
+
+
+def detection_verdict(curves: Mapping[str, MeanCurve], out_set: str, tuned: Collection[str]) -> list[str]:
+    """Sentences about one out-set: which detector tells it best, how well, and which does so without having seen it.
+
+    `tuned` are the detectors whose settings were chosen on images of this out-set.
+    """
+    best = max(curves, key=lambda name: curves[name].auroc)
+    if curves[best].auroc <= 0.5:
+        return [f"No detector here tells {out_set} from the network's own images better than chance."]
+    rank = (
+        f"Of {len(curves)} detectors, {best} tells {out_set} best" if len(curves) > 1 else f"{best} tells {out_set}"
+    )
+    sentences = [f"{rank}: {_how_well(curves[best])}."]
+    if best in tuned:
+        sentences.append("Its settings were chosen on other images of this very out-set.")
+        if unseen := {name: curve for name, curve in curves.items() if name not in tuned}:
+            name = max(unseen, key=lambda name: unseen[name].auroc)
+            sentences.append(f"Of those that saw none of it, {name} is best: {_how_well(unseen[name])}.")
+    return sentences
+
+
+def _how_well(curve: MeanCurve) -> str:
+    passed = f"where 95% of the network's own images are accepted, {percent(curve.fpr95)} of the foreign ones are too"
+    return f"AUROC {percent(curve.auroc)}; {passed}"
 
 
 def score_histogram(inside: NDArray[Any], outside: NDArray[Any]) -> Histogram:

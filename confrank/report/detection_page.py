@@ -1,6 +1,6 @@
 """The page about foreign images: ROC curves, score histograms and the table in one HTML file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -9,15 +9,30 @@ from confrank import __version__
 from confrank.metrics.detection import KEYS
 from confrank.report import svg
 from confrank.report.colours import places_of
-from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
+from confrank.report.contents import shortened
+from confrank.report.detection import (
+    GRID,
+    MeanCurve,
+    Runs,
+    Scored,
+    detection_verdict,
+    mean_roc,
+    score_histogram,
+)
 from confrank.report.page import FOLDER, template
 from confrank.report.paper_table import CellLike, cell_text
 from confrank.report.scales import ALL_SHOWN
 from confrank.report.verdict import percent
 
 
-def detection_page(scored: Sequence[Scored], cells: Sequence[CellLike], protocol: str, notes: Sequence[str]) -> str:
-    """The finished page; `protocol` says in words whether foreign images were used for tuning."""
+def detection_page(
+    scored: Sequence[Scored],
+    cells: Sequence[CellLike],
+    protocol: str,
+    notes: Sequence[str],
+    tuned: Collection[str] = (),
+) -> str:
+    """The finished page; `protocol` says in words whether foreign images were used for tuning, `tuned` for what."""
     values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
     return template("detection.html").render(
         title="Does it notice foreign images?",
@@ -28,22 +43,31 @@ def detection_page(scored: Sequence[Scored], cells: Sequence[CellLike], protocol
         notes=notes,
         shares=svg.ticks(1.0),
         headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in KEYS],
-        sections=[_section(item, values) for item in scored],
+        sections=[_section(item, values, tuned) for item in scored],
     )
 
 
-def _section(item: Scored, values: Mapping[tuple[str, str, str, str, str], CellLike]) -> dict[str, Any]:
+def _section(
+    item: Scored, values: Mapping[tuple[str, str, str, str, str], CellLike], tuned: Collection[str]
+) -> dict[str, Any]:
     detectors = []
+    curves = {name: mean_roc(runs) for name, runs in item.detectors.items()}
     for place, (name, runs) in zip(places_of([*item.detectors]), item.detectors.items(), strict=True):
         key = item.dataset, item.model, f"{item.method}/{name}", item.out_set
         row = [cell_text(values[(*key, metric)]) for metric in KEYS]
-        detectors.append({"name": name, "colour": place, "row": row, **_charts(runs)})
+        detectors.append({"name": name, "colour": place, "row": row, **_charts(curves[name], runs)})
     first = next(iter(item.detectors.values()))
-    return {"title": item.title, "detectors": detectors, "num_runs": len(first), "sizes": tuple(map(len, first[0]))}
+    return {
+        "title": item.title,
+        "verdict": detection_verdict(curves, shortened(item.out_set, 40), tuned),
+        "detectors": detectors,
+        "num_runs": len(first),
+        "sizes": tuple(map(len, first[0])),
+    }
 
 
-def _charts(runs: Runs) -> dict[str, Any]:
-    curve, histogram = mean_roc(runs), score_histogram(*runs[0])
+def _charts(curve: MeanCurve, runs: Runs) -> dict[str, Any]:
+    histogram = score_histogram(*runs[0])
     up, down, top = svg.mirrored_bars(histogram)
     low, high = float(histogram.edges[0]), float(histogram.edges[-1])
     return {
