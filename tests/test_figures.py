@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 
 from confrank.history import CorrectnessHistory
 from confrank.metrics import sample_values
-from confrank.report import active, detection_plots, epochs, events, plots
+from confrank.report import active, detection_plots, epochs, events, fonts, plots
 from confrank.report.contents import examine
 from confrank.report.detection import Scored
 
@@ -90,8 +91,24 @@ def test_powers_of_ten_are_written_as_such(figures, tmp_path):
     plots.comparison_figure({"$a_{x$": [samples()]}, tmp_path / "comparison.png")
     epochs.epochs_figure({"a": log_of(1.0, 0.5)}, tmp_path / "epochs.png")
     label = figures["comparison"].axes[0].lines[0].get_label()
-    assert re.fullmatch(r"\\\$a_{x\\\$ \(AURC \$\\times10\^3\$ [\d.]+\)", label)
-    assert [axes.get_ylabel() for axes in figures["epochs"].axes] == [r"NLL $\times10$", r"AURC $\times10^3$"]
+    assert re.fullmatch(r"\\\$a_{x\\\$ \(AURC ×10³ [\d.]+\)", label)
+    assert [axes.get_ylabel() for axes in figures["epochs"].axes] == ["NLL ×10", "AURC ×10³"]
+
+
+def test_letters_of_any_script_are_drawn_without_a_word(tmp_path, monkeypatch, caplog):
+    """By another font that has them, else as codes; warnings are errors here, and the log stays empty."""
+    lacking = chr(0x1D25)  # in DejaVu Serif, which comes with matplotlib, but not in DejaVu Sans
+    with rc_context():
+        plots.comparison_figure({f"$a ж {lacking}": [samples()]}, tmp_path / "b.png", title=lacking)
+        assert rcParams["font.family"] == ["sans-serif", "DejaVu Serif"]
+        assert fonts.font_notes([lacking]) == []
+    with rc_context():
+        sans = [font for font in fonts.fontManager.ttflist if font.name == "DejaVu Sans"]
+        monkeypatch.setattr(fonts.fontManager, "ttflist", sans)
+        assert fonts.drawable("ж模\n\t") == "ж\\u6a21\n\\t"
+        assert fonts.font_notes(["ж", "模型"]) == ["no installed font has 型模: figures show their codes instead"]
+        plots.paper_figures([examine("模型", samples()), examine("b", samples())], tmp_path)
+    assert caplog.records == []
 
 
 def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):

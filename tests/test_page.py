@@ -268,16 +268,18 @@ def test_the_verdict_on_detectors_says_what_was_measured():
         passed = f"where 95% of the network's own images are accepted, {share} of the foreign ones are too."
         return f"AUROC {100 * found[name]['auroc']:.1f}%; {passed}"
 
-    assert detection_verdict(curves, "svhn", ()) == [f"Of 4 detectors, odin tells svhn best: {said('odin')}"]
+    assert detection_verdict(curves, "svhn", ()) == [
+        f"Of 4 detectors, odin tells images of svhn best: {said('odin')}"
+    ]
     assert detection_verdict(curves, "svhn", ("odin", "mahalanobis")) == [
-        f"Of 4 detectors, odin tells svhn best: {said('odin')}",
+        f"Of 4 detectors, odin tells images of svhn best: {said('odin')}",
         "Its settings were chosen on other images of this very out-set.",
         f"Of those that saw none of it, knn is best: {said('knn')}",
     ]
     backwards = {"odin": mean_roc([(outside - 3, inside)])}
-    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here tells svhn from")
+    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here tells images of svhn from")
     assert "This holds for the out-set tested here" in detection_example()
-    assert "odin tells o: AUROC" in detection_example()
+    assert "odin on images of o: AUROC" in detection_example()
     assert Protocol().tuned == ("odin", "mahalanobis") and Protocol(num_tuning=0).tuned == ()
 
 

@@ -44,6 +44,7 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
 
 def _evaluate(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
+    from confrank.report.contents import short_names
 
     if arguments.resamples and arguments.resamples < FEWEST_RESAMPLES:
         raise ValueError(
@@ -63,7 +64,6 @@ def _evaluate(arguments: "Namespace") -> None:
     # Files first: whoever reads the output may stop reading after a few lines.
     written = []
     if figure:
-        from confrank.report.contents import short_names
         from confrank.report.plots import comparison_figure
 
         names = short_names([item.name for item in sources])
@@ -76,6 +76,10 @@ def _evaluate(arguments: "Namespace") -> None:
         from confrank.report.plots import paper_figures
 
         written.append(f"figures: {', '.join(map(str, paper_figures(examined, figures)))}")
+    if figure or figures:
+        from confrank.report.fonts import font_notes
+
+        written += font_notes(short_names([item.name for item in sources]))
     if report:
         written += write_page(examined, sources, report, root_of(arguments), arguments.seed)
     console = make_console()

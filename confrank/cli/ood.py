@@ -67,6 +67,7 @@ def _ood(arguments: "Namespace") -> None:
     from confrank.files import is_stream, write_atomically
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
+    from confrank.report.fonts import font_notes
     from confrank.report.paper_table import render
     from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
     from confrank.training.jobs import environment
@@ -103,7 +104,7 @@ def _ood(arguments: "Namespace") -> None:
         write(table, runs)
     if figures:
         paths = detection_figures(_scored(runs), figures)
-        written.append(f"figures: {len(paths)} files in {figures}")
+        written += [f"figures: {len(paths)} files in {figures}", *font_notes(item.title for item in _scored(runs))]
     if report:
         write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes, protocol.tuned))
         written.append(f"report: {report}")

@@ -59,11 +59,10 @@ def detection_verdict(curves: Mapping[str, MeanCurve], out_set: str, tuned: Coll
     """
     best = max(curves, key=lambda name: curves[name].auroc)
     if curves[best].auroc <= 0.5:
-        return [f"No detector here tells {out_set} from the network's own images better than chance."]
-    rank = (
-        f"Of {len(curves)} detectors, {best} tells {out_set} best" if len(curves) > 1 else f"{best} tells {out_set}"
-    )
-    sentences = [f"{rank}: {_how_well(curves[best])}."]
+        return [f"No detector here tells images of {out_set} from the network's own images better than chance."]
+    alone = f"{best} on images of {out_set}"
+    first = f"Of {len(curves)} detectors, {best} tells images of {out_set} best" if len(curves) > 1 else alone
+    sentences = [f"{first}: {_how_well(curves[best])}."]
     if best in tuned:
         sentences.append("Its settings were chosen on other images of this very out-set.")
         if unseen := {name: curve for name, curve in curves.items() if name not in tuned}:

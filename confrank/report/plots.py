@@ -12,6 +12,7 @@ from confrank.metrics import ReliabilityBins, Samples, reliability_bins
 from confrank.metrics.ranking import aurc_of, curve_of, rank
 from confrank.report.colours import colours_of
 from confrank.report.contents import Examined, shortened, with_short_names
+from confrank.report.fonts import drawable
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
@@ -176,4 +177,4 @@ def legend_text(name: str) -> str:
 
 def escaped(text: str) -> str:
     """Dollar signs would start matplotlib's mathematics, and a leading underscore hides a legend entry."""
-    return (" " if text.startswith("_") else "") + text.replace("$", r"\$")
+    return (" " if text.startswith("_") else "") + drawable(text).replace("$", r"\$")

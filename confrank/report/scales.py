@@ -1,6 +1,5 @@
 """How metrics are shown: their headings and factors, and numbers as text."""
 
-import re
 from dataclasses import dataclass
 
 
@@ -15,12 +14,12 @@ class Shown:
 
     @property
     def axis(self) -> str:
-        """The heading in matplotlib's mathematics.
+        """The heading for figures, without matplotlib's mathematics, which has no other fonts to turn to.
 
         >>> print(SHOWN["aurc"].axis, SHOWN["nll"].axis)
-        AURC $\\times10^3$ NLL $\\times10$
+        AURC ×10³ NLL ×10
         """
-        return re.sub(r"x(10.*)", r"$\\times\1$", self.heading)
+        return self.heading.replace("x10", "×10").replace("^3", "³")
 
 
 SHOWN: dict[str, Shown] = {

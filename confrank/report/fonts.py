@@ -1,0 +1,49 @@
+"""Letters that the font in use lacks: another installed font that has them is used too, else codes are drawn."""
+
+from collections.abc import Iterable
+from functools import cache
+
+from matplotlib import rcParams
+from matplotlib.font_manager import FontEntry, FontProperties, findfont, fontManager, get_font
+
+
+def drawable(text: str) -> str:
+    """The text as it can be drawn from here on.
+
+    >>> drawable("modèle ж \\U000f0000")
+    'modèle ж \\\\U000f0000'
+    """
+    missing = _missing(text)
+    return "".join(char.encode("unicode_escape").decode() if char in missing else char for char in text)
+
+
+def font_notes(texts: Iterable[str]) -> list[str]:
+    """A line where letters of these texts are drawn as codes."""
+    missing = "".join(sorted(_missing("".join(texts))))
+    return [f"no installed font has {missing[:20]}: figures show their codes instead"] if missing else []
+
+
+def _missing(text: str) -> set[str]:
+    """The characters that no font has; a font that has some of them joins those in use."""
+    missing = {*text} - {"\n"}
+    for family in rcParams["font.family"]:
+        missing -= _letters(findfont(FontProperties(family=[family])))
+    for char in sorted(missing):
+        if char in missing and (font := _font_with(char, len(fontManager.ttflist))):
+            rcParams["font.family"] = [*rcParams["font.family"], font.name]
+            missing -= _letters(font.fname)
+    return missing
+
+
+@cache
+def _letters(path: str) -> frozenset[str]:
+    font = get_font(path)
+    return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
+
+
+@cache
+def _font_with(char: str, num_fonts: int) -> FontEntry | None:
+    """The first of so many fonts that has a character; matplotlib's last resort has but boxes."""
+    upright = (font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400)
+    found = (font for font in upright if not font.name.startswith("Last Resort") and char in _letters(font.fname))
+    return next(found, None)
