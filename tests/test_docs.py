@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from confrank.predict import predict
 from confrank.report.paper_table import render
 from confrank.study.kept import kept_cells
 
@@ -21,7 +24,7 @@ def test_the_adoption_tutorial_runs(capsys):
 
 
 def test_the_example_of_training_runs(tmp_path, monkeypatch, capsys):
-    (code,) = PYTHON_BLOCK.findall(Path("docs/training.md").read_text())
+    code = "\n".join(PYTHON_BLOCK.findall(Path("docs/training.md").read_text()))
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(compile(code, "docs/training.md", "exec"), names)
@@ -29,6 +32,8 @@ def test_the_example_of_training_runs(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == f"{metrics['aurc']}\n"
     shapes = [getattr(names["predictions"], name).shape for name in ("logits", "confidence", "label", "index")]
     assert shapes == [(900, 10), (900,), (900,), (900,)]
+    answered, test = torch.cat(names["answers"]).numpy(), predict("runs/mine", "test")
+    assert np.array_equal(answered, np.where(test.confidence >= 0.9, test.logits.argmax(1), -1))
 
 
 @pytest.mark.filterwarnings("ignore")

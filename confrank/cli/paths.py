@@ -68,6 +68,15 @@ def json_path(name: str) -> Path:
 
 
 @_if_given
+def csv_path(name: str) -> Path:
+    """The path of a CSV file to write, if its suffix says so."""
+    path = file_path(name)
+    if path.suffix != ".csv":
+        raise ValueError(f"expected --out to end in .csv, but got {name}")
+    return path
+
+
+@_if_given
 def safetensors_path(name: str) -> Path:
     """The path of predictions to write, if its suffix says so."""
     path = file_path(name)

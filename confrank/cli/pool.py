@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_device, device_of, make_console, say
-from confrank.cli.paths import file_path, keep_inputs, keep_out_of_data
+from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 
 if TYPE_CHECKING:
@@ -41,9 +41,7 @@ def _query(arguments: "Namespace") -> None:
     from confrank.report.contact import contact_sheet
     from confrank.report.progress import sample_bar
 
-    out, console = file_path(arguments.out), make_console()
-    if out.suffix != ".csv":
-        raise ValueError(f"expected --out to end in .csv, but got {out}")
+    out, console = csv_path(arguments.out), make_console()
     keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
     sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
     keep_out_of_data([pool], sheet)

@@ -1,15 +1,21 @@
 """Picture files to arrays: PNG, JPEG, WebP and BMP, out of folders or archives, brought to one size."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 Picture = NDArray[np.uint8]
+Size = tuple[int, int]  # height and width
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 # Pictures that would be left out without a word if they were taken for something else.
@@ -22,6 +28,22 @@ def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
 
     With `size`, the largest central square is scaled to size x size (bicubic). Transparency is dropped.
     """
+    return decode_fitted(content, origin, None if size is None else (size, size))[0]
+
+
+def decode_fitted(content: bytes, origin: str, size: Size | None) -> tuple[Picture, Size]:
+    """A picture cut around its middle to the proportions of `size` and scaled to it; and the size it had."""
+    from PIL import Image, ImageOps
+
+    plain = _plain(content, origin)
+    own = plain.height, plain.width
+    if size is not None and own != size:
+        plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
+    return _pixels(plain), own
+
+
+def _plain(content: bytes, origin: str) -> "Image.Image":
+    """The picture upright, grey or in colour."""
     from PIL import Image, ImageOps
 
     try:
@@ -31,15 +53,41 @@ def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
             if mode.startswith(("I", "F")):
                 raise ValueError(f"its pixels are {mode}, not 8-bit")
             # Palettes pass through RGBA, which knows every way of writing transparency.
-            plain = upright.convert("L") if mode in ("1", "L", "LA") else upright.convert("RGBA").convert("RGB")
-            if size is not None and plain.size != (size, size):
-                plain = ImageOps.fit(plain, (size, size), Image.Resampling.BICUBIC)
-            pixels = np.array(plain, dtype=np.uint8)
+            return upright.convert("L") if mode in ("1", "L", "LA") else upright.convert("RGBA").convert("RGB")
     except Exception as error:  # Pillow's decoders meet damage with errors of many kinds
         why = " ".join(str(error).split()) or type(error).__name__
         why = "not a picture of these kinds" if "cannot identify image file" in why else why
         raise ValueError(f"expected an 8-bit PNG, JPEG, WebP or BMP picture, but {origin}: {why}") from None
+
+
+def _pixels(plain: "Image.Image") -> Picture:
+    pixels = np.array(plain, dtype=np.uint8)
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
+
+
+def in_channels(picture: Picture, channels: int) -> Picture:
+    """A grey picture in three equal channels, or a coloured one in grey, where that is asked for."""
+    from PIL import Image
+
+    if channels == 1 < picture.shape[2]:
+        return _pixels(Image.fromarray(picture).convert("L"))
+    return np.broadcast_to(picture, (*picture.shape[:2], channels))
+
+
+def cut_note(sizes: Sequence[Size], size: Size) -> str | None:
+    """What is said where pictures lose their edges on the way to (height, width); None if none does.
+
+    >>> cut_note([(30, 40), (9, 9)], (32, 32))
+    '1 of 2 pictures is not square: cut to its central square'
+    """
+    height, width = size
+    cut = sum(own[0] * width != own[1] * height for own in sizes)
+    if not cut:
+        return None
+    are, their = ("is", "its") if cut == 1 else ("are", "their")
+    if height == width:
+        return f"{cut:,} of {len(sizes):,} pictures {are} not square: cut to {their} central square"
+    return f"{cut:,} of {len(sizes):,} pictures {are} not {width} wide by {height} high in proportion: cut to that"
 
 
 def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uint8]:
@@ -67,6 +115,16 @@ def picture_files(folder: Path) -> list[Path]:
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
     return [path for path in files if path.suffix.lower() in SUFFIXES]
+
+
+def natural_order(name: str) -> list[str | int]:
+    """What to sort names by so that numbers in them count.
+
+    >>> sorted(["10.png", "9.png", "a/1.png"], key=natural_order)
+    ['9.png', '10.png', 'a/1.png']
+    """
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
 
 def _is_hidden(path: Path) -> bool:

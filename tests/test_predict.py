@@ -1,0 +1,133 @@
+"""A trained network on new pictures: what it answers, and what happens to pictures that do not fit."""
+
+import csv
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from confrank.config import RunConfig
+from confrank.data import load
+from confrank.data.sets import DataSet, split_of
+from confrank.predict import predict, predict_images, save_weights_file
+from confrank.training import train
+
+CPU = torch.device("cpu")
+NUM_PICTURES = 12
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(RunConfig(epochs=8, batch_size=90), out, device=CPU)
+    return out
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """The first test images of digits, without classes, under names whose numbers are their places."""
+    folder = tmp_path / "new"
+    folder.mkdir()
+    for place, image in enumerate(load("digits").test.images[:NUM_PICTURES]):
+        Image.fromarray(image[:, :, 0]).save(folder / f"{place}.png")
+    return folder
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_answers_are_those_of_the_split_in_the_order_of_numbers(run, pictures, tmp_path, capsys, command):
+    out, expected = tmp_path / "answers.csv", predict(run, "test", device=CPU)
+    command("predict", run, "--images", pictures, "--out", out, "--threshold", 0.5, "--device", "cpu")
+    rows = rows_of(out)
+    assert [row["path"] for row in rows] == [f"{place}.png" for place in range(NUM_PICTURES)]
+    assert [int(row["prediction"]) for row in rows] == expected.logits.argmax(1)[:NUM_PICTURES].tolist()
+    confidence = np.array([float(row["confidence"]) for row in rows])
+    assert np.allclose(confidence, expected.confidence[:NUM_PICTURES], rtol=0, atol=1e-6)
+    sure = (confidence >= 0.5).sum()
+    assert 0 < sure < NUM_PICTURES
+    assert [row["accepted"] for row in rows] == ["true" if value >= 0.5 else "false" for value in confidence]
+    assert capsys.readouterr().out == f"answers to 12 pictures, {sure} of them accepted: {out}\n"
+    command("predict", run, "--images", pictures, "--out", out, "--device", "cpu")
+    assert [*rows_of(out)[0]] == ["path", "prediction", "confidence"]
+
+
+def test_a_weights_file_answers_too(run, pictures, tmp_path):
+    save_weights_file(run, tmp_path / "weights.safetensors")
+    answers = predict_images(tmp_path / "weights.safetensors", pictures)
+    assert answers.predictions == predict_images(run, pictures).predictions
+
+
+def test_pictures_are_brought_to_the_form_of_the_runs(run, pictures, tmp_path, capsys, command):
+    with Image.open(pictures / "3.png") as opened:
+        Image.merge("RGB", [opened] * 3).save(pictures / "3.png")
+        wide = Image.new("L", (24, 16))
+        wide.paste(opened.resize((16, 16), Image.Resampling.NEAREST), (4, 0))
+    wide.save(pictures / "12.png")
+    wide.crop((4, 0, 20, 16)).save(pictures / "13.png")
+    out = tmp_path / "answers.csv"
+    command("predict", run, "--images", pictures, "--out", out, "--device", "cpu")
+    told = capsys.readouterr().out
+    assert "2 of 14 pictures scaled to 8x8, the size that the run takes\n" in told
+    assert "1 of 14 pictures is not square: cut to its central square\n" in told
+    assert "1 of 14 pictures turned grey: the run takes grey ones\n" in told
+    rows = rows_of(out)
+    cut, whole = (float(rows[place]["confidence"]) for place in (12, 13))
+    assert cut == pytest.approx(whole, rel=0.02)
+    expected = predict(run, "test", device=CPU).confidence[3]
+    assert float(rows[3]["confidence"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, (12, 8, 12, 3), dtype=np.uint8), np.arange(12) % 2
+    split = split_of(images, labels)
+    data = DataSet("pets", split, split, ("cat", "dog"), (0.5,) * 3, (0.25,) * 3)
+    train(RunConfig(dataset="pets", epochs=1, method="mcdropout"), tmp_path / "run", data=data, device=CPU)
+    answers, again = (predict_images(tmp_path / "run", pictures) for _ in range(2))
+    assert {*answers.predictions} <= {"cat", "dog"}
+    assert np.array_equal(answers.confidence, again.confidence)
+    assert answers.notes[1] == "12 of 12 pictures are not 12 wide by 8 high in proportion: cut to that"
+
+
+def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, tmp_path, capsys, command):
+    (pictures / "1.png").write_bytes(b"no picture")
+    (pictures / "4.png").write_bytes((pictures / "4.png").read_bytes()[:60])
+    out = tmp_path / "answers.csv"
+    command("predict", run, "--images", pictures, "--out", out, "--device", "cpu", code=2)
+    told = capsys.readouterr()
+    assert f"{pictures / '1.png'}: not a picture of these kinds" in told.out
+    assert str(pictures / "4.png") in told.out
+    assert f"but 2 of 12 cannot, see above; {out} has the answers to the others" in told.err
+    assert len(rows_of(out)) == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--images", "nowhere"], "expected a folder of pictures, but nowhere does not exist"),
+        (["--images", "empty"], "expected PNG, JPEG, WebP or BMP pictures in empty, but there are none"),
+        (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
+        (["--images", "new", "--out", "mine.csv"], "expected a new file or one of answers to write, but mine.csv"),
+        (["--images", "new", "--split", "test"], "expected either --split or --images, but got both"),
+        (["--threshold", "0.9"], "expected --threshold together with --images"),
+    ],
+)
+def test_mistakes_are_explained(run, pictures, tmp_path, monkeypatch, capsys, command, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine.csv").write_text("path,label\na.png,cat\n")
+    command("predict", run, *arguments, code=2)
+    assert message in capsys.readouterr().err
+    assert (tmp_path / "mine.csv").read_text() == "path,label\na.png,cat\n"
+
+
+def test_a_run_without_the_names_of_its_classes(run, pictures, tmp_path, capsys, command):
+    shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "predictions")
+    command("predict", tmp_path / "run", "--images", pictures, "--out", tmp_path / "answers.csv", code=2)
+    assert "is missing; call the training command again" in capsys.readouterr().err
