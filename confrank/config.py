@@ -24,7 +24,10 @@ AES = {"aes-10": 10, "aes-30": 30}
 # What makes the plain values that can be written down, of numpy's numbers too, and what they are in words.
 KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
-    **dict.fromkeys(("epochs", "batch_size", "seed", "test_every", "image_size"), (operator.index, "a whole number")),
+    **dict.fromkeys(
+        ("epochs", "batch_size", "seed", "test_every", "image_size", "padding"), (operator.index, "a whole number")
+    ),
+    "flip": (operator.index, "true or false"),
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
@@ -63,11 +66,15 @@ class RunConfig:
     holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
     test_every: int = _flag(0, "also evaluate the test split every so many epochs, into the log (0: at the end)")
     snapshots: bool = _flag(False, "keep the test predictions of the epochs that AES averages")
-    image_size: int | None = _flag(None, "scale the pictures of one's own folder to this height and width")
+    image_size: int | None = _flag(None, "cut one's own pictures to their central square and scale that to this size")
+    padding: int | None = _flag(
+        None, "shift training images at random by up to so many pixels (default: as the data say)"
+    )
+    flip: bool | None = _flag(None, "mirror half of the training images, left to right (default: as the data say)")
 
     def __post_init__(self) -> None:
         for name, (plain, what) in KINDS.items():
-            if (value := getattr(self, name)) is None and name == "image_size":
+            if (value := getattr(self, name)) is None and getattr(RunConfig, name) is None:
                 continue
             try:
                 object.__setattr__(self, name, plain(value))
@@ -82,8 +89,8 @@ class RunConfig:
             raise ValueError(f"expected lr to be positive, but got {self.lr}")
         if not self.momentum < 1:
             raise ValueError(f"expected momentum to be below 1, but got {self.momentum}")
-        for name in ("weight", "weight_decay", "momentum", "seed", "test_every"):
-            if not getattr(self, name) >= 0:
+        for name in ("weight", "weight_decay", "momentum", "seed", "test_every", "padding"):
+            if not (getattr(self, name) or 0) >= 0:
                 raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")
         if any(not 0 < share <= 1 for share in self.lr_drops):
             raise ValueError(f"expected lr_drops to be shares in (0, 1], but got {self.lr_drops}")

@@ -301,6 +301,9 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     assert stop.value.code == 0
     run = tmp_path / "runs" / "pets-small-crl-softmax-seed0"
     assert (run / "metrics.json").exists()
+    told = capsys.readouterr().out
+    assert "1 of 8 pictures is not square: cut to its central square\n" in told
+    assert "mirrored at random in training, unless --padding 0, --flip false\n" in told
     with pytest.raises(SystemExit) as stop:
         main(["predict", str(run), "--split", "train", "--device", "cpu"])
     assert stop.value.code == 0

@@ -21,7 +21,7 @@ from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
 from confrank.models import create
-from confrank.predict import load_run, predict, save_weights_file
+from confrank.predict import load_run, load_trained, predict, save_weights_file
 from confrank.predictions import load_predictions
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
@@ -123,12 +123,39 @@ def test_numbers_of_any_kind_are_written_down_as_plain_ones(tmp_path):
     assert load_config(tmp_path / "run") == given
 
 
+def test_augmentation_is_the_data_sets_unless_it_is_given(tmp_path, command):
+    """Settings of runs that were written before they had these are read as before."""
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, (40, 8, 8, 3), dtype=np.uint8), np.arange(40) % 2
+    np.savez(
+        tmp_path / "a.npz", train_images=images, train_labels=labels, test_images=images[:4], test_labels=labels[:4]
+    )
+
+    def weights(out, *flags):
+        arguments = ["--dataset", tmp_path / "a.npz", "--epochs", 1, "--lr", 0.01, "--device", "cpu", "--out", out]
+        command("train", *arguments, *flags)
+        return load_trained(out).network.state_dict()["head.weight"]
+
+    usual, off = weights(tmp_path / "usual"), weights(tmp_path / "off", "--flip", "false", "--padding", 0)
+    again = weights(tmp_path / "again", "--flip", "true", "--padding", 4)
+    assert torch.equal(usual, again)
+    assert not torch.equal(usual, off)
+    assert not torch.equal(off, weights(tmp_path / "flipped", "--flip", "--padding", 0))
+    settings = yaml.safe_load((tmp_path / "usual" / "config.yaml").read_text())
+    old = {name: value for name, value in settings.items() if name not in ("flip", "padding")}
+    (tmp_path / "usual" / "config.yaml").write_text(yaml.safe_dump(old))
+    assert torch.equal(usual, weights(tmp_path / "usual"))
+    assert RunConfig.from_dict(old).run_name == RunConfig.from_dict(settings).run_name
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("batch_size", 64.0, "expected batch_size to be a whole number, but got 64.0"),
         ("seed", "3", "expected seed to be a whole number, but got '3'"),
         ("epochs", None, "expected epochs to be a whole number, but got None"),
+        ("flip", "false", "expected flip to be true or false, but got 'false'"),
+        ("padding", -1, "expected padding to be at least 0, but got -1"),
         ("image_size", 8.5, "expected image_size to be a whole number, but got 8.5"),
         ("lr", "fast", "expected lr to be a number, but got 'fast'"),
         ("lr_drops", 0.5, "expected lr_drops to be several numbers, but got 0.5"),

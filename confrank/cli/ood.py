@@ -46,7 +46,9 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
     )
     parser.add_argument("--aupr", type=Literal["average", "trapezoid"], default="average", help="which AUPR")
     parser.add_argument("--seed", type=int, default=0, help="seed of the choice of tuning images")
-    parser.add_argument("--image-size", type=int | None, default=None, help="scale the pictures of folders to this")
+    parser.add_argument(
+        "--image-size", type=int | None, default=None, help="cut pictures to their central square, scaled to this"
+    )
     parser.add_argument("--batch-size", type=int, default=500, help="images a forward pass")
     for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
         parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of a bare weights file")

@@ -19,7 +19,9 @@ def _add_pool_flags(parser: "ArgumentParser") -> None:
         "--pool", type=str, required=True, help="folder of pictures, .npz with images, or (query) scores"
     )
     parser.add_argument("--labelled", type=str | None, default=None, help="CSV with the columns path and label")
-    parser.add_argument("--image-size", type=int | None, default=None, help="scale pictures to this size")
+    parser.add_argument(
+        "--image-size", type=int | None, default=None, help="cut pictures to their central square, scaled to this"
+    )
 
 
 def _query_arguments(parser: "ArgumentParser") -> None:
@@ -90,6 +92,10 @@ def _train_arguments(parser: "ArgumentParser") -> None:
         "--lr", type=float, default=0.1, help="initial learning rate; a tenth after 60 and 80 percent of the epochs"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of initialisation, order and augmentation")
+    parser.add_argument("--padding", type=int | None, default=None, help="shift images by up to so many pixels")
+    parser.add_argument(
+        "--flip", type=bool | None, nargs="?", const=True, default=None, help="mirror images (default: if coloured)"
+    )
     add_device(parser)
     parser.add_argument("--out", type=str | None, default=None, help="run folder (default: runs/ and a telling name)")
 
@@ -105,7 +111,7 @@ def _train(arguments: "Namespace") -> None:
         raise ValueError("expected --labelled with the answers so far, but got none")
     console, pool = make_console(), Path(arguments.pool)
     note = partial(say, console)
-    names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size")
+    names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size", "padding", "flip")
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
     labelled = read_labelled(Path(arguments.labelled), note)
     if labelled.waiting:

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -16,6 +15,7 @@ from confrank.cli.command import (
     make_console,
     root_of,
     say,
+    say_once,
 )
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
 
@@ -35,7 +35,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 
     parser.add_argument("--config", action="config", help="read settings from a YAML file, e.g. a run's config.yaml")
     for item in dataclasses.fields(RunConfig):
-        switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type is bool else {}
+        switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type in (bool, bool | None) else {}
         shares = item.name == "lr_drops"
         parser.add_argument(
             f"--{item.name.replace('_', '-')}",
@@ -112,7 +112,7 @@ def _train(arguments: "Namespace") -> None:
             checkpoint_epochs=arguments.checkpoint_epochs,
             on_start=announce,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=partial(say, console),
+            on_note=say_once(console),
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])

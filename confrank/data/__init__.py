@@ -33,7 +33,7 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
     Published files are looked for in `root` and in `root/NAME`; without `root`, in the folder that the environment
     variable CONFRANK_DATA names, or else in a per-user cache folder. A known name is never taken for a path:
     write ./digits for a folder of that name. One's own data are looked for at their path, then by its last part in
-    `root`. `image_size` scales the pictures of one's own folder.
+    `root`. `image_size` cuts the pictures of one's own folder to their central square and scales them.
 
     >>> load("digits").train.images.shape
     (900, 8, 8, 1)
@@ -105,7 +105,7 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
 
     A name of `IMAGE_SETS` gives its images (32x32, [n, 32, 32, 3]), that of another data set its test images. A path
     may be any folder of pictures, an .npz with `images`, or one's own data set, of which it gives the test images.
-    `image_size` scales pictures; without it they must be of one size.
+    `image_size` cuts and scales pictures; without it they must be of one size.
 
     >>> load_images("digits").shape
     (897, 8, 8, 1)

@@ -4,7 +4,7 @@ A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); 
 `train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and, if
 wanted, `class_names`. Mean and std are those of the training images. Coloured images are augmented as in the
 paper's protocol (crops after padding by 4, flips), grey ones are not: they are often characters or measurements,
-which a flip turns into something else.
+which a flip turns into something else. The settings `padding` and `flip` of a run change that.
 """
 
 import os
@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.pictures import Picture, decode, picture_files, stack
+from confrank.data.pictures import Picture, Size, cut_note, decode_fitted, picture_files, stack
 from confrank.data.sets import DataSet, Split, split_of
 
+AUGMENTED = "coloured images are shifted and mirrored at random in training, unless --padding 0, --flip false"
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
 
@@ -27,7 +28,7 @@ def is_own(name: str) -> bool:
 
 
 def load_own(path: Path, image_size: int | None = None) -> DataSet:
-    """The data set in a folder or .npz file; `image_size` scales the pictures of a folder."""
+    """The data set in a folder or .npz file; `image_size` cuts and scales the pictures of a folder."""
     if path.is_dir():
         return _from_folder(path, image_size)
     if image_size is not None:
@@ -62,7 +63,9 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     class_names = _class_folders(folder / "train")
     if extra := sorted({*_class_folders(folder / "test")} - {*class_names}):
         raise ValueError(f"expected the classes of {folder / 'train'} in test too, but got {', '.join(extra)} there")
+    size = None if image_size is None else (image_size, image_size)
     pictures: list[Picture] = []
+    sizes: list[Size] = []
     origins: list[Path] = []
     labels: list[int] = []
     starts = []
@@ -72,7 +75,10 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             files = picture_files(folder / split / class_name)
             if split == "train" and not files:
                 raise ValueError(f"expected pictures in {folder / split / class_name}, but there are none")
-            pictures += [decode(path.read_bytes(), str(path), image_size) for path in files]
+            for path in files:
+                picture, own = decode_fitted(path.read_bytes(), str(path), size)
+                pictures.append(picture)
+                sizes.append(own)
             origins += files
             labels += [label] * len(files)
     num_train = starts[1]
@@ -82,7 +88,7 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
     parts = slice(num_train), slice(num_train, None)
     train, test = (split_of(images[part], label_array[part], paths[part]) for part in parts)
-    return own_data_set(folder, train, test, class_names)
+    return own_data_set(folder, train, test, class_names, size and cut_note(sizes, size))
 
 
 def _class_folders(split: Path) -> tuple[str, ...]:
@@ -150,11 +156,14 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
     return typed
 
 
-def own_data_set(path: Path, train: Split, test: Split, class_names: tuple[str, ...]) -> DataSet:
+def own_data_set(
+    path: Path, train: Split, test: Split, class_names: tuple[str, ...], note: str | None = None
+) -> DataSet:
     """One's own data set: normalised by its training images; coloured ones are cropped and flipped in training."""
     if len(class_names) < 2:
         raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
     mean, std = channel_statistics(train.images)
     coloured = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    return DataSet(name, train, test, class_names, mean, std, padding=4 if coloured else 0, flip=coloured)
+    notes = tuple(filter(None, (note, AUGMENTED if coloured else None)))
+    return DataSet(name, train, test, class_names, mean, std, 4 if coloured else 0, coloured, notes)

@@ -66,7 +66,10 @@ def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64], path: NDArray
 
 @dataclass(frozen=True)
 class DataSet:
-    """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips."""
+    """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips.
+
+    `notes` tell whoever trains on it what was done, or will be, to the images.
+    """
 
     name: str
     train: Split
@@ -76,6 +79,7 @@ class DataSet:
     std: tuple[float, ...]
     padding: int = 0
     flip: bool = False
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, split in (("training", self.train), ("test", self.test)):
@@ -94,6 +98,14 @@ class DataSet:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    def augmented(self, padding: int | None, flip: bool | None) -> "DataSet":
+        """The same with another augmentation, where one is given."""
+        return replace(
+            self,
+            padding=self.padding if padding is None else padding,
+            flip=self.flip if flip is None else flip,
+        )
 
     def digest(self, *, test_only: bool = False) -> str:
         """A fingerprint of the class names and of both splits; another one means other data."""

@@ -119,7 +119,8 @@ def open_job(
         there = load_config(out)
         every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
         config = replace(there, test_every=every, snapshots=snapshots)
-    used, held_out = hold_out(data(), config.holdout, config.seed)
+    whole = data().augmented(config.padding, config.flip)
+    used, held_out = hold_out(whole, config.holdout, config.seed)
     for name, split in (("training", used.train), ("test", used.test)):
         if not len(split):
             raise ValueError(f"expected {name} images, but {used.name} has none")
@@ -136,6 +137,8 @@ def open_job(
     except BaseException:
         lock.release()
         raise
+    for text in () if run.finished else used.notes:
+        note(text)
     return Job(run, folder, used, held_out, digests, lock, log, now)
 
 
