@@ -1,5 +1,6 @@
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -193,19 +194,22 @@ def test_foreign_folder_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def start(folder, *flags):
+def start(folder, *flags, before=()):
     command = [sys.executable, "-m", "confrank", "train", "--epochs", "400", "--device", "cpu", "--out", str(folder)]
-    process = subprocess.Popen([*command, *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    log = folder / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().count("\n") >= 2):
-        assert process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = subprocess.Popen([*before, *command, *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    wait_for_epochs(folder, process=process)
     return process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def wait_for_epochs(folder, number=2, process=None):
+    log, deadline = folder / "log.jsonl", time.monotonic() + 60
+    while not (log.exists() and log.read_text().count("\n") >= number):
+        assert process is None or process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
     process = start(tmp_path / "run")
     process.send_signal(number)
@@ -216,6 +220,27 @@ def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
     checkpoint, problems = load_latest(tmp_path / "run" / "checkpoint")
     assert problems == []
     assert len(checkpoint.state["log"]) == checkpoint.state["epoch"] >= 2
+
+
+def test_a_closed_terminal_leaves_a_checkpoint_but_for_nohup(tmp_path):
+    """The shell passes on the signal that the system has sent already: it comes twice, and nobody can be told."""
+    out, train_it = tmp_path / "run", ["train", "--epochs", "400", "--device", "cpu", "--out"]
+    process, terminal = pty.fork()
+    if not process:
+        os.execv(sys.executable, [sys.executable, "-m", "confrank", *train_it, str(out)])
+    wait_for_epochs(out)
+    os.close(terminal)
+    os.kill(process, signal.SIGHUP)
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert load_latest(out / "checkpoint")[0].state["epoch"] >= 2
+    lasting = start(tmp_path / "nohup", before=["nohup"])
+    lasting.send_signal(signal.SIGHUP)
+    num_epochs = (tmp_path / "nohup" / "log.jsonl").read_text().count("\n")
+    wait_for_epochs(tmp_path / "nohup", num_epochs + 2)
+    lasting.terminate()
+    lasting.communicate(timeout=60)
+    assert lasting.returncode == 143
 
 
 def test_resumed_run_equals_an_uninterrupted_one(tmp_path):

@@ -71,7 +71,7 @@ def _run(arguments: "Namespace") -> None:
     stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
     out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
-    trials, console = range(arguments.trials), make_console()
+    trials, console = range(arguments.trials), make_console(lasting=True)
     kept = (folder_path(arguments.results) or out) / f"{stem}.json"
     check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))

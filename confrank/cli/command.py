@@ -1,12 +1,13 @@
 """What a command is, and what several of them share."""
 
+import os
 import shutil
 import sys
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from confrank.cli.wording import explained
 
@@ -57,12 +58,23 @@ def fail(message: str) -> NoReturn:
     sys.exit(USAGE_ERROR)
 
 
-def make_console() -> "Console":
-    """Where tables and notes go."""
+def make_console(*, lasting: bool = False) -> "Console":
+    """Where tables and notes go; a `lasting` command goes on where nobody reads them any more."""
     from rich.console import Console
 
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            drop_output(sys.stdout)
+            if not lasting:
+                raise BrokenPipeError
+
     # A file or a pipe has no width of its own: wide enough for every table.
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Output(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def drop_output(stream: TextIO) -> None:
+    """Let what is written from now on, and what waits to be, go nowhere: its reader is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(console: "Console", text: str, style: str | None = None) -> None:

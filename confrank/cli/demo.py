@@ -30,7 +30,7 @@ def _demo(arguments: "Namespace") -> None:
     at_least(1, arguments, "seeds")
     # A network this small gains little from a second thread, and on a busy machine loses all to waiting for it.
     torch.set_num_threads(1)
-    out, console = folder_path(arguments.out), make_console()
+    out, console = folder_path(arguments.out), make_console(lasting=True)
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:

@@ -1,13 +1,14 @@
 """Find the command, run it, and turn mistakes into one line and an exit code."""
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
-from confrank.cli.command import Command, fail, make_parser
+from confrank.cli.command import Command, drop_output, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.decide import CALIBRATE, THRESHOLD
 from confrank.cli.demo import DEMO
@@ -36,7 +37,30 @@ COMMANDS: dict[str, Command] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; exits with 0, 2 for a user's mistake, or 128 + signal when stopped."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        _run(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        _without_reader()
+    finally:
+        _flush()
+
+
+def _flush() -> None:
+    """Write what is still to be written, while a reader who is gone can be told from a mistake."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _without_reader()
+    except OSError:  # a closed terminal
+        drop_output(sys.stdout)
+
+
+def _without_reader() -> NoReturn:
+    drop_output(sys.stdout)
+    sys.exit(128 + signal.SIGPIPE)
+
+
+def _run(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return
@@ -58,8 +82,7 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
         print("stopped", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        raise
     except (ValueError, OSError) as error:
         fail(in_words(error))
     except RuntimeError as error:
@@ -71,7 +94,8 @@ def _stopped_run(error: RuntimeError) -> int:
     from confrank.training import DivergedError, InterruptedRunError
 
     if isinstance(error, InterruptedRunError):
-        print(f"confrank: {error}", file=sys.stderr)
+        with suppress(OSError):  # a closed terminal
+            print(f"confrank: {error}", file=sys.stderr)
         return 128 + error.signal_number
     if isinstance(error, DivergedError):
         print(f"confrank: error: {error}", file=sys.stderr)

@@ -109,7 +109,7 @@ def _train(arguments: "Namespace") -> None:
 
     if arguments.labelled is None:
         raise ValueError("expected --labelled with the answers so far, but got none")
-    console, pool = make_console(), Path(arguments.pool)
+    console, pool = make_console(lasting=True), Path(arguments.pool)
     note = partial(say, console)
     names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size", "padding", "flip")
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})

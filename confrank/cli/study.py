@@ -58,7 +58,7 @@ def _study(arguments: "Namespace") -> None:
     lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
     wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
-    out, results, console = Path(arguments.out), Path(arguments.results), make_console()
+    out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
     weights = folder_path(arguments.weights)
     wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)

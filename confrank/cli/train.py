@@ -95,7 +95,7 @@ def _train(arguments: "Namespace") -> None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
     at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
-    console = make_console()
+    console = make_console(lasting=True)
 
     def announce(job: "Job") -> None:
         what = "finished already:" if job.run.finished else "training"

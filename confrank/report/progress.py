@@ -6,7 +6,7 @@ Where the console is no terminal, a plain line on the error stream now and then.
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import (
@@ -33,8 +33,9 @@ class _Lines:
 
     def say(self, text: str) -> None:
         if not self._silent and time.monotonic() - self._last >= LINE_SECONDS:
-            print(text, file=sys.stderr, flush=True)
             self._last = time.monotonic()
+            with suppress(OSError):  # whoever read this is gone, but waits for the work
+                print(text, file=sys.stderr, flush=True)
 
 
 class EpochBar:
@@ -101,5 +102,12 @@ def sample_bar(console: Console, what: str) -> Iterator[Callable[[int, int], Non
         yield advance
 
 
-def _progress(console: Console, *columns: ProgressColumn) -> Progress:
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+@contextmanager
+def _progress(console: Console, *columns: ProgressColumn) -> Iterator[Progress]:
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    progress.start()
+    try:
+        yield progress
+    finally:
+        with suppress(OSError):  # a closed terminal
+            progress.stop()

@@ -101,8 +101,9 @@ def train_together(
     `data` replaces the named data set, one for all runs or one for each; `networks` (one each) the named networks.
     `path` "plain" is eager float32; "auto" is the captured path on a GPU. `on_start` is called with each run that can
     be trained, before it is. A run that cannot start, diverges, cannot be written or whose network raises an error is
-    reported as `Failed` and does not stop the others; only a lack of memory is raised. SIGINT and SIGTERM save every
-    run and raise `InterruptedRunError`; a second one ends the process at once.
+    reported as `Failed` and does not stop the others; only a lack of memory is raised. SIGINT, SIGTERM and SIGHUP
+    (unless it is ignored, as under nohup) save every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM
+    ends the process at once.
     """
     if path not in get_args(Computation):
         raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
@@ -270,19 +271,23 @@ def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
 
 @contextmanager
 def _stop_signals() -> Iterator[list[int]]:
-    """A list that SIGINT and SIGTERM append to: handlers only set this flag, the loop looks at it.
+    """A list that signals append to: handlers only set this flag, the loop looks at it.
 
-    A second signal finds the handlers that were there before.
+    A second signal finds the handlers that were there before, but for SIGHUP: the shell repeats what the system says.
     """
     stopped: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         stopped.append(number)
         for known, handler in previous.items():
-            signal.signal(known, handler)
+            signal.signal(known, signal.SIG_IGN if known == hangup else handler)
 
+    hangup = getattr(signal, "SIGHUP", None)  # there is none on Windows
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
     try:
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        previous = {number: signal.signal(number, handle) for number in numbers}
     except ValueError:  # not in the main thread: signals are somebody else's business
         yield stopped
         return
