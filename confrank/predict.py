@@ -20,7 +20,7 @@ from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data, split_of
-from confrank.data.pictures import Size, cut_note, decode_fitted, in_channels, natural_order, picture_files
+from confrank.data.pictures import Size, cut_note, in_channels, natural_order, picture_files, read_picture
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, load_predictions, run_metadata
@@ -363,11 +363,8 @@ def _read_block(folder: Path, names: Sequence[str], shape: Sequence[int], seen: 
     images = np.empty((len(names), height, width, channels), dtype=np.uint8)
     num_read = 0
     for name in names:
-        path = folder / name
         try:
-            picture, own = decode_fitted(path.read_bytes(), str(path), (height, width))
-        except OSError as error:
-            seen.unreadable.append(f"expected a readable picture, but {path}: {error.strerror}")
+            picture, own = read_picture(folder / name, (height, width))
         except ValueError as error:
             seen.unreadable.append(str(error))
         else:

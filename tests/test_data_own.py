@@ -311,6 +311,30 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 
+def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.chdir(tmp_path)
+    pets(Path("pets"))
+    save(Path("pets/train/dog/wide.png"), pixels(9, 10, 20))
+    command("data", "check", "pets", code=2)
+    assert "give an image size to scale them to (--image-size)" in capsys.readouterr().err
+    command("data", "check", "pets", "--image-size", 8)
+    told = capsys.readouterr().out
+    assert "pets: images of 8x8x3 from pets\n" in told
+    assert "1 of 8 pictures is not square: cut to its central square\n" in told
+    Path("pets/train/cat/b.png").write_bytes(b"no picture")
+    Path("pets/test/dog/0.png").write_bytes(Path("pets/test/dog/0.png").read_bytes()[:60])
+    command("train", "--dataset", "pets", "--image-size", 8, "--epochs", 1, code=2)
+    error = capsys.readouterr().err
+    assert "but pets/train/cat/b.png: not a picture of these kinds (and 1 more); confrank data check pets" in error
+    command("data", "check", "pets", "--image-size", 8, code=2)
+    told = capsys.readouterr()
+    assert "but pets/train/cat/b.png: not a picture of these kinds\n" in told.out
+    assert "but pets/test/dog/0.png: " in told.out
+    assert "expected pictures that can be read in pets, but 2 of 8 cannot, see above" in told.err
+    command("data", "check", "digits", "--image-size", 8, code=2)
+    assert "expected an image size for one's own pictures only" in capsys.readouterr().err
+
+
 def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     pets(tmp_path / "pets")

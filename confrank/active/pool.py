@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from confrank.data.pictures import Picture, decode, picture_files
+from confrank.data.pictures import Picture, picture_files, read_picture
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.layout import PREFIXES, role_of
@@ -35,12 +35,10 @@ class FolderPool:
 
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
         """The pictures of these rows in turn; an error stands for one that cannot be read."""
+        size = None if self.size is None else (self.size, self.size)
         for row in rows:
-            path = self.path / self.names[row]
             try:
-                yield decode(path.read_bytes(), str(path), self.size)
-            except OSError as error:
-                yield ValueError(f"expected a readable picture, but {path}: {error.strerror}")
+                yield read_picture(self.path / self.names[row], size)[0]
             except ValueError as error:
                 yield error
 

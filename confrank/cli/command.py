@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Device = Literal["auto", "cpu", "cuda"]
 USAGE_ERROR = 2
+LISTED = 50
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,14 @@ def drop_output(stream: TextIO) -> None:
 def say(console: "Console", text: str, style: str | None = None) -> None:
     """Print a line of plain text; in a file or a pipe it stays one line, so that paths and commands stay whole."""
     console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+
+
+def list_unreadable(console: "Console", reasons: Sequence[str]) -> None:
+    """Why pictures cannot be read, a line each; of many the first."""
+    for why in reasons[:LISTED]:
+        say(console, f"  {why}")
+    if len(reasons) > LISTED:
+        say(console, f"  and {len(reasons) - LISTED:,} more")
 
 
 def say_once(console: "Console") -> Callable[[str], None]:

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_root, make_console, root_of, say
+from confrank.cli.command import Command, add_root, list_unreadable, make_console, root_of, say
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -17,11 +17,16 @@ def _data_arguments(parser: "ArgumentParser") -> None:
         help="list the known data sets, fetch one's published files, or check that one is whole",
     )
     parser.add_argument("name", type=str | None, nargs="?", default=None, help="data set by name, or one's own path")
+    parser.add_argument(
+        "--image-size", type=int | None, default=None, help="check one's own pictures as training with it takes them"
+    )
     add_root(parser)
 
 
 def _data(arguments: "Namespace") -> None:
     root = root_of(arguments)
+    if arguments.image_size is not None and arguments.action != "check":
+        raise ValueError(f"expected --image-size with check only, but got it with {arguments.action}")
     if arguments.action == "list":
         if arguments.name is not None:
             raise ValueError(f"expected no name after list, but got {arguments.name!r}; did you mean check?")
@@ -30,7 +35,9 @@ def _data(arguments: "Namespace") -> None:
         raise ValueError(
             f"expected the name of a data set to {arguments.action}, but got none; see confrank data list"
         )
-    return _fetch_data(arguments.name, root) if arguments.action == "fetch" else _check_data(arguments.name, root)
+    if arguments.action == "fetch":
+        return _fetch_data(arguments.name, root)
+    return _check_data(arguments.name, root, arguments.image_size)
 
 
 def _list_data(root: Path | None) -> None:
@@ -66,10 +73,19 @@ def _fetch_data(name: str, root: Path | None) -> None:
         say(console, f"{state} {file.path} ({file.digest}, {verdict})")
 
 
-def _check_data(name: str, root: Path | None) -> None:
+def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
+    from confrank.data.pictures import UnreadableError
     from confrank.data.survey import check
 
-    checked, console = check(name, root), make_console()
+    console = make_console()
+    try:
+        checked = check(name, root, image_size)
+    except UnreadableError as error:
+        list_unreadable(console, error.reasons)
+        raise ValueError(
+            f"expected pictures that can be read in {name}, but {len(error.reasons):,} of {error.num_pictures:,}"
+            " cannot, see above; mend them or move them away"
+        ) from None
     shape = "x".join(map(str, checked.image_shape))
     say(console, f"{name}: images of {shape} from {', '.join(map(str, checked.paths)) or 'a dependency'}")
     for split, counts in (("train", checked.train), ("test", checked.test)):
@@ -78,6 +94,8 @@ def _check_data(name: str, root: Path | None) -> None:
             say(console, f"{split}: {sum(counts):,} images, {len(counts)} classes of {spread}")
         elif counts:
             say(console, f"{split}: {sum(counts):,} images, without labels")
+    for note in checked.notes:
+        say(console, note)
     for path, actual, expected in checked.digests:
         if expected is not None and actual != expected:
             raise ValueError(

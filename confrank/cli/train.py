@@ -11,6 +11,7 @@ from confrank.cli.command import (
     add_root,
     at_least,
     device_of,
+    list_unreadable,
     listed,
     make_console,
     root_of,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from confrank.training.jobs import Job
 
 Split = Literal["test", "train", "holdout"]
-LISTED = 20
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -221,8 +221,7 @@ def _answer(arguments: "Namespace") -> None:
     sure = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
     say(console, f"answers to {len(answers.paths):,} pictures{sure}: {out}")
     if bad := answers.unreadable:
-        for why in bad[:LISTED]:
-            say(console, f"  {why}")
+        list_unreadable(console, bad)
         raise ValueError(
             f"expected pictures that can be read, but {len(bad):,} of {len(bad) + len(answers.paths):,} cannot, see"
             f" above; {out} has the answers to the others"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.pictures import Picture, Size, cut_note, decode_fitted, picture_files, stack
+from confrank.data.pictures import Picture, Size, UnreadableError, cut_note, picture_files, read_picture, stack
 from confrank.data.sets import DataSet, Split, split_of
 
 AUGMENTED = "coloured images are shifted and mirrored at random in training, unless --padding 0, --flip false"
@@ -66,6 +66,7 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     size = None if image_size is None else (image_size, image_size)
     pictures: list[Picture] = []
     sizes: list[Size] = []
+    unreadable: list[str] = []
     origins: list[Path] = []
     labels: list[int] = []
     starts = []
@@ -76,7 +77,11 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             if split == "train" and not files:
                 raise ValueError(f"expected pictures in {folder / split / class_name}, but there are none")
             for path in files:
-                picture, own = decode_fitted(path.read_bytes(), str(path), size)
+                try:
+                    picture, own = read_picture(path, size)
+                except ValueError as error:
+                    unreadable.append(str(error))
+                    continue
                 pictures.append(picture)
                 sizes.append(own)
             origins += files
@@ -84,6 +89,8 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     num_train = starts[1]
     if num_train == len(labels):
         raise ValueError(f"expected pictures in {folder / 'test'}, but there are none")
+    if unreadable:
+        raise UnreadableError(folder, unreadable, len(labels))
     images, label_array = stack(pictures, [*map(str, origins)]), np.array(labels, dtype=np.int64)
     paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
     parts = slice(num_train), slice(num_train, None)

@@ -42,6 +42,24 @@ def decode_fitted(content: bytes, origin: str, size: Size | None) -> tuple[Pictu
     return _pixels(plain), own
 
 
+def read_picture(path: Path, size: Size | None = None) -> tuple[Picture, Size]:
+    """`decode_fitted` of a file; a `ValueError` tells why that cannot be read."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"expected a readable picture, but {path}: {error.strerror}") from None
+    return decode_fitted(content, str(path), size)
+
+
+class UnreadableError(ValueError):
+    """Pictures of a folder that cannot be read: why each cannot, and how many there are in all."""
+
+    def __init__(self, folder: Path, reasons: Sequence[str], num_pictures: int) -> None:
+        more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
+        super().__init__(f"{reasons[0]}{more}; confrank data check {folder} lists all of them")
+        self.reasons, self.num_pictures = reasons, num_pictures
+
+
 def _plain(content: bytes, origin: str) -> "Image.Image":
     """The picture upright, grey or in colour."""
     from PIL import Image, ImageOps

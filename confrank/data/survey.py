@@ -32,6 +32,7 @@ class Checked:
     test: tuple[int, ...]
     paths: tuple[Path, ...]
     digests: tuple[tuple[Path, str, str | None], ...]
+    notes: tuple[str, ...]
 
 
 def known_sets(root: Path | None = None) -> list[Known]:
@@ -43,14 +44,15 @@ def known_sets(root: Path | None = None) -> list[Known]:
     ]
 
 
-def check(name: str, root: Path | None = None) -> Checked:
+def check(name: str, root: Path | None = None, image_size: int | None = None) -> Checked:
     """Read a set through; a `ValueError` tells what is not as published. A path is one's own data."""
     if name in IMAGE_SETS:
-        images = load_images(name, root)
+        notes: tuple[str, ...] = ()
+        images = load_images(name, root, image_size=image_size)
         shape, train, test = images.shape[1:], (), (len(images),)
     else:
-        data = load(name, root)
-        shape = data.train.images.shape[1:]
+        data = load(name, root, image_size=image_size)
+        shape, notes = data.train.images.shape[1:], data.notes
         train, test = (
             tuple(np.bincount(split.labels, minlength=data.num_classes).tolist()) for split in (data.train, data.test)
         )
@@ -59,7 +61,7 @@ def check(name: str, root: Path | None = None) -> Checked:
     if published:
         _compare(name, "training", published.train, train)
         _compare(name, "test", published.test, test)
-    return Checked(name, shape, train, test, paths, _digests(name, paths))
+    return Checked(name, shape, train, test, paths, _digests(name, paths), notes)
 
 
 def _compare(name: str, split: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> None:
