@@ -93,6 +93,18 @@ def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys)
     ]
 
 
+def test_the_contact_sheet_shows_files_uncut(run, tmp_path):
+    wide = np.full((60, 120, 3), 255, dtype=np.uint8)
+    wide[:, :20], wide[:, 100:] = (255, 0, 0), (0, 0, 255)
+    (tmp_path / "pool").mkdir()
+    Image.fromarray(wide).save(tmp_path / "pool" / "a.png")
+    flags = ("--strategy", "random", "--pool", tmp_path / "pool", "--count", 1, "--image-size", 8)
+    assert command("query", *flags, "--out", tmp_path / "q.csv") == 0
+    with Image.open(tmp_path / "q.png") as sheet:
+        middle = np.asarray(sheet)[6 + 48, 6 : 6 + 96]
+    assert middle[[4, 48, 91]].tolist() == [[255, 0, 0], [255, 255, 255], [0, 0, 255]]
+
+
 def test_an_archive_of_images_gives_the_same_question(run, images, tmp_path, monkeypatch):
     monkeypatch.setattr("confrank.active.pool.BLOCK_BYTES", 64 * 7)  # the stream crosses block borders
     np.savez_compressed(tmp_path / "pool.npz", images=images[..., 0], path=[f"x{place}" for place in range(40)])

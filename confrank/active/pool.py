@@ -4,7 +4,7 @@ import csv
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from confrank.data.pictures import Picture, picture_files, read_picture
+from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.layout import PREFIXES, role_of
@@ -36,9 +36,16 @@ class FolderPool:
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
         """The pictures of these rows in turn; an error stands for one that cannot be read."""
         size = None if self.size is None else (self.size, self.size)
+        return self._read(rows, lambda path: read_picture(path, size)[0])
+
+    def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
+        """The same for people: uncut, and no larger than `side`."""
+        return self._read(rows, lambda path: read_thumbnail(path, side))
+
+    def _read(self, rows: Rows, read: Callable[[Path], Picture]) -> Iterator[Picture | ValueError]:
         for row in rows:
             try:
-                yield read_picture(self.path / self.names[row], size)[0]
+                yield read(self.path / self.names[row])
             except ValueError as error:
                 yield error
 
@@ -56,6 +63,10 @@ class ArchivePool:
             yield from self._stream(rows)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise ValueError(f"expected a whole .npz file, but {self.path} cannot be read: {error}") from None
+
+    def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
+        """The images as they are: there are no files behind them."""
+        return self.pictures(rows)
 
     def _stream(self, rows: Rows) -> Iterator[Picture]:
         with zipfile.ZipFile(self.path) as archive, archive.open("images.npy") as stream:

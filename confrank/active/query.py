@@ -36,12 +36,15 @@ class Question:
     value: str
     values: Array | None
 
-    def pictures(self, most: int) -> list[tuple[str, Picture]]:
-        """The first `most` samples with their images, in the order of asking; none for a pool without images."""
+    def pictures(self, most: int, side: int) -> list[tuple[str, Picture]]:
+        """The first `most` samples in the order of asking, with pictures of them, files uncut and of `side` at most.
+
+        There are none for a pool without images.
+        """
         if isinstance(self.pool, TablePool):
             return []
         rows = np.sort(self.rows[:most])
-        found = dict(zip(rows.tolist(), self.pool.pictures(rows), strict=True))
+        found = dict(zip(rows.tolist(), self.pool.thumbnails(rows, side), strict=True))
         pairs = [(self.pool.names[row], found[row]) for row in self.rows[:most].tolist()]
         return [(name, picture) for name, picture in pairs if not isinstance(picture, ValueError)]
 

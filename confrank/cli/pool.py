@@ -40,7 +40,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
 def _query(arguments: "Namespace") -> None:
     from confrank.active.labelled import check_replaceable, read_labelled
     from confrank.active.query import ask_pool, forget_scores, write_question
-    from confrank.report.contact import contact_sheet
+    from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
 
     out, console = csv_path(arguments.out), make_console()
@@ -71,7 +71,7 @@ def _query(arguments: "Namespace") -> None:
             on_note=note,
             on_progress=advance,
         )
-    pictures = question.pictures(SHEET_IMAGES)
+    pictures = question.pictures(SHEET_IMAGES, CELL)
     if pictures:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")

@@ -42,13 +42,23 @@ def decode_fitted(content: bytes, origin: str, size: Size | None) -> tuple[Pictu
     return _pixels(plain), own
 
 
+def read_thumbnail(path: Path, side: int) -> Picture:
+    """The whole picture of a file, made smaller where it is wider or higher than `side`."""
+    plain = _plain(_content(path), str(path))
+    plain.thumbnail((side, side))
+    return _pixels(plain)
+
+
 def read_picture(path: Path, size: Size | None = None) -> tuple[Picture, Size]:
     """`decode_fitted` of a file; a `ValueError` tells why that cannot be read."""
+    return decode_fitted(_content(path), str(path), size)
+
+
+def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise ValueError(f"expected a readable picture, but {path}: {error.strerror}") from None
-    return decode_fitted(content, str(path), size)
 
 
 class UnreadableError(ValueError):
