@@ -24,7 +24,7 @@ def _demo(arguments: "Namespace") -> None:
 
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
-    from confrank.report.table import comparison_table
+    from confrank.report.table import comparison_table, seeds_note
     from confrank.study.demo import demo_configs, first_runs, load_samples, run_demo
 
     at_least(1, arguments, "seeds")
@@ -45,8 +45,10 @@ def _demo(arguments: "Namespace") -> None:
     comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
     say(console, f"figure: {figure}; runs: {out}")
     runs = [read_source(str(run)) for run in first_runs(configs, out)]
-    say(console, f"the page below compares one seed of each method, the table above all {arguments.seeds}", "dim")
-    for line in write_page(examine_sources(runs, None, 0), runs, out / "report.html", None, 0):
+    note = seeds_note(results, configs[0].seed)
+    if note:
+        say(console, f"the page below compares one seed of each method, the table above all {arguments.seeds}", "dim")
+    for line in write_page(examine_sources(runs, None, 0), runs, out / "report.html", None, 0, note):
         say(console, line)
 
 

@@ -122,9 +122,14 @@ def _print_examined(console: "Console", examined: "list[Examined]") -> None:
 
 
 def write_page(
-    examined: "Sequence[Examined]", sources: Sequence[Source], path: Path, root: Path | None, seed: int
+    examined: "Sequence[Examined]",
+    sources: Sequence[Source],
+    path: Path,
+    root: Path | None,
+    seed: int,
+    note: str | None = None,
 ) -> list[str]:
-    """Write the page; the lines say where it is, and which pictures it lacks."""
+    """Write the page, with a note under its title; the lines say where it is, and which pictures it lacks."""
     from confrank.files import write_atomically
     from confrank.report.contents import with_images, with_short_names
     from confrank.report.page import page
@@ -137,7 +142,7 @@ def write_page(
         except (ValueError, OSError, LookupError) as error:
             lines.append(f"{source.name}: no pictures of mistakes: {error}")
             pictured.append(item)
-    write_atomically(path, page(with_short_names(pictured), seed=seed))
+    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note))
     return [*lines, f"report: {path}"]
 
 

@@ -24,13 +24,16 @@ FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
 
 
-def page(examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0) -> str:
-    """The finished page for one or more sets of predictions."""
+def page(
+    examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0, note: str | None = None
+) -> str:
+    """The finished page for one or more sets of predictions; `note` stands under its title."""
     limit = svg.risk_limit(item.curve for item in examined)
     places = places_of([item.name for item in examined])
     return template("page.html").render(
         title=title,
         names=[item.name for item in examined],
+        note=note,
         version=__version__,
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),

@@ -70,22 +70,43 @@ def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) ->
     for column in ("metric", first, second, f"{second} - {first}"):
         table.add_column(column, justify="left" if column == "metric" else "right")
     for key in PAPER_METRICS:
-        how = SHOWN[key]
-        pairs = [(a.metrics[key], b.metrics[key]) for a, b in zip(first_runs, second_runs, strict=True)]
-        known = [(a * how.factor, b * how.factor) for a, b in pairs if a is not None and b is not None]
-        if not known:
+        how, found = SHOWN[key], _compared(key, first_runs, second_runs)
+        if found is None:
             table.add_row(how.heading, "-", "-", "-")
             continue
-        a, b = zip(*known, strict=True)
-        gap = paired_difference(a, b)
-        difference = with_spread(gap.mean, gap.standard_error, mark=" ± ", sign="+")
-        better = (gap.mean < 0) == how.lower_is_better and gap.mean != 0
-        table.add_row(
-            f"{how.heading} {'↓' if how.lower_is_better else '↑'}",
-            *(with_spread(one.mean, one.std, mark=" ± ") for one in (summarise(a), summarise(b))),
-            f"[{'green' if better else 'red'}]{difference}[/]",
-        )
+        *values, difference, better = found
+        heading = f"{how.heading} {'↓' if how.lower_is_better else '↑'}"
+        table.add_row(heading, *values, f"[{'green' if better else 'red'}]{difference}[/]")
     return table
+
+
+def seeds_note(results: Mapping[str, Sequence[Evaluation]], seed: int) -> str | None:
+    """What a page of one seed says of the others, by the numbers of `comparison_table`; None if there are none."""
+    (first, first_runs), (second, second_runs) = results.items()
+    found = _compared("aurc", first_runs, second_runs)
+    if len(first_runs) < 2 or found is None:
+        return None
+    one, other, difference, _ = found
+    return (
+        f"One of {len(first_runs)} seeds: seed {seed}. Over all of them, {SHOWN['aurc'].heading} is {one} for {first}"
+        f" and {other} for {second} (± one standard deviation), a difference of {difference} (± its standard error)."
+    )
+
+
+def _compared(
+    key: str, first_runs: Sequence[Evaluation], second_runs: Sequence[Evaluation]
+) -> tuple[str, str, str, bool] | None:
+    """A metric of two methods over the same seeds, their difference, and whether the second is better."""
+    how = SHOWN[key]
+    pairs = [(a.metrics[key], b.metrics[key]) for a, b in zip(first_runs, second_runs, strict=True)]
+    known = [(a * how.factor, b * how.factor) for a, b in pairs if a is not None and b is not None]
+    if not known:
+        return None
+    a, b = zip(*known, strict=True)
+    gap = paired_difference(a, b)
+    one, other = (with_spread(each.mean, each.std, mark=" ± ") for each in (summarise(a), summarise(b)))
+    better = (gap.mean < 0) == how.lower_is_better and gap.mean != 0
+    return one, other, with_spread(gap.mean, gap.standard_error, mark=" ± ", sign="+"), better
 
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
