@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import evaluate
+from confrank.metrics.repeats import Summary
 from confrank.predict import load_run, predict, save_weights_file
 from confrank.report.paper_table import render
 from confrank.study.grid import run_plan
@@ -23,7 +24,7 @@ from confrank.study.kept import kept_cells
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
 from confrank.study.recipes import RECIPES, Recipe, recipe
-from confrank.study.tables import load_results, table_cells
+from confrank.study.tables import Cell, load_results, table_cells
 from confrank.training import train
 
 METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
@@ -333,3 +334,17 @@ def test_a_narrow_terminal_gets_every_number_in_tables_that_fit(width):
     numbers = re.compile(r"\d+\.\d+±\d+\.\d+")
     assert sorted(numbers.findall(text)) == sorted(numbers.findall(whole))
     assert ("data set cifar10, network vgg16\n" in text) == (width < 160)
+
+
+def test_what_long_names_begin_with_is_told_once():
+    method = "crl-softmax-60epochs-lr0.05-image_size16"
+    metrics = {"auroc": 0.8, "fpr95": 0.5, "detection_error": 0.3}
+    cells = [
+        Cell("photos", "small", f"{method}/{detector}", "foreign", metric, None, Summary(value, None, 1))
+        for detector in ("odin", "energy")
+        for metric, value in metrics.items()
+    ]
+    text = render(cells, "terminal", width=80)
+    assert text.splitlines()[0] == f"data set photos, network small, method {method}/, out-set foreign, runs 1"
+    assert text.count("method") == 2 and text.count("energy") == 1
+    assert text.count(method) == 1

@@ -59,19 +59,36 @@ def render(
 
 def _narrow(header: list[str], rows: Rows, num_places: int, width: int) -> str:
     """One table if it fits; else what all rows share on a line above, and metrics as there is room for them."""
-    needed = [max(len(line[column]) for line in [header, *rows]) + 3 for column in range(len(header))]
-    if 1 + sum(needed) <= width:
+    if 1 + sum(_widths(header, rows)) <= width:
         return _terminal(header, rows)
-    shared = [place for place in range(num_places) if len({row[place] for row in rows}) == 1]
-    places = [place for place in range(num_places) if place not in shared]
+    shared = {place: _shared([row[place] for row in rows]) for place in range(num_places)}
+    rows = [[cell.removeprefix(shared.get(place, "")) for place, cell in enumerate(row)] for row in rows]
+    title = ", ".join(f"{header[place]} {start}" for place, start in shared.items() if start)
+    places = [place for place in range(num_places) if any(row[place] for row in rows)]
+    needed = _widths(header, rows)
     groups: list[list[int]] = []
     for column in range(num_places, len(header)):
         if not groups or 1 + sum(needed[place] for place in [*places, *groups[-1], column]) > width:
             groups.append([])
         groups[-1].append(column)
     tables = (_terminal(_picked([header], places + group)[0], _picked(rows, places + group)) for group in groups)
-    title = ", ".join(f"{header[place]} {rows[0][place]}" for place in shared)
     return (f"{title}\n" if title else "") + "".join(tables)
+
+
+def _widths(header: list[str], rows: Rows) -> list[int]:
+    return [max(len(line[column]) for line in [header, *rows]) + 3 for column in range(len(header))]
+
+
+def _shared(names: list[str]) -> str:
+    """What all names are, or begin with up to a slash.
+
+    >>> _shared(["crl/odin", "crl/energy"]), _shared(["crl", "crl"]), _shared(["knn", "kde"])
+    ('crl/', 'crl', '')
+    """
+    if len({*names}) == 1:
+        return names[0]
+    starts = {name[: name.rfind("/") + 1] for name in names}
+    return starts.pop() if len(starts) == 1 else ""
 
 
 def _picked(rows: Rows, columns: list[int]) -> Rows:
