@@ -194,7 +194,8 @@ def load_config(run: Path) -> RunConfig:
     """The config of a run folder."""
     path = RunFolder(run).config
     if not path.exists():
-        raise ValueError(f"expected a run folder with a config.yaml, but {run} has none")
+        state = "has none" if run.exists() else "does not exist"
+        raise ValueError(f"expected a run folder with a config.yaml, but {run} {state}")
     try:
         return RunConfig.from_dict(yaml.safe_load(path.read_text()))
     except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:

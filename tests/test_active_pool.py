@@ -80,7 +80,7 @@ def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys)
     assert [float(row["confidence"]) for row in rows] == pytest.approx(surest[order], rel=1e-5)
     assert {row["label"] for row in rows} == {""}
     printed = capsys.readouterr().out
-    assert "1 samples of" in printed and "have no label yet; they are not asked again" in printed
+    assert "1 sample of" in printed and "without a label yet, not asked again" in printed
     with Image.open(out.with_suffix(".png")) as sheet:
         assert sheet.size == (7 * 102 + 6, 116 + 6)
         corner = np.asarray(sheet)[6 : 6 + 96, 6 : 6 + 96]
@@ -210,8 +210,8 @@ def test_unreadable_unknown_and_repeated_ones_are_named(run, pool, tmp_path, cap
                    "--device", "cpu") == 0  # fmt: skip
     printed = capsys.readouterr().out
     assert "names 00.png more than once, with the same label; counted once" in printed
-    assert "names 1 paths that are not in the pool: moved.png" in printed
-    assert "1 images cannot be read and are left out" in printed and f"{pool / '04.png'}" in printed
+    assert "names 1 path outside of the pool: moved.png" in printed
+    assert "left out 1 image that cannot be read:" in printed and f"{pool / '04.png'}" in printed
     assert "asked for 39 samples, but only 38 can be chosen" in printed
     assert {"00.png", "04.png"}.isdisjoint(row["path"] for row in table(tmp_path / "q.csv"))
 

@@ -81,7 +81,8 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["train", "--model", "huge"], "expected a model among small"),
         (["train", "--method", "crl"], "expected a method among baseline"),
         (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere has none"),
+        (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere does not exist"),
+        (["ood", ".", "--out", "svhn"], "expected a run folder with a config.yaml, but . has none"),
         (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
     ],
 )
@@ -156,8 +157,8 @@ def test_without_a_terminal_progress_is_lines_on_the_error_stream(tmp_path, monk
     lines = capsys.readouterr().err.splitlines()
     name = "digits-small-crl-softmax-seed0"
     assert [line.partition(", acc")[0].rpartition(" ")[0] for line in lines] == [
-        f"{name}: 1 of 2 epochs, loss",
-        f"{name}: 2 of 2 epochs, loss",
+        f"1 of 2 epochs; {name}: loss",
+        f"2 of 2 epochs; {name}: loss",
     ]
     command("predict", tmp_path / "run", "--device", "cpu")
     assert capsys.readouterr().err == "predicting: 897 of 897\n"

@@ -4,7 +4,7 @@ import csv
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -120,6 +120,14 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
         twice = [name for name, number in Counter(pool.names).items() if number > 1]
         raise ValueError(f"expected each path once in {path}, but got {named(twice)} more than once")
     return pool
+
+
+def counted(items: Sized, noun: str) -> str:
+    """
+    >>> counted(["a"], "image"), counted([], "image")
+    ('1 image', '0 images')
+    """
+    return f"{len(items):,} {noun}{'s' * (len(items) != 1)}"
 
 
 def named(names: Sequence[str], most: int = 5) -> str:

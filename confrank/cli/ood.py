@@ -131,12 +131,16 @@ def _protocol(arguments: "Namespace") -> "Protocol":
 
 
 def _check_names(arguments: "Namespace") -> None:
-    """Raise if a run is not there, or a run or an out-set is named twice."""
+    """Raise if a run is not there or is none, or a run or an out-set is named twice."""
+    from confrank.config import load_config
+
     if len(set(arguments.out)) < len(arguments.out):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
     for run in arguments.runs:
         if not Path(run).exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
+        if Path(run).is_dir():
+            load_config(Path(run))
     if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
         raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
 

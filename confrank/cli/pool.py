@@ -39,6 +39,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
 
 def _query(arguments: "Namespace") -> None:
     from confrank.active.labelled import check_replaceable, read_labelled
+    from confrank.active.pool import counted
     from confrank.active.query import ask_pool, forget_scores, write_question
     from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
@@ -77,7 +78,7 @@ def _query(arguments: "Namespace") -> None:
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
     write_question(out, question)
     forget_scores(scores)
-    note(f"{len(question.names)} samples to label, most wanted first: {out}")
+    note(f"{counted(question.names, 'sample')} to label, most wanted first: {out}")
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -103,6 +104,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 def _train(arguments: "Namespace") -> None:
     from confrank.active.answers import keep_answers, labelled_set
     from confrank.active.labelled import read_labelled
+    from confrank.active.pool import counted
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import train
@@ -115,7 +117,7 @@ def _train(arguments: "Namespace") -> None:
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
     labelled = read_labelled(Path(arguments.labelled), note)
     if labelled.waiting:
-        note(f"{len(labelled.waiting)} samples have no label yet and are left out")
+        note(f"left out {counted(labelled.waiting, 'sample')} without a label yet")
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
     data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
     out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")

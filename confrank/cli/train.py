@@ -219,7 +219,8 @@ def _answer(arguments: "Namespace") -> None:
     for note in answers.notes:
         say(console, note)
     sure = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
-    say(console, f"answers to {len(answers.paths):,} pictures{sure}: {out}")
+    many = "s" * (len(answers.paths) != 1)
+    say(console, f"answers to {len(answers.paths):,} picture{many}{sure}: {out}")
     if bad := answers.unreadable:
         list_unreadable(console, bad)
         raise ValueError(

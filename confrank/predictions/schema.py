@@ -81,10 +81,10 @@ class Predictions:
         >>> import numpy as np
         >>> Predictions(probabilities=np.eye(3), label=np.arange(3)).describe()
         '3 predictions, 3 classes, probabilities'
-        >>> Predictions(confidence=np.ones(2), correct=np.ones(2)).describe()
-        '2 predictions, confidence and correct'
+        >>> Predictions(confidence=np.ones(1), correct=np.ones(1)).describe()
+        '1 prediction, confidence and correct'
         """
-        parts = [f"{len(self):,} predictions"]
+        parts = [f"{len(self):,} prediction{'s' * (len(self) != 1)}"]
         if self.table is not None:
             parts += [f"{self.table.shape[1]} classes", "logits" if self.logits is not None else "probabilities"]
             parts += ["confidence"] if self.confidence is not None else []

@@ -52,19 +52,18 @@ class EpochBar:
         loss, acc = f"loss {record['loss']:.3f}", f"acc {record['acc']:.1%}"
         self._done.add((name, record["epoch"]))
         self._progress.update(self._task, completed=len(self._done), description=name, loss=loss, acc=acc)
-        self._lines.say(f"{name}: {len(self._done)} of {self._total} epochs, {loss}, {acc}")
+        self._lines.say(f"{len(self._done)} of {self._total} epochs; {name}: {loss}, {acc}")
 
 
 @contextmanager
 def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
     """A bar on the console while the block runs; gone afterwards."""
     columns = (
-        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("epochs  {task.fields[loss]}  {task.fields[acc]}"),
+        TextColumn("epochs"),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("left  {task.description}  {task.fields[loss]}  {task.fields[acc]}"),
     )
     with _progress(console, *columns) as progress:
         yield EpochBar(progress, total, _Lines(console))
