@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Column
 
 LINE_SECONDS = 30.0
 
@@ -60,10 +61,10 @@ def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
     """A bar on the console while the block runs; gone afterwards."""
     columns = (
         BarColumn(),
-        MofNCompleteColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TextColumn("epochs"),
-        TimeRemainingColumn(),
-        TextColumn("left  {task.description}  {task.fields[loss]}  {task.fields[acc]}"),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.description}  {task.fields[loss]}  {task.fields[acc]}"),
     )
     with _progress(console, *columns) as progress:
         yield EpochBar(progress, total, _Lines(console))
