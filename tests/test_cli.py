@@ -265,6 +265,11 @@ def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys, command):
         ("report events x --device cpu", "expected flags that the command knows, but got '--device'; see --help"),
         ("active train --pool x --root y", "expected flags that the command knows, but got '--root'"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
+        (
+            "predict x --split tets",
+            "expected --split to be one of test, train, holdout, but got 'tets'; did you mean",
+        ),
+        ("train --flip maybe", "expected true or false for --flip, but got 'maybe'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),
         ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),

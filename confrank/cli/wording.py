@@ -23,6 +23,8 @@ def explained(message: str, flags: Iterable[str]) -> str:
     if found := re.match(r"Parser key \"(\w+)\": Does not validate against any of the Union subtypes", text):
         given = re.search(r"Given value: (.*?)(?: \(|$)", text)
         got = f", but got {given[1]!r}" if given else ""
+        if given and (literal := re.search(r"Literal\[(.*?)\]", text)):
+            return _no_choice(_flag(found[1], flags), given[1], re.findall(r"'([^']*)'", literal[1]))
         return f"expected {_word(text) or 'another kind of value'} for {_flag(found[1], flags)}{got}"
     if found := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
         if not found[1].startswith("-"):
