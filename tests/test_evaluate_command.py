@@ -64,6 +64,11 @@ def test_a_p_value_is_written_in_one_way(files, tmp_path, capsys, command):
     assert "AURC x10^3 differs by " in content and f", p = {gap['p']:.2g})" in text
 
 
+def test_without_resamples_nothing_is_compared(files, capsys, command):
+    command("evaluate", *files, "--resamples", 0)
+    assert "not compared pair by pair (no resamples were drawn)." in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_file_does_not_differ_from_itself(files, tmp_path, command):
     command("evaluate", files[0], files[0], "--json", tmp_path / "out.json", "--resamples", 100)
     results = json.loads((tmp_path / "out.json").read_text())

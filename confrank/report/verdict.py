@@ -71,7 +71,7 @@ def comparisons(examined: Sequence[Examined]) -> list[str]:
     for item in examined[1:]:
         gap = item.differences.get("aurc")
         if gap is None:
-            reason = item.pairing or "no resamples were drawn"
+            reason = item.pairing if item.num_resamples else "no resamples were drawn"
             sentences.append(f"{item.name} and {examined[0].name} are not compared pair by pair ({reason}).")
             continue
         detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, {p_text(gap.p)}"
