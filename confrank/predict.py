@@ -1,7 +1,5 @@
-"""Checkpoint + split -> predictions, or pictures -> answers; a run folder or weights file -> the network and data."""
+"""Checkpoint + split -> predictions; and a run folder or weights file -> the network with its data."""
 
-import csv
-import io
 import json
 import operator
 from collections.abc import Callable, Sequence
@@ -9,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
@@ -19,23 +15,19 @@ from torch import Tensor, nn
 from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig, RunFolder, load_config
-from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data, split_of
-from confrank.data.pictures import Size, cut_note, in_channels, natural_order, picture_files, read_picture
+from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
 from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
-from confrank.predictions import Predictions, load_predictions, run_metadata
+from confrank.predictions import Predictions, run_metadata
 
 # What a weights file of ours tells beside the weights.
 DIGESTS = ("data", "test_data")
-TOLD = ("config", "mean", "std", *DIGESTS)
-# How many pictures are held at once: so many, or as many as fit into so many bytes.
-BLOCK, BLOCK_BYTES = 1000, 1 << 26
-ANSWER_COLUMNS = ("path", "prediction", "confidence")
+TOLD = ("config", "mean", "std", "image_shape", "class_names", *DIGESTS)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run's network on a device, and the images it takes: [h, w, c], with their normalisation [c].
+    """A finished run's network on a device, the images it takes, [h, w, c] with their normalisation [c], its classes.
 
     `digests` are those of its data, as the run's files tell them.
     """
@@ -45,6 +37,7 @@ class Trained:
     image_shape: tuple[int, ...]
     mean: Sequence[float]
     std: Sequence[float]
+    class_names: Sequence[str]
     digests: dict[str, str]
 
     @property
@@ -63,11 +56,13 @@ class TrainedOn(Trained):
 def load_trained(
     run: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None
 ) -> Trained:
-    """The network of a finished run's folder.
+    """The network of a finished run's folder, or of a .safetensors file that tells all that is asked for.
 
     `network` takes the weights where the run was trained with a network of one's own.
     """
     run = Path(run)
+    if run.suffix == ".safetensors":
+        return _trained_in(run, device, network)
     config = load_config(run)
     checkpoint, problems = load_latest(RunFolder(run).checkpoint)
     if problems:
@@ -90,7 +85,30 @@ def load_trained(
         tuple(meta["image_shape"]),
         meta["mean"],
         meta["std"],
+        _class_names(run),
         {key: meta[key] for key in DIGESTS if key in meta},
+    )
+
+
+def _class_names(run: Path) -> list[str]:
+    """As told beside the test predictions, which a run writes when it ends; none where they are not there."""
+    if not (file := RunFolder(run).predictions("test")).exists():
+        return []
+    with safe_open(file, "pt") as predictions:
+        names: list[str] = json.loads((predictions.metadata() or {}).get("class_names", "[]"))
+    return names
+
+
+def _trained_in(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:
+    told = _told_in(path)
+    if missing := [key for key in TOLD if key not in (*told, *DIGESTS)]:
+        raise ValueError(f"expected {path} to tell its {' and '.join(missing)}, but it does not")
+    config, shape, names = RunConfig.from_dict(told["config"]), tuple(told["image_shape"]), told["class_names"]
+    network = network or methods.get(config.method).network(config.model, len(names), shape[-1])
+    models.load_weights(network, load_file(path))
+    digests = {key: told[key] for key in DIGESTS if key in told}
+    return Trained(
+        config, network.to(device or torch.device("cpu")), shape, told["mean"], told["std"], names, digests
     )
 
 
@@ -114,7 +132,7 @@ def load_run(
     trained = load_trained(run, device, network)
     used, held_out = _data_of(run, trained.config, root, data)
     _check_data(run, trained.digests, used, test_only)
-    return TrainedOn(**vars(trained), data=used, held_out=held_out)
+    return TrainedOn(**vars(trained) | {"class_names": used.class_names}, data=used, held_out=held_out)
 
 
 def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:
@@ -124,7 +142,8 @@ def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module |
     """
     trained = load_trained(run, network=network)
     weights = {name: _halved(name, value).contiguous() for name, value in trained.network.state_dict().items()}
-    told = {"config": trained.config.as_dict(), "mean": trained.mean, "std": trained.std, **trained.digests}
+    told = {key: getattr(trained, key) for key in TOLD if key not in ("config", *DIGESTS)}
+    told |= {"config": trained.config.as_dict(), **trained.digests}
     metadata = {key: json.dumps(value, sort_keys=True) for key, value in told.items()}
     write_atomically(Path(path), canonical_safetensors(save(weights, metadata)))
 
@@ -178,6 +197,7 @@ def load_weights_file(
         used.test.images.shape[1:],
         told.get("mean", used.mean),
         told.get("std", used.std),
+        used.class_names,
         {key: told[key] for key in DIGESTS if key in told},
         used,
         held_out,
@@ -200,6 +220,14 @@ def config_of_weights(path: Path) -> dict[str, Any]:
     """The settings that a weights file tells of its run; none if it tells none."""
     config: dict[str, Any] = _told_in(path).get("config", {})
     return config
+
+
+def tells_classes(path: Path) -> bool:
+    """Whether a weights file tells its classes and images, so that it can be used without its data set."""
+    try:
+        return {"class_names", "image_shape"} <= _told_in(path).keys()
+    except (OSError, SafetensorError):
+        return False  # what is wrong with it is told where it is loaded
 
 
 def _told_in(path: Path) -> dict[str, Any]:
@@ -254,123 +282,3 @@ def predict(
         metadata=run_metadata(trained.config, used.class_names, split),
         on_progress=on_progress,
     )
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What a network says of pictures: their paths, the names of the predicted classes, and confidence [n].
-
-    `notes` tell what was done to make pictures fit, `unreadable` why others have no answer.
-    """
-
-    paths: list[str]
-    predictions: list[str]
-    confidence: NDArray[np.float64]
-    notes: list[str]
-    unreadable: list[str]
-
-    def accepted(self, threshold: float) -> NDArray[np.bool_]:
-        return self.confidence >= threshold
-
-    def as_csv(self, threshold: float | None = None) -> str:
-        """A row for each picture; with `threshold`, whether the answer is accepted."""
-        columns: list[Sequence[Any]] = [self.paths, self.predictions, self.confidence.tolist()]
-        header = [*ANSWER_COLUMNS]
-        if threshold is not None:
-            header.append("accepted")
-            columns.append(["true" if sure else "false" for sure in self.accepted(threshold)])
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([header, *zip(*columns, strict=True)])
-        return text.getvalue()
-
-
-def predict_images(
-    run: str | Path,
-    folder: str | Path,
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    network: nn.Module | None = None,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Answers:
-    """What a finished run (or a weights file) says of all pictures under a folder, in the order of their paths.
-
-    Pictures are brought to the size of the run's as `image_size` does it in training. A stochastic method draws
-    from the number of the block of pictures: the same folder gives the same answers.
-    """
-    run, folder = Path(run), Path(folder)
-    if not folder.is_dir():
-        state = "is none" if folder.exists() else "does not exist"
-        raise ValueError(f"expected a folder of pictures, but {folder} {state}")
-    names = sorted((file.relative_to(folder).as_posix() for file in picture_files(folder)), key=natural_order)
-    if not names:
-        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures in {folder}, but there are none")
-    trained, class_names = _trained_with_classes(run, root, device, network)
-    size = max(1, min(BLOCK, BLOCK_BYTES // int(np.prod(trained.image_shape))))
-    parts, seen = [], _Seen([], [], [], 0)
-    for number, start in enumerate(range(0, len(names), size)):
-        images = _read_block(folder, names[start : start + size], trained.image_shape, seen)
-        if len(images):
-            split = split_of(images, np.zeros(len(images), dtype=np.int64))
-            method, model, mean, std = trained.method, trained.network, trained.mean, trained.std
-            parts.append(methods.predict_split(method, model, split, mean, std, seed=number))
-        if on_progress:
-            on_progress(min(start + size, len(names)), len(names))
-    if not parts:
-        raise ValueError(f"expected pictures that can be read, but none of {len(names)} can: {seen.unreadable[0]}")
-    rows = np.concatenate([part.table.argmax(axis=1) for part in parts if part.table is not None])
-    confidence = np.concatenate([part.confidence for part in parts if part.confidence is not None])
-    predictions = [class_names[row] for row in rows]
-    return Answers(seen.paths, predictions, confidence, seen.notes(trained.image_shape), seen.unreadable)
-
-
-def _trained_with_classes(
-    run: Path, root: str | Path | None, device: str | torch.device | None, network: nn.Module | None
-) -> tuple[Trained, Sequence[str]]:
-    """A run folder tells the names of its classes beside its predictions, and needs no data; a weights file does."""
-    if run.suffix == ".safetensors":
-        loaded = load_run(run, root=root, device=device, network=network, test_only=True)
-        return loaded, loaded.data.class_names
-    trained = load_trained(run, device, network)
-    if not (told := RunFolder(run).predictions("test")).exists():
-        raise ValueError(f"expected the finished run's {told}, but it is missing; call the training command again")
-    return trained, load_predictions(told).class_names or []
-
-
-@dataclass
-class _Seen:
-    """The pictures that were read: their paths and sizes, and how many were turned grey; and why others were not."""
-
-    paths: list[str]
-    sizes: list[Size]
-    unreadable: list[str]
-    greyed: int
-
-    def notes(self, shape: Sequence[int]) -> list[str]:
-        """What was done to pictures so that the network takes them."""
-        size, of = (shape[0], shape[1]), f"of {len(self.sizes):,} pictures"
-        scaled = sum(own != size for own in self.sizes)
-        return [
-            *([f"{scaled:,} {of} scaled to {size[1]}x{size[0]}, the size that the run takes"] if scaled else []),
-            *filter(None, [cut_note(self.sizes, size)]),
-            *([f"{self.greyed:,} {of} turned grey: the run takes grey ones"] if self.greyed else []),
-        ]
-
-
-def _read_block(folder: Path, names: Sequence[str], shape: Sequence[int], seen: _Seen) -> NDArray[np.uint8]:
-    """The pictures of these names that can be read, as the network takes them [n, h, w, c]."""
-    height, width, channels = shape
-    images = np.empty((len(names), height, width, channels), dtype=np.uint8)
-    num_read = 0
-    for name in names:
-        try:
-            picture, own = read_picture(folder / name, (height, width))
-        except ValueError as error:
-            seen.unreadable.append(str(error))
-        else:
-            images[num_read] = in_channels(picture, channels)
-            num_read += 1
-            seen.paths.append(name)
-            seen.sizes.append(own)
-            seen.greyed += picture.shape[2] > channels
-    return images[:num_read]

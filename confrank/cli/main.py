@@ -14,9 +14,10 @@ from confrank.cli.decide import CALIBRATE, THRESHOLD
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
 from confrank.cli.ood import OOD
+from confrank.cli.predict import PREDICT
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
-from confrank.cli.train import PREDICT, TRAIN
+from confrank.cli.train import TRAIN
 from confrank.cli.wording import did_you_mean, in_words
 
 COMMANDS: dict[str, Command] = {

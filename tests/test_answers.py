@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from confrank.config import RunConfig
+from confrank.answers import answer
+from confrank.config import RunConfig, RunFolder
 from confrank.data import load
 from confrank.data.sets import DataSet, split_of
-from confrank.predict import predict, predict_images, save_weights_file
+from confrank.predict import predict, save_weights_file
 from confrank.training import train
 
 CPU = torch.device("cpu")
@@ -56,10 +59,14 @@ def test_answers_are_those_of_the_split_in_the_order_of_numbers(run, pictures, t
     assert [*rows_of(out)[0]] == ["path", "prediction", "confidence"]
 
 
-def test_a_weights_file_answers_too(run, pictures, tmp_path):
-    save_weights_file(run, tmp_path / "weights.safetensors")
-    answers = predict_images(tmp_path / "weights.safetensors", pictures)
-    assert answers.predictions == predict_images(run, pictures).predictions
+def test_a_weights_file_answers_too_and_an_old_one_by_its_data_set(run, pictures, tmp_path):
+    weights, old = tmp_path / "weights.safetensors", tmp_path / "old.safetensors"
+    save_weights_file(run, weights)
+    with safe_open(weights, "pt") as file:
+        told = {key: value for key, value in file.metadata().items() if key not in ("class_names", "image_shape")}
+    save_file(load_file(weights), old, told)
+    for file in (weights, old):
+        assert answer(file, pictures).predictions == answer(run, pictures).predictions
 
 
 def test_pictures_are_brought_to_the_form_of_the_runs(run, pictures, tmp_path, capsys, command):
@@ -88,9 +95,15 @@ def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
     split = split_of(images, labels)
     data = DataSet("pets", split, split, ("cat", "dog"), (0.5,) * 3, (0.25,) * 3)
     train(RunConfig(dataset="pets", epochs=1, method="mcdropout"), tmp_path / "run", data=data, device=CPU)
-    answers, again = (predict_images(tmp_path / "run", pictures) for _ in range(2))
+    save_weights_file(tmp_path / "run", tmp_path / "weights.safetensors")
+    answers, again = (answer(tmp_path / "run", pictures) for _ in range(2))
+    halved = answer(tmp_path / "weights.safetensors", pictures)
+    assert np.allclose(halved.confidence, answers.confidence, atol=1e-3)
     assert {*answers.predictions} <= {"cat", "dog"}
     assert np.array_equal(answers.confidence, again.confidence)
+    RunFolder(tmp_path / "run").predictions("test").unlink()
+    with pytest.raises(ValueError, match="but it is missing; call the training command again"):
+        answer(tmp_path / "run", pictures)
     assert answers.notes[1] == "12 of 12 pictures are not 12 wide by 8 high in proportion: cut to that"
 
 
