@@ -1,3 +1,5 @@
+from collections import UserDict
+
 import numpy as np
 import pytest
 import torch
@@ -124,7 +126,8 @@ def test_wrong_input():
 
 
 def test_indexed_dataset_needs_positions():
-    assert IndexedDataset([{"image": 1}])[0] == {"image": 1, "index": 0}
+    for row in ({"image": 1}, UserDict(image=1)):  # as tokenizers give them
+        assert IndexedDataset([row])[0] == {"image": 1, "index": 0}
     with pytest.raises(ValueError, match="map-style data set"):
         IndexedDataset(iter([1, 2]))
 

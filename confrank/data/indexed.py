@@ -1,6 +1,6 @@
 """Give every sample its position, which is all that the history needs of a data set."""
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,6 @@ class IndexedDataset(Dataset[Any]):
                 raise IndexError(f"expected an index within 0..{len(self) - 1}, but got {index}")
             index = int(index) % len(self)  # the position of the last one is not -1
         item = self.dataset[index]
-        if isinstance(item, dict):
+        if isinstance(item, Mapping):
             return {**item, "index": index}
         return (*item, index) if isinstance(item, tuple | list) else (item, index)
