@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import distributed, multiprocessing
 from transformers import (
     BertConfig,
@@ -102,6 +103,7 @@ def _train_as(rank, folder):
         for name, value in {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}.items():
             patch.setenv(name, str(value))
         trainer = ranking_trainer(folder, ddp_backend="gloo", save_strategy="steps", save_steps=4)
+        trainer.add_callback(SaveAt())
         seen = []
         trainer.criterion.register_forward_hook(lambda module, given, loss: seen.append(events(*given)))
         trainer.train()
@@ -122,7 +124,45 @@ def test_two_processes_share_one_history(tmp_path):
     assert len(index) >= 2 * NUM_SAMPLES and set(index) == set(range(NUM_SAMPLES))
     assert all(np.array_equal(expected, each) for each in counts)
     assert findings == ([], [])
-    assert (tmp_path / "checkpoint-4" / HISTORY_FILE).exists()
+    for step in (2, 4):  # what both had counted by then
+        then = load_file(tmp_path / f"checkpoint-{step}" / HISTORY_FILE)
+        assert then["examined"].sum() == 2 * 4 * step
+
+
+class SaveAt(TrainerCallback):
+    """Asks for a checkpoint after the trainer's own callbacks."""
+
+    def on_step_end(self, args, state, control, **others):
+        control.should_save |= state.global_step == 2
+
+
+def test_a_new_network_begins_a_new_history(tmp_path):
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    trainer = RankingTrainer(
+        args=arguments(tmp_path), model_init=lambda: network(), train_dataset=samples(), criterion=criterion
+    )
+    trainer.train()
+    first = criterion.history.counts()
+    trainer.train()
+    assert torch.equal(first, criterion.history.counts())
+
+
+def test_a_column_index_of_other_rows_is_left_out(tmp_path):
+    class Plain(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = network()
+
+        def forward(self, input_ids, labels=None):
+            return self.network(input_ids=input_ids, labels=labels)
+
+    rows = [{"input_ids": row["input_ids"], "index": 7} for row in samples()]
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    trainer = RankingTrainer(Plain(), arguments(tmp_path), criterion=criterion)
+    assert trainer.predict(rows).predictions.shape == (NUM_SAMPLES, 3)
+    trainer.train_dataset = samples()  # given late
+    trainer.train()
+    assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
 
 
 def test_metrics_are_those_of_evaluate(tmp_path):
@@ -132,6 +172,8 @@ def test_metrics_are_those_of_evaluate(tmp_path):
     logits, label, _ = trainer.predict(samples(15))
     expected = evaluate(logits=logits, label=label).metrics
     assert {key: told[f"eval_{key}"] for key in expected} == expected
+    lost = confidence_metrics(EvalPrediction(np.full((2, 2), np.nan), np.array([0, 1])))
+    assert lost.keys() == expected.keys() and np.isnan([*lost.values()]).all()
     alone = confidence_metrics(EvalPrediction((np.array([[2.0, 0.0]]), "hidden states"), np.array([0])))
     assert alone["acc"] == 1 and np.isnan(alone["auroc"])
 
@@ -151,6 +193,13 @@ def test_mistakes_are_told(tmp_path):
         made(smoothing=0.1)
     with pytest.raises(ValueError, match="one loss, but got criterion and compute_loss_func"):
         made(compute_loss_func=lambda *given, **options: None)
+    with pytest.raises(ValueError, match="expected labels in a training batch, but got input_ids"):
+        RankingTrainer(
+            network(),
+            arguments(tmp_path),
+            train_dataset=[{"input_ids": row["input_ids"]} for row in samples()],
+            criterion=loss,
+        ).train()
     with pytest.raises(ValueError, match="'index' in a training batch, but got input_ids, labels; let your data"):
         made(data_collator=without_index).train()
 

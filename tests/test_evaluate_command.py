@@ -196,6 +196,10 @@ def test_a_threshold_on_calibrated_predictions_names_the_temperature(files, tmp_
     command("threshold", tmp_path / "c.safetensors", "--coverage", 0.5, "--json", tmp_path / "t.json")
     result = json.loads((tmp_path / "t.json").read_text())
     assert f'confidence="max_probability", temperature={result["temperature"]!r})' in capsys.readouterr().out
+    command("calibrate", tmp_path / "c.safetensors", "--out", tmp_path / "again.safetensors")
+    assert "warning" not in capsys.readouterr().err  # all but the same
+    twice = load_predictions(tmp_path / "again.safetensors").metadata["temperature"]
+    assert float(twice) == pytest.approx(result["temperature"])
 
 
 def test_threshold_for_a_coverage(files, capsys, command):
@@ -412,6 +416,9 @@ def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, comman
     before = json.loads((tmp_path / "c.json").read_text())["before"]["metrics"]
     _, kept = random_split(len(label), 0.5)
     assert before == evaluate(probabilities=probabilities.round(4)[kept], label=label[kept]).metrics
+    np.savez(tmp_path / "certain.npz", probabilities=np.eye(logits.shape[1])[label], label=label)
+    command("calibrate", tmp_path / "certain.npz", code=2)
+    assert "expected probabilities, but every one is 0 or 1; give them as they were" in capsys.readouterr().err
     flat = np.tile(np.log([0.7, 0.3]), (40, 1))
     rows, kept = random_split(40, 0.5)
     label = np.zeros(40, dtype=np.int64)

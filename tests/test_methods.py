@@ -45,7 +45,7 @@ def test_aleatoric_loss_does_not_underflow():
 
 
 def test_aleatoric_loss_bears_any_log_variance():
-    log_variance = torch.tensor([[300.0, 90.0, -300.0], [10.0, 9.0, -200.0]], requires_grad=True)
+    log_variance = torch.tensor([[300.0, 3e9, -300.0], [10.0, 9.0, -200.0]], requires_grad=True)
     noise = torch.randn(50, 2, 3, generator=torch.Generator().manual_seed(0))
     noise[:, 0, 2] = -noise[:, 0, :2].abs().amax(dim=1)  # no draw takes the first sample's label
     loss = aleatoric_loss(torch.zeros(2, 3), log_variance, torch.tensor([2, 0]), noise)
@@ -53,6 +53,8 @@ def test_aleatoric_loss_bears_any_log_variance():
     assert 0 < loss.item() < 1000
     assert log_variance.grad.isfinite().all() and log_variance.grad.abs().max() < 1000
     assert log_variance.grad[0, 0] != 0  # what is cut off still learns
+    cut = torch.tensor([[10.0, 10.0, -300.0], [10.0, 9.0, -200.0]])
+    assert loss.item() == aleatoric_loss(torch.zeros(2, 3), cut, torch.tensor([2, 0]), noise).item()
     within = aleatoric_loss(torch.zeros(1, 3), log_variance[1:], torch.tensor([0]), noise[:, 1:])
     drawn = (log_variance[1:] / 2).exp() * noise[:, 1:]
     assert within.item() == pytest.approx(-drawn.softmax(dim=-1)[..., 0].mean().log().item(), rel=1e-5)
@@ -135,6 +137,9 @@ def test_average_is_the_mean_probability():
     shuffled = replace(group[1], index=group[1].index[::-1])
     with pytest.raises(ValueError, match="same samples in the same order, but member 1 differs"):
         average([group[0], shuffled])
+    named = [replace(group[0], key=np.arange(len(group[0]))[::step]) for step in (1, -1)]
+    with pytest.raises(ValueError, match="same samples in the same order, but member 1 differs"):
+        average(named)
     with pytest.raises(ValueError, match="at least one member"):
         average([])
     wider = replace(group[1], logits=np.pad(group[1].logits, ((0, 0), (0, 1))))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -12,6 +12,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 from transformers.utils import logging
 
 from confrank.data import IndexedDataset
+from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss
 from confrank.metrics import KEYS, evaluate
 from confrank.training.distributed import SharedHistory
@@ -31,13 +32,13 @@ class RankingTrainer(Trainer):
     def __init__(self, *arguments: Any, criterion: CorrectnessRankingLoss, **options: Any) -> None:
         super().__init__(*arguments, **options)
         _check_loss(self, criterion)
-        if self.train_dataset is not None:
-            self.train_dataset = _numbered(self.train_dataset, criterion.history.num_samples)
         self.criterion = criterion.to(self.args.device)
+        self.shared = SharedHistory(criterion.history)
         self.findings: list[str] = []
+        self._number_samples()
         # The loss is a mean over its batch: where the gradients of several add up, it has to be divided.
         self.model_accepts_loss_kwargs = False
-        self.add_callback(_HistoryKeeper(self))
+        self.add_callback(_EpochEnds(self))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -51,20 +52,44 @@ class RankingTrainer(Trainer):
                 "expected the column 'index' in a training batch, but got"
                 f" {', '.join(inputs)}; let your data_collator keep it"
             )
+        if "labels" not in inputs:
+            raise ValueError(f"expected labels in a training batch, but got {', '.join(inputs)}")
         label = inputs.pop("labels")
         outputs = model(**inputs)
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
         loss = self.criterion(logits, label, index)
         return (loss, outputs) if return_outputs else loss
 
+    def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
+        inputs.pop("index", None)
+        return super().prediction_step(model, inputs, *arguments, **options)
+
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
-        """As in transformers; where training goes on from a checkpoint, so does the history."""
+        """As in transformers; the history goes on where the network does, and begins anew with `model_init`."""
         folder = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)  # type: ignore[no-untyped-call]
+        history = self.criterion.history
         if folder:
-            self.criterion.history.load_state_dict(_load(Path(folder)))
+            history.load_state_dict(_load(Path(folder)))
+        elif self.model_init is not None:
+            history.load_state_dict(CorrectnessHistory(history.num_samples).state_dict())
         return super().train(resume_from_checkpoint, *arguments, **options)
+
+    def get_train_dataloader(self) -> Any:
+        self._number_samples()
+        return super().get_train_dataloader()
+
+    def _number_samples(self) -> None:
+        if self.train_dataset is not None:
+            self.train_dataset = _numbered(self.train_dataset, self.criterion.history.num_samples)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.shared.add_up()  # every process comes here
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            save_file(self.criterion.history.state_dict(), folder / HISTORY_FILE)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -73,34 +98,26 @@ class RankingTrainer(Trainer):
         self._signature_columns = columns  # type: ignore[assignment]
 
 
-class _HistoryKeeper(TrainerCallback):
+class _EpochEnds(TrainerCallback):
     def __init__(self, trainer: RankingTrainer) -> None:
         self.trainer = trainer
-        self.shared = SharedHistory(trainer.criterion.history)
-
-    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if control.should_save:
-            self.shared.add_up()
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.shared.add_up()
-
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if args.should_save:
-            folder = Path(args.output_dir or "") / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-            save_file(self.shared.history.state_dict(), folder / HISTORY_FILE)
+        self.trainer.shared.add_up()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        audit = replace(self.shared.history.audit(), too_often=[])
+        audit = replace(self.trainer.criterion.history.audit(), too_often=[])
         self.trainer.findings = [] if audit.ok else [str(audit)]
         for finding in self.trainer.findings:
             logger.warning_once(finding)
 
 
 def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN where undefined."""
+    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN where undefined, or of NaN."""
     logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-    found = evaluate(logits=torch.as_tensor(logits), label=torch.as_tensor(prediction.label_ids)).metrics
+    if np.isnan(logits).any():
+        return dict.fromkeys(KEYS, float("nan"))
+    found = evaluate(logits=logits, label=prediction.label_ids).metrics
     return {key: float("nan") if (value := found[key]) is None else value for key in KEYS}
 
 

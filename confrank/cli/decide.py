@@ -122,7 +122,8 @@ def _calibrate(arguments: "Namespace") -> None:
         result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
         write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
-        metadata = {**predictions.metadata, "temperature": repr(temperature)}
+        told = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
+        metadata = {**told, "temperature": repr(temperature * float(told.get("temperature", 1)))}
         kept_as_read = {"label": label, "index": predictions.index, "key": predictions.key}
         save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
     console = make_console()

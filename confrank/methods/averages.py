@@ -21,7 +21,8 @@ def average(members: Sequence[Predictions]) -> Predictions:
     if len(members) == 1:
         return first
     for place, member in enumerate(members):
-        if not _same(member.index, first.index) or not _same(member.label, first.label):
+        told_apart = member.key is not None and first.key is not None and not _same(member.key, first.key)
+        if told_apart or not _same(member.index, first.index) or not _same(member.label, first.label):
             raise ValueError(
                 f"expected members that predict the same samples in the same order, but member {place} differs"
             )

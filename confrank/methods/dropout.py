@@ -46,7 +46,8 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
     log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE, since loss and gradient grow
     with exp(s / 2) where all draws miss the label; its gradient is not cut off, so that s finds its way back.
     """
-    log_variance = log_variance - (log_variance.detach() - MAX_LOG_VARIANCE).clamp_min(0)
+    kept = log_variance.detach()
+    log_variance = kept.clamp_max(MAX_LOG_VARIANCE) + (log_variance - kept)
     sampled = logits + (log_variance / 2).exp() * noise
     log_probability = torch.log_softmax(sampled, dim=-1)
     picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)

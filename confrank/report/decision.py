@@ -66,6 +66,6 @@ def worse_lines(before: Evaluation, after: Evaluation) -> list[str]:
     changes = []
     for key in ("ece", "brier"):
         old, new = before.metrics[key], after.metrics[key]
-        if old is not None and new is not None and new > old:
+        if old is not None and new is not None and new > old and shown(key, old) != shown(key, new):
             changes.append(f"{SHOWN[key].heading} went up from {shown(key, old)} to {shown(key, new)}")
     return [f"warning: {' and '.join(changes)}; a temperature does not help these predictions"] if changes else []

@@ -26,6 +26,8 @@ def as_logits(*, logits: object = None, probabilities: object = None) -> tuple[A
     if logits is not None:
         return as_table(logits, "logits"), []
     table = as_probabilities(probabilities)
+    if np.isin(table, (0, 1)).all():
+        raise ValueError("expected probabilities, but every one is 0 or 1; give them as they were before rounding")
     smallest = table.min(initial=1, where=table > 0)
     floor = max(smallest / 2, np.finfo(table.dtype).tiny)
     raised = int(np.count_nonzero(table < floor))
