@@ -27,10 +27,11 @@ def main() -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--bounds", type=float, nargs="+", default=[math.inf, dropout.MAX_LOG_VARIANCE])
     arguments = parser.parse_args()
     data = load(arguments.dataset, arguments.root)
     config = RunConfig(dataset=arguments.dataset, model="vgg16", method="aleatoric-mc", seed=arguments.seed)
-    for bound in (math.inf, dropout.MAX_LOG_VARIANCE):
+    for bound in arguments.bounds:
         dropout.MAX_LOG_VARIANCE = bound
         print(f"s cut off at {bound:g}\n{'steps':>9} {'loss':>6} {'largest s':>9} {'gradient':>9}")
         print_steps(Run(config, data, torch.device("cpu")), arguments.steps)

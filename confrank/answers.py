@@ -69,7 +69,8 @@ def answer(
     if not folder.is_dir():
         state = "is none" if folder.exists() else "does not exist"
         raise ValueError(f"expected a folder of pictures, but {folder} {state}")
-    names = sorted((file.relative_to(folder).as_posix() for file in picture_files(folder)), key=natural_order)
+    files = picture_files(folder, every=True)
+    names = sorted((file.relative_to(folder).as_posix() for file in files), key=natural_order)
     if not names:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures in {folder}, but there are none")
     trained = _trained(run, root, device, network)
@@ -100,7 +101,9 @@ def _trained(
     trained = load_trained(run, device, network)
     if not trained.class_names:
         told = RunFolder(run).predictions("test")
-        raise ValueError(f"expected the finished run's {told}, but it is missing; call the training command again")
+        raise ValueError(
+            f"expected the finished run's {told}, but it is missing or damaged; `confrank predict {run}` writes it"
+        )
     return trained
 
 

@@ -21,13 +21,14 @@ RECORDED = ("test_every", "snapshots")
 # How many snapshots these methods average; a run that keeps any keeps those of both.
 AES = {"aes-10": 10, "aes-30": 30}
 
+MAX_PADDING = 256
 # What makes the plain values that can be written down, of numpy's numbers too, and what they are in words.
 KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
     **dict.fromkeys(
         ("epochs", "batch_size", "seed", "test_every", "image_size", "padding"), (operator.index, "a whole number")
     ),
-    "flip": (operator.index, "true or false"),
+    "flip": (lambda value: bool((False, True).index(value)), "true or false"),
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
@@ -92,6 +93,8 @@ class RunConfig:
         for name in ("weight", "weight_decay", "momentum", "seed", "test_every", "padding"):
             if not (getattr(self, name) or 0) >= 0:
                 raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")
+        if (self.padding or 0) > MAX_PADDING:
+            raise ValueError(f"expected padding to be at most {MAX_PADDING}, but got {self.padding}")
         if any(not 0 < share <= 1 for share in self.lr_drops):
             raise ValueError(f"expected lr_drops to be shares in (0, 1], but got {self.lr_drops}")
 

@@ -2,7 +2,8 @@
 
 import json
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,21 +92,23 @@ def load_trained(
 
 
 def _class_names(run: Path) -> list[str]:
-    """As told beside the test predictions, which a run writes when it ends; none where they are not there."""
-    if not (file := RunFolder(run).predictions("test")).exists():
+    """As told beside the test predictions, which a run writes when it ends; none where they are lost."""
+    try:
+        with safe_open(RunFolder(run).predictions("test"), "pt") as predictions:
+            names: list[str] = json.loads((predictions.metadata() or {}).get("class_names", "[]"))
+    except (OSError, SafetensorError, ValueError):
         return []
-    with safe_open(file, "pt") as predictions:
-        names: list[str] = json.loads((predictions.metadata() or {}).get("class_names", "[]"))
     return names
 
 
 def _trained_in(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:
-    told = _told_in(path)
-    if missing := [key for key in TOLD if key not in (*told, *DIGESTS)]:
-        raise ValueError(f"expected {path} to tell its {' and '.join(missing)}, but it does not")
-    config, shape, names = RunConfig.from_dict(told["config"]), tuple(told["image_shape"]), told["class_names"]
-    network = network or methods.get(config.method).network(config.model, len(names), shape[-1])
-    models.load_weights(network, load_file(path))
+    with _in_words(path):
+        told = _told_in(path)
+        if missing := [key for key in TOLD if key not in (*told, *DIGESTS)]:
+            raise ValueError(f"expected {path} to tell its {' and '.join(missing)}, but it does not")
+        config, shape, names = RunConfig.from_dict(told["config"]), tuple(told["image_shape"]), told["class_names"]
+        network = network or methods.get(config.method).network(config.model, len(names), shape[-1])
+        models.load_weights(network, load_file(path))
     digests = {key: told[key] for key in DIGESTS if key in told}
     return Trained(
         config, network.to(device or torch.device("cpu")), shape, told["mean"], told["std"], names, digests
@@ -172,7 +175,7 @@ def load_weights_file(
     `network` takes the weights where they are those of a network of one's own.
     """
     path = Path(path)
-    try:
+    with _in_words(path):
         told = _told_in(path)
         if "config" in told:
             config = _agreed(path, RunConfig.from_dict(told["config"]), config)
@@ -185,12 +188,6 @@ def load_weights_file(
         method = methods.get(config.method)
         network = network or method.network(config.model, used.num_classes, used.test.images.shape[-1])
         models.load_weights(network, load_file(path))
-    except FileNotFoundError:
-        raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
-    except (SafetensorError, RuntimeError) as error:
-        why = " ".join(str(error).split())[:200]
-        what = f"weights of {config.model} for {config.dataset}" if config else "weights"
-        raise ValueError(f"expected {what} in {path}, but: {why}") from None
     return TrainedOn(
         config,
         network.to(device or torch.device("cpu")),
@@ -202,6 +199,19 @@ def load_weights_file(
         used,
         held_out,
     )
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """What is wrong with a weights file, as a `ValueError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(
+            f"expected weights of its network in {path}, but: {' '.join(str(error).split())[:200]}"
+        ) from None
 
 
 def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:

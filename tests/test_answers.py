@@ -1,6 +1,7 @@
 """A trained network on new pictures: what it answers, and what happens to pictures that do not fit."""
 
 import csv
+import os
 import shutil
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
     assert {*answers.predictions} <= {"cat", "dog"}
     assert np.array_equal(answers.confidence, again.confidence)
     RunFolder(tmp_path / "run").predictions("test").unlink()
-    with pytest.raises(ValueError, match="but it is missing; call the training command again"):
+    with pytest.raises(ValueError, match="but it is missing or damaged; `confrank predict"):
         answer(tmp_path / "run", pictures)
     assert answers.notes[1] == "12 of 12 pictures are not 12 wide by 8 high in proportion: cut to that"
 
@@ -110,12 +111,16 @@ def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
 def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, tmp_path, capsys, command):
     (pictures / "1.png").write_bytes(b"no picture")
     (pictures / "4.png").write_bytes((pictures / "4.png").read_bytes()[:60])
+    (pictures / "film.gif").write_bytes(b"GIF89a")
+    (pictures / "link.png").symlink_to("nowhere.png")
     out = tmp_path / "answers.csv"
     command("predict", run, "--images", pictures, "--out", out, "--device", "cpu", code=2)
     told = capsys.readouterr()
     assert f"{pictures / '1.png'}: not a picture of these kinds" in told.out
     assert str(pictures / "4.png") in told.out
-    assert f"but 2 of 12 cannot, see above; {out} has the answers to the others" in told.err
+    assert f"{pictures / 'film.gif'}: not a picture of these kinds" in told.out
+    assert f"{pictures / 'link.png'}: No such file" in told.out
+    assert f"but 4 of 14 cannot, see above; {out} has the answers to the others" in told.err
     assert len(rows_of(out)) == 10
 
 
@@ -123,9 +128,14 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
     ("arguments", "message"),
     [
         (["--images", "nowhere"], "expected a folder of pictures, but nowhere does not exist"),
+        (["--images", ""], "expected a folder for --images, but got nothing"),
         (["--images", "empty"], "expected PNG, JPEG, WebP or BMP pictures in empty, but there are none"),
         (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
         (["--images", "new", "--out", "mine.csv"], "expected a new file or one of answers to write, but mine.csv"),
+        (
+            ["--images", "new", "--out", "labelled.csv"],
+            "expected a new file or one of answers to write, but labelled",
+        ),
         (["--images", "new", "--split", "test"], "expected either --split or --images, but got both"),
         (["--threshold", "0.9"], "expected --threshold together with --images"),
     ],
@@ -134,6 +144,7 @@ def test_mistakes_are_explained(run, pictures, tmp_path, monkeypatch, capsys, co
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.csv").write_text("path,label\na.png,cat\n")
+    (tmp_path / "labelled.csv").write_text("path,prediction,confidence,label\na.png,cat,0.5,dog\n")
     command("predict", run, *arguments, code=2)
     assert message in capsys.readouterr().err
     assert (tmp_path / "mine.csv").read_text() == "path,label\na.png,cat\n"
@@ -141,6 +152,17 @@ def test_mistakes_are_explained(run, pictures, tmp_path, monkeypatch, capsys, co
 
 def test_a_run_without_the_names_of_its_classes(run, pictures, tmp_path, capsys, command):
     shutil.copytree(run, tmp_path / "run")
-    shutil.rmtree(tmp_path / "run" / "predictions")
-    command("predict", tmp_path / "run", "--images", pictures, "--out", tmp_path / "answers.csv", code=2)
-    assert "is missing; call the training command again" in capsys.readouterr().err
+    predictions = RunFolder(tmp_path / "run").predictions("test")
+    predictions.write_bytes(predictions.read_bytes()[:50])
+    answer_it = ("predict", tmp_path / "run", "--images", pictures, "--out", tmp_path / "answers.csv")
+    command(*answer_it, code=2)
+    assert "is missing or damaged; `confrank predict" in capsys.readouterr().err
+    command("predict", tmp_path / "run", "--device", "cpu")
+    command(*answer_it)
+
+
+def test_names_in_any_encoding_stay_what_they_are(run, pictures, tmp_path, command):
+    name = os.fsdecode(b"latin\xe9.png")
+    (pictures / "1.png").rename(pictures / name)
+    command("predict", run, "--images", pictures, "--out", tmp_path / "answers.csv")
+    assert b"latin\xe9.png," in (tmp_path / "answers.csv").read_bytes()

@@ -304,6 +304,9 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "1 of 8 pictures is not square: cut to its central square\n" in told
     assert "mirrored at random in training, unless --padding 0, --flip false\n" in told
+    with pytest.raises(SystemExit):
+        main([*command, "--flip", "false", "--out", "still"])
+    assert "mirrored" not in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         main(["predict", str(run), "--split", "train", "--device", "cpu"])
     assert stop.value.code == 0

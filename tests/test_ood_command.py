@@ -144,7 +144,7 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
     ood(weights, "--method", "crl-softmax", *common, code=2)
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     ood(weights, "--model", "resnet18", "--dataset", "digits", *common, code=2)
-    assert "expected weights of resnet18 for digits in" in capsys.readouterr().err
+    assert "expected weights of its network in" in capsys.readouterr().err
     ood(place / "none.safetensors", *common, code=2)
     assert "none.safetensors does not exist" in capsys.readouterr().err
     ood(place / "none.safetensors", "--model", "small", "--dataset", "digits", *common, code=2)

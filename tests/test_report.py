@@ -98,6 +98,17 @@ def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
     assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
 
 
+def test_older_results_are_not_averaged_with_another_augmentation(tmp_path, monkeypatch, command):
+    figures = drawn(monkeypatch)
+    old, new, usual = (kept_run(tmp_path, "baseline", seed) for seed in (0, 1, 2))
+    for file, setting in ((new, {"flip": False}), (usual, {"flip": None})):
+        content = json.loads(file.read_text())
+        file.write_text(json.dumps({**content, "config": {**content["config"], **setting}}))
+    command("report", "curves", old, new, usual, "--out", tmp_path / "c.png")
+    labels = [text.get_text().partition(" (")[0] for text in figures[0].legends[0].get_texts()]
+    assert labels == ["baseline", "baseline flip False", "calibrated"]
+
+
 def kept_run(folder, method, seed):
     config = {"dataset": "cifar10", "model": "vgg16", "method": method, "seed": seed}
     log = [{"epoch": 1, "test": {"nll": 1.0, "aurc": 0.5}}]

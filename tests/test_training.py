@@ -118,8 +118,8 @@ def test_learning_rate_of_the_paper():
 
 def test_numbers_of_any_kind_are_written_down_as_plain_ones(tmp_path):
     given = tiny(dataset=Path("digits"), seed=np.int64(3), batch_size=np.int16(64), lr=np.float64(0.1))
-    given = replace(given, epochs=torch.tensor(1), weight=1, lr_drops=np.array([0.5]))
-    assert given == tiny(dataset="digits", seed=3, batch_size=64, epochs=1, weight=1.0, lr_drops=(0.5,))
+    given = replace(given, epochs=torch.tensor(1), weight=1, lr_drops=np.array([0.5]), flip=np.False_)
+    assert given == tiny(dataset="digits", seed=3, batch_size=64, epochs=1, weight=1.0, lr_drops=(0.5,), flip=False)
     train(given, tmp_path / "run", device=CPU)
     assert load_config(tmp_path / "run") == given
 
@@ -142,6 +142,9 @@ def test_augmentation_is_the_data_sets_unless_it_is_given(tmp_path, command):
     assert torch.equal(usual, again)
     assert not torch.equal(usual, off)
     assert not torch.equal(off, weights(tmp_path / "flipped", "--flip", "--padding", 0))
+    written = tmp_path / "off" / "config.yaml"
+    assert yaml.safe_load(written.read_text())["flip"] is False
+    assert torch.equal(off, weights(tmp_path / "repeated", "--config", written))
     settings = yaml.safe_load((tmp_path / "usual" / "config.yaml").read_text())
     old = {name: value for name, value in settings.items() if name not in ("flip", "padding")}
     (tmp_path / "usual" / "config.yaml").write_text(yaml.safe_dump(old))
@@ -156,6 +159,8 @@ def test_augmentation_is_the_data_sets_unless_it_is_given(tmp_path, command):
         ("seed", "3", "expected seed to be a whole number, but got '3'"),
         ("epochs", None, "expected epochs to be a whole number, but got None"),
         ("flip", "false", "expected flip to be true or false, but got 'false'"),
+        ("flip", 5, "expected flip to be true or false, but got 5"),
+        ("padding", 1000, "expected padding to be at most 256, but got 1000"),
         ("padding", -1, "expected padding to be at least 0, but got -1"),
         ("image_size", 8.5, "expected image_size to be a whole number, but got 8.5"),
         ("lr", "fast", "expected lr to be a number, but got 'fast'"),

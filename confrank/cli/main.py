@@ -1,5 +1,6 @@
 """Find the command, run it, and turn mistakes into one line and an exit code."""
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ COMMANDS: dict[str, Command] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command; exits with 0, 2 for a user's mistake, or 128 + signal when stopped."""
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         _run(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:

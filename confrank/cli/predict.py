@@ -60,6 +60,8 @@ def _answer(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
     from confrank.report.progress import sample_bar
 
+    if not arguments.images:
+        raise ValueError("expected a folder for --images, but got nothing")
     if arguments.split is not None:
         raise ValueError(f"expected either --split or --images, but got both: {arguments.split}, {arguments.images}")
     run, out, threshold = Path(arguments.run), csv_path(arguments.out or "answers.csv"), arguments.threshold
@@ -68,7 +70,7 @@ def _answer(arguments: "Namespace") -> None:
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:
         answers = answer(run, arguments.images, root=root, device=device, on_progress=advance)
-    write_atomically(out, answers.as_csv(threshold))
+    write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # paths as they are
     for note in answers.notes:
         say(console, note)
     sure = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
@@ -86,9 +88,10 @@ def _check_answers(out: Path) -> None:
     """Raise if the file to write is there and holds something other than answers."""
     from confrank.answers import COLUMNS
 
-    if out.exists():
+    if out.is_file():
         with out.open(errors="replace") as file:
-            if not file.readline().startswith(",".join(COLUMNS)):
+            header = file.readline().rstrip("\n")
+            if header and header not in (",".join(COLUMNS), ",".join((*COLUMNS, "accepted"))):
                 raise ValueError(f"expected a new file or one of answers to write, but {out} holds something else")
 
 

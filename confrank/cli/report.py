@@ -58,12 +58,18 @@ def _labels(results: "list[Result]") -> list[str]:
     from confrank.config import RECORDED
     from confrank.study.tables import size_of
 
-    keys = [key for key in results[0].config if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
-    differing = [key for key in keys if len({str(result.config.get(key)) for result in results}) > 1]
-    methods = [result.config["method"] + size_of(result.config) for result in results]
+    settings = [result.config for result in results]  # older ones lack what is newer: None, as it is by default
+    known = dict.fromkeys(key for each in settings for key in each)
+    keys = [key for key in known if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
+    differing = [key for key in keys if len({str(each.get(key)) for each in settings}) > 1]
     return [
-        " ".join([method, *(f"{key} {result.config.get(key)}" for key in differing)])
-        for method, result in zip(methods, results, strict=True)
+        " ".join(
+            [
+                each["method"] + size_of(each),
+                *(f"{key} {each[key]}" for key in differing if each.get(key) is not None),
+            ]
+        )
+        for each in settings
     ]
 
 

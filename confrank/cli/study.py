@@ -106,9 +106,11 @@ def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> l
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
     if "again" in states.values():
         lines.append("again: the result is there, but not the predictions that an average needs")
+    runs, averages = len(wanted.runs), len(wanted.averages)
     return [
         *lines,
-        f"{len(wanted.runs)} runs, {len(to_train)} to train ({estimate}), {len(wanted.averages)} averages",
+        f"{runs} run{'s' * (runs != 1)}, {len(to_train)} to train ({estimate}),"
+        f" {averages} average{'s' * (averages != 1)}",
     ]
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.pictures import Picture, Size, UnreadableError, cut_note, picture_files, read_picture, stack
-from confrank.data.sets import DataSet, Split, split_of
+from confrank.data.sets import AUGMENTED, DataSet, Split, split_of
 
-AUGMENTED = "coloured images are shifted and mirrored at random in training, unless --padding 0, --flip false"
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,8 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=FORMATS) as opened:
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             upright = ImageOps.exif_transpose(opened)
             mode = upright.mode
             if mode.startswith(("I", "F")):
@@ -134,15 +136,20 @@ def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uin
     return result
 
 
-def picture_files(folder: Path) -> list[Path]:
-    """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out."""
+def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
+    """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out.
+
+    Pictures of kinds that are not read are an error, or with `every` among them, as are links that lead nowhere.
+    """
     files = sorted(
-        (path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path.relative_to(folder))),
+        (path for path in folder.rglob("*") if not path.is_dir() and not _is_hidden(path.relative_to(folder))),
         key=lambda path: path.relative_to(folder).as_posix(),
     )
+    if every:
+        return [path for path in files if path.suffix.lower() in (*SUFFIXES, *UNREAD)]
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
-    return [path for path in files if path.suffix.lower() in SUFFIXES]
+    return [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
 def natural_order(name: str) -> list[str | int]:
@@ -172,7 +179,7 @@ def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:
 
 
 def _from_folder(folder: Path, size: int | None) -> Iterable[tuple[str, Picture]]:
-    return ((str(path), decode(path.read_bytes(), str(path), size)) for path in picture_files(folder))
+    return ((str(path), decode(_content(path), str(path), size)) for path in picture_files(folder))
 
 
 def _from_archive(path: Path, size: int | None) -> Iterable[tuple[str, Picture]]:

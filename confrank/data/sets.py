@@ -64,6 +64,9 @@ def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64], path: NDArray
     return Split(np.asarray(images), labels.astype(np.int64, copy=False), np.arange(len(labels)), path)
 
 
+AUGMENTED = "coloured images are shifted and mirrored at random in training, unless --padding 0, --flip false"
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips.
@@ -101,10 +104,13 @@ class DataSet:
 
     def augmented(self, padding: int | None, flip: bool | None) -> "DataSet":
         """The same with another augmentation, where one is given."""
+        if padding is None and flip is None:
+            return self
         return replace(
             self,
             padding=self.padding if padding is None else padding,
             flip=self.flip if flip is None else flip,
+            notes=tuple(note for note in self.notes if note != AUGMENTED),
         )
 
     def digest(self, *, test_only: bool = False) -> str:

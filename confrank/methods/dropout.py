@@ -43,12 +43,10 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
 
     logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is taken among
-    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE, since loss and gradient grow
-    with exp(s / 2) where all draws miss the label; its gradient is not cut off, so that s finds its way back.
+    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE: without a bound it runs away,
+    and loss and gradient grow with exp(s / 2) where all draws miss the label.
     """
-    kept = log_variance.detach()
-    log_variance = kept.clamp_max(MAX_LOG_VARIANCE) + (log_variance - kept)
-    sampled = logits + (log_variance / 2).exp() * noise
+    sampled = logits + (log_variance.clamp_max(MAX_LOG_VARIANCE) / 2).exp() * noise
     log_probability = torch.log_softmax(sampled, dim=-1)
     picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
     return (math.log(len(noise)) - torch.logsumexp(picked, dim=0)).mean()
