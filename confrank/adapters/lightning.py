@@ -1,4 +1,4 @@
-"""The correctness history inside a LightningModule (pip install 'confrank[lightning]')."""
+"""The correctness history inside a LightningModule (extra `lightning`)."""
 
 from dataclasses import replace
 from typing import Any

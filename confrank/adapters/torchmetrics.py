@@ -1,4 +1,4 @@
-"""Every metric of `confrank.evaluate` as one torchmetrics `Metric` (pip install 'confrank[torchmetrics]')."""
+"""Every metric of `confrank.evaluate` as one torchmetrics `Metric` (extra `torchmetrics`)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The correctness ranking loss in a transformers `Trainer` (pip install 'confrank[transformers]')."""
+"""The correctness ranking loss in a transformers `Trainer` (extra `transformers`)."""
 
 from dataclasses import replace
 from pathlib import Path
