@@ -588,3 +588,35 @@ def test_a_single_probability_is_that_of_class_1(tmp_path, parser, name):
         ValueError, match="labels 0 and 1 beside a single column of probabilities, .*but got 2 in row 1"
     ):
         load_predictions(tmp_path / "c.npz")
+
+
+@pytest.mark.parametrize("single", [[0.9, 0.8, 0.6], [1, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]])
+def test_columns_of_all_classes_come_before_any_other(tmp_path, single):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = {"label": [0, 1, 1], "prob_0": [0.9, 0.2, 0.4], "prob_1": [0.1, 0.8, 0.6], "y_prob": single}
+    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+    loaded = load_predictions(tmp_path / "a.parquet")
+    assert evaluate(**loaded.evaluation_inputs()).metrics["acc"] == 1
+    assert loaded.describe() == "3 predictions, 2 classes, probabilities (ignored: y_prob)"
+
+
+def test_bare_classes_beside_a_single_probability_are_an_error(tmp_path, parser):
+    message = "a column of probabilities for each class, named probability_NAME, but got the single column 'y_prob'"
+    with pytest.raises(ValueError, match=message):
+        written(tmp_path, "a.csv", "label,cat,dog,y_prob\n0,.9,.1,.9\n1,.3,.7,.7\n")
+    if parser == "by pyarrow":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        table = {"label": [0, 1], "cat": [0.9, 0.3], "dog": [0.1, 0.7], "y_prob": [0.9, 0.7]}
+        parquet.write_table(pa.table(table), tmp_path / "a.parquet")
+        with pytest.raises(ValueError, match=message):
+            load_predictions(tmp_path / "a.parquet")
+    assert written(tmp_path, "b.csv", "label,age,y_prob\n0,30,.1\n1,40,.7\n").describe().endswith("(ignored: age)")
+
+
+def test_labels_of_a_single_probability_may_be_true_or_false(tmp_path, parser):
+    assert written(tmp_path, "a.csv", "label,y_prob\nTrue,0.9\nFalse,0.2\n").label.tolist() == [1, 0]
+    if parser == "by pyarrow":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pa.table({"label": [True, False], "y_prob": [1, 0]}), tmp_path / "a.parquet")
+        loaded = load_predictions(tmp_path / "a.parquet")
+        assert (loaded.label.tolist(), loaded.probabilities.tolist()) == ([1, 0], [[0, 1], [1, 0]])

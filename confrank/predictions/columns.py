@@ -223,7 +223,7 @@ def _as_text(column: Column, place: Mapping[str, int], role: str) -> Text:
 def _as_numbers(column: Column, role: str) -> Array:
     if not isinstance(column, Text):
         return column
-    numbers = [_whole(value) for value in column.values]
+    numbers = [TRUTH.get(value.strip().lower(), _whole(value)) for value in column.values]
     remedy = "; names need columns like probability_NAME, or an array class_names that lists them in class order"
     _refuse(column, [number is None for number in numbers], "a class index", role, remedy)
     return np.array(numbers, dtype=np.int64)[column.codes]

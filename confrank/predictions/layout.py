@@ -5,7 +5,7 @@ and no confidence, all other columns are taken for classes, and the values tell 
 A single column of probabilities beside labels of 0 and 1 is that of class 1.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -65,33 +65,33 @@ def key_among(names: Iterable[str]) -> str | None:
     return next((found[key] for key in KEYS if key in found), None)
 
 
-def layout_of(header: Sequence[str], *, lists: bool = False) -> Layout:
+def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
     """Say what each column is; a `ValueError` tells what is missing or there twice.
 
-    With `lists`, one column may hold a whole row of probabilities or logits.
+    The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes.
     """
     roles = _roles(header)
     roles.pop("class_names", None)  # a list beside the arrays of other formats, never a column
-    whole = {} if lists else {kind: roles.pop(kind) for kind in PREFIXES if kind in roles}
     tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
     kinds = [kind for kind, columns in tables.items() if columns]
     if len(kinds) > 1:
         raise ValueError(f"expected columns of probabilities or of logits, but got both: {_shown(header)}")
     kind = kinds[0] if kinds else None
-    table = tables[kind] if kind else {}
-    if not table and not whole and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
-        table = {place: name for place, name in enumerate(header) if role_of(name) is None}
-        table = {place: name for place, name in table.items() if name.strip().lower() not in ROW_NAMES}
-        table = table if len(table) > 1 else {}
+    table, bare = tables[kind] if kind else {}, _bare_columns(header)
+    single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
+    roles = {role: place for role, place in roles.items() if role not in single}
+    if not table and not single and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
+        table = bare
     places, names = _in_class_order(table)
-    if not places and "label" in roles and "probabilities" in whole and not is_complete(roles, has_table=False):
-        kind, places = "probabilities", [whole["probabilities"]]
+    is_needed = "label" in roles and not is_complete(roles, has_table=bool(places))
+    if is_needed and "probabilities" in single and not bare:
+        kind, places = "probabilities", [single["probabilities"]]
     if key := key_among(header):
         roles["key"] = [*header].index(key)
     used = {*roles.values(), *places}
     ignored = [name for place, name in enumerate(header) if place not in used]
     if not is_complete(roles, has_table=bool(places)):
-        for role, place in whole.items():
+        for role, place in single.items():
             raise ValueError(
                 f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME,"
                 f" but got the single column {header[place][:80]!r}: give those of the other classes too"
@@ -130,6 +130,13 @@ def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int
         if prefix and role_of(name) is None:
             columns[place] = name.strip()[len(prefix) :]
     return columns if len(columns) > 1 else {}  # one alone is something else, like p_value
+
+
+def _bare_columns(header: Sequence[str]) -> dict[int, str]:
+    """What nothing else is known of: the classes, if there are two or more."""
+    columns = {place: name for place, name in enumerate(header) if role_of(name) is None}
+    columns = {place: name for place, name in columns.items() if name.strip().lower() not in ROW_NAMES}
+    return columns if len(columns) > 1 else {}
 
 
 def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]:

@@ -25,15 +25,15 @@ def read_parquet(path: Path) -> Predictions:
     try:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
-        layout = _without_odd_key(layout_of(header, lists=True), file.schema_arrow)
+        lists = [field.name for field in file.schema_arrow if _is_list(field.type)]
+        layout = _without_odd_key(layout_of(header, lists=lists), file.schema_arrow)
         wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
-    lists = {role: columns.pop(role) for role in TABLES if role in columns}
-    if lists:
+    if {*TABLES} & {*columns}:
         names = {"key": layout.key or "id"}
-        found = {names.get(role, role): _plain(column) for role, column in {**columns, **lists}.items()}
+        found = {names.get(role, role): _plain(column) for role, column in columns.items()}
         return named_arrays(found, {}, layout.ignored)
     table = [columns.pop(str(place)) for place in layout.table]
     numbers = [column for column in table if not isinstance(column, Text)]
@@ -90,7 +90,7 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
     import pyarrow as pa
 
     kind = column.type
-    if key in TABLES and not (key == "probabilities" and pa.types.is_floating(kind)):
+    if key in TABLES:
         return _lists(column, name)
     if pa.types.is_dictionary(kind):  # its words may be more than those that occur
         column = column.dictionary_decode()
@@ -105,13 +105,18 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
     return values
 
 
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
 def _lists(column: Any, name: str) -> Array:
     import pyarrow as pa
     from pyarrow import compute
 
     kind = column.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
+    if not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"expected a list of numbers in column {name!r}, but got {kind}")
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     flat = column.flatten()
