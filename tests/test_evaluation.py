@@ -37,6 +37,12 @@ def test_ece_equals_a_loop_over_bins(seed, size, bins):
     assert reliability_bins(confidence, correct, bins).count.sum() == size
 
 
+def test_bins_may_be_a_number_of_few_bits():
+    found = reliability_bins([0.1, 0.5, 0.999], [False, True, True], bins=np.uint8(255))
+    assert np.array_equal(found.edges, np.arange(256) / 255)
+    assert (len(found.count), found.count[254]) == (255, 1)
+
+
 def test_bins_are_half_open():
     bins = reliability_bins([0.0, 0.5, 0.5000001, 1.0], [True] * 4, bins=2)
     assert bins.count.tolist() == [2, 2]

@@ -38,6 +38,7 @@ def reliability_bins(confidence: object, correct: object, bins: int = 15) -> Rel
             f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
             " calibration is defined for probabilities only"
         )
+    bins = int(bins)  # a number of numpy's with few bits would overflow
     edges = bin_edges(bins)
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
     for rows in chunks(len(scores)):

@@ -78,9 +78,8 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
     inverse, total = float(np.exp(log_inverse)), 0.0
     for rows in chunks(len(table), table.shape[1]):
         part = torch.from_numpy(table[rows].astype(np.float64))
-        part = (part - part.amax(dim=1, keepdim=True)).clamp_min(
-            -LARGEST
-        )  # 0 or less: no product is infinite - infinite
+        # 0 or less: no product is infinite - infinite.
+        part = (part - part.amax(dim=1, keepdim=True)).clamp_min(-LARGEST)
         expected = (torch.softmax(part * inverse, dim=1) * part).sum(dim=1)
         picked = part[torch.arange(len(part)), torch.from_numpy(labels[rows])]
         total += float(((expected - picked) / len(table)).sum())
