@@ -12,6 +12,7 @@ from confrank.confidence import get
 from confrank.config import RunConfig, RunFolder
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
+from confrank.predictions.columns import distinct_keys
 from confrank.predictions.pairing import UNORDERED
 from confrank.selective import SelectiveClassifier, random_split
 from confrank.training import train
@@ -131,6 +132,53 @@ def test_rows_are_paired_by_what_tells_them_apart(name):
     assert pairing(replace(first, index=np.arange(4)), shuffled)[0].tolist() == [1, 3, 0, 2]
     assert pairing(first, others) == (None, f"other samples: their {name} differs")
     assert pairing(first, replace(within, label=1 - label)) == (None, f"matched by {name}, but their labels differ")
+
+
+def keyed(order=(0, 1, 2, 3), index=False, **keys):
+    """Four samples, whose labels agree in any order within a class."""
+    order = np.array(order)
+    told_apart, metadata, _ = distinct_keys({name: np.array(values)[order] for name, values in keys.items()})
+    label, index = np.array([0, 0, 1, 1])[order], order if index else None
+    return Predictions(label=label, index=index, **told_apart, metadata=metadata)
+
+
+IDS, OTHER_IDS = [5, 6, 7, 8], [6, 7, 8, 9]
+HERE, THERE = ["here/a", "here/b", "here/c", "here/d"], ["there/a", "there/b", "there/c", "there/d"]
+OTHERS = "other samples: their path differs"
+SHUFFLED = (3, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (keyed(path=list("abcd"), id=IDS), keyed(SHUFFLED, id=IDS), "matched by id"),
+        (keyed(path=list("abcd")), keyed(SHUFFLED, id=list("abcd")), "matched by path and id"),
+        (keyed(path=list("abcd"), id=IDS), keyed(SHUFFLED, path=list("abcd"), id=OTHER_IDS), "matched by path"),
+        (keyed(index=True, path=list("abcd")), keyed(SHUFFLED, index=True, id=IDS), "matched by index"),
+        (keyed(index=True, path=HERE), keyed(SHUFFLED, index=True, path=THERE), "matched by index"),
+        (keyed(path=HERE, id=IDS), keyed(SHUFFLED, file=list("abcd"), id=IDS), "matched by id"),
+        (keyed(id=IDS), keyed(SHUFFLED, id=["5.0", "6.0", "7.0", "8.0"]), "matched by id"),
+    ],
+)
+def test_files_with_several_keys_are_paired_by_what_both_have(first, second, reason):
+    rows, found = pairing(first, second)
+    assert found == reason
+    assert rows.tolist() == np.argsort(SHUFFLED).tolist()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "reason"),
+    [
+        (keyed(index=True, id=IDS), keyed(index=True, id=OTHER_IDS), "other samples: their id differs"),
+        (keyed(index=True, path=list("abcd")), keyed(index=True, path=list("abce")), OTHERS),
+        (keyed(path=HERE), keyed(path=THERE), OTHERS),
+        (keyed(path=list("abcd"), id=IDS), keyed(path=list("efgh"), id=IDS), OTHERS),
+        (keyed(path=list("abcd")), keyed(SHUFFLED, id=IDS), UNORDERED),
+    ],
+)
+def test_rows_are_not_paired_against_keys_of_the_same_kind(first, second, reason):
+    assert pairing(first, second) == (None, reason)
+    assert pairing(keyed(path=list("abcd")), keyed(id=IDS))[1] == "the labels agree row by row"
 
 
 def test_other_samples_are_not_paired(files, tmp_path, capsys, command):

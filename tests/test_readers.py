@@ -86,15 +86,59 @@ def test_columns_in_any_order_with_others_around(tmp_path, parser):
 )
 def test_file_names_and_ids_are_kept_where_they_are_distinct(tmp_path, parser, keys, expected):
     loaded = written(tmp_path, "p.csv", rows("ID,File,p_0,p_1,p_2,label", range(3), keys, *PROBABILITIES.T, LABEL))
-    assert (loaded.key is None) == (expected is None)
+    assert loaded.keys["id"].tolist() == [b"0", b"1", b"2"]
     if expected is None:
-        assert loaded.describe().endswith("(ignored: ID, File (not one for each sample))")
+        assert loaded.key_name == "id"
+        assert loaded.describe().endswith("told apart by id (ignored: file (not one for each sample))")
     else:
         assert loaded.key.tolist() == expected
-        assert loaded.describe().endswith("told apart by file (ignored: ID)")
+        assert loaded.describe().endswith("told apart by file and id")
+    save_predictions(tmp_path / "p.safetensors", loaded)
+    again = load_predictions(tmp_path / "p.safetensors").keys
+    assert {name: keys.tolist() for name, keys in again.items()} == {
+        name: keys.tolist() for name, keys in loaded.keys.items()
+    }
 
 
-@pytest.mark.parametrize("keys", [np.array([3, 1, 2]), np.array(["3", "1", "2"]), np.array([b"3", b"1", b"2"])])
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["1.0", "20.0", ""], [b"1", b"20", b""]),
+        ([" 1", "2 ", "3"], [b"1", b"2", b"3"]),
+        (["1.0", "1.1", "1.2"], [b"1.0", b"1.1", b"1.2"]),
+        (["v1.0", "v2.0", "v3.0"], [b"v1.0", b"v2.0", b"v3.0"]),
+        (["1.0.0", "1.1.0", "1.2.0"], [b"1.0.0", b"1.1.0", b"1.2.0"]),
+    ],
+)
+def test_ids_are_the_same_however_they_are_written(tmp_path, parser, keys, expected):
+    assert (
+        written(tmp_path, "p.csv", rows("id,p_0,p_1,p_2,label", keys, *PROBABILITIES.T, LABEL)).key.tolist()
+        == expected
+    )
+
+
+def test_keys_that_need_too_much_room_are_ignored(tmp_path, parser):
+    names = ["x" * columns.LONGEST_KEY, "b", "c"]
+    loaded = written(tmp_path, "a.csv", rows("id,confidence,correct", names, CONFIDENCE, [1, 0, 1]))
+    assert loaded.key.tolist() == [name.encode() for name in names]
+    names[1] = "y" * (columns.LONGEST_KEY + 1)
+    np.savez(tmp_path / "p.npz", confidence=CONFIDENCE, correct=CORRECT, path=names)
+    found = [written(tmp_path, "p.csv", rows("path,confidence,correct", names, CONFIDENCE, [1, 0, 1]))]
+    found.append(load_predictions(tmp_path / "p.npz"))
+    if parser == "by pyarrow":
+        pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        table = pa.table({"confidence": CONFIDENCE, "correct": CORRECT, "path": names})
+        parquet.write_table(table, tmp_path / "p.parquet")
+        found.append(load_predictions(tmp_path / "p.parquet"))
+    for loaded in found:
+        expected = "3 predictions, confidence and correct (ignored: path (longer than 4,096 bytes))"
+        assert loaded.describe() == expected
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [np.array([3, 1, 2]), np.array([3.0, 1, 2]), np.array(["3", "1", "2"]), np.array([b"3", b"1", b"2"])],
+)
 def test_keys_are_the_same_in_every_format(tmp_path, keys):
     from pyarrow import parquet, table
 
@@ -107,7 +151,9 @@ def test_keys_are_the_same_in_every_format(tmp_path, keys):
     parquet.write_table(table({name: values.tolist() for name, values in columns.items()}), tmp_path / "p.parquet")
     lists = {"probabilities": PROBABILITIES.tolist(), "label": LABEL, "id": columns["id"].tolist()}
     parquet.write_table(table(lists), tmp_path / "l.parquet")
-    save_predictions(tmp_path / "p.safetensors", Predictions(confidence=CONFIDENCE, correct=CORRECT, key=keys))
+    save_predictions(
+        tmp_path / "p.safetensors", Predictions(confidence=CONFIDENCE, correct=CORRECT, key=keys.astype(int))
+    )
     for name in ("p.npz", "p.parquet", "l.parquet", "p.safetensors"):
         loaded = load_predictions(tmp_path / name)
         assert loaded.key.tolist() == [b"3", b"1", b"2"]

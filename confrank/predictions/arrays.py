@@ -14,10 +14,10 @@ from confrank.predictions.columns import (
     check_prediction,
     checked_binary,
     class_numbers,
-    keys_if_distinct,
+    distinct_keys,
     whole_numbers,
 )
-from confrank.predictions.layout import FORMS, is_complete, key_among, role_of
+from confrank.predictions.layout import FORMS, is_complete, key_of, role_of
 from confrank.predictions.schema import Array, Predictions, check_shapes
 
 CHUNK_BYTES = 1 << 24
@@ -91,9 +91,8 @@ def read_npy(path: Path) -> Predictions:
 
 
 def _wanted(names: Collection[str]) -> list[str]:
-    """The arrays that have a role, and the one that tells samples apart."""
-    key = key_among(names)
-    return [name for name in names if role_of(name) or name == key]
+    """The arrays that have a role, and those that may tell samples apart."""
+    return [name for name in names if role_of(name) or key_of(name)]
 
 
 def _is_plain(file: Any, name: str) -> bool:
@@ -145,9 +144,10 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     keys: dict[str, Array] = {}
     for name, values in found.items():
         role = role_of(name)
-        if role is None:
-            keys[name] = values
+        if key := key_of(name):
+            keys[key] = values
             continue
+        assert role is not None
         if role in arrays:
             raise ValueError(f"expected one array for {role}, but got {', '.join(found)}")
         arrays[role] = values
@@ -180,17 +180,12 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
         check_prediction(arrays.pop("prediction", None), arrays[kind], kind)
     if "index" in arrays:
         arrays["index"] = whole_numbers(arrays["index"], "index")
-    key, told, unused = _key(keys, len(next(iter(arrays.values()))))
-    if ignored := [*ignored, *unused]:
+    num_rows = len(next(iter(arrays.values())))
+    others = [name for name, values in keys.items() if values.shape[:1] != (num_rows,)]  # about something else
+    told_apart, told, unused = distinct_keys({name: keys[name] for name in keys if name not in others})
+    if ignored := [*ignored, *others, *unused]:
         metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
-    return Predictions(**arrays, key=key, metadata={**metadata, **told})
-
-
-def _key(keys: dict[str, Array], num_rows: int) -> tuple[Array | None, dict[str, str], list[str]]:
-    """An array that is not one value for each row is about something else."""
-    for name, values in keys.items():
-        return keys_if_distinct(values, name) if values.shape[:1] == (num_rows,) else (None, {}, [name])
-    return None, {}, []
+    return Predictions(**arrays, **told_apart, metadata={**metadata, **told})
 
 
 def _single(values: Array | None) -> Array | None:

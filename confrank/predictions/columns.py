@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from confrank.predictions.layout import Layout
+from confrank.predictions.layout import KEYS, Layout
 from confrank.predictions.schema import Array, Predictions, as_keys
 
 TRUTH = {"true": True, "false": False, "1": True, "0": False}
 # How far a row of rounded probabilities may sum from 1, as `evaluate` takes them.
 ROUNDING = 0.01 + 1e-6
+# In bytes. Keys are kept in an array that gives each the room of the longest.
+LONGEST_KEY = 4096
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ def predictions_of(
     if table is None and any(isinstance(column, Text) for column in classes.values()):
         names = _all_names(classes)
     numbers, ambiguous = class_numbers(classes, names)
-    arrays["key"], told, unused = keys_if_distinct(columns.get("key"), layout.key)
+    keys, told, unused = distinct_keys({name: columns.pop(name) for name in KEYS if name in columns})
     for role, column in columns.items():
         if role in classes:
             arrays[role] = numbers[role]
@@ -55,7 +57,7 @@ def predictions_of(
             arrays[role] = _truth(column)
         elif role == "index":
             arrays[role] = whole_numbers(_numbers(column, role), role)
-        elif role != "key":
+        else:
             arrays[role] = _numbers(column, role)
     extra = told | ({"class_names": json.dumps(names)} if names else {})
     if table is not None and table.shape[1] == 1:
@@ -71,7 +73,7 @@ def predictions_of(
         extra["labels"] = "read as names of classes, not as their numbers"
     if ignored := [name.strip() or "a column without name" for name in layout.ignored] + unused:
         extra["ignored"] = _shown(ignored)
-    return Predictions(**arrays, metadata={**metadata, **extra})
+    return Predictions(**arrays, **keys, metadata={**metadata, **extra})
 
 
 def both_classes(single: Array) -> Array:
@@ -93,23 +95,44 @@ def checked_binary(label: Array) -> str:
     return "a single column taken for class 1, what is left for class 0"
 
 
-def keys_if_distinct(keys: Any, name: str | None) -> tuple[Array | None, dict[str, str], list[str]]:
-    """Keys [n] and what metadata tell of them, if they are names or whole numbers, each once; else what is ignored.
+def distinct_keys(columns: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, str], list[str]]:
+    """What `Predictions` and its metadata hold of columns [n] that tell all samples apart, and what is ignored.
 
-    >>> keys_if_distinct(np.array(["a", "a"]), "id")
-    (None, {}, ['id (not one for each sample)'])
+    >>> distinct_keys({"id": np.array(["b", "c"]), "file": np.array(["a", "a"])})
+    ({'key': array([b'b', b'c'], dtype='|S1')}, {'key': 'id'}, ['file (not one for each sample)'])
     """
-    if keys is None or name is None:
-        return None, {}, []
+    found: dict[str, Array] = {}
+    ignored = []
+    for name in sorted(columns, key=KEYS.index):
+        keys = _keys_or_reason(columns[name])
+        if isinstance(keys, str):
+            ignored.append(name + keys)
+        else:
+            found[name] = keys
+    if not found:
+        return {}, {}, ignored
+    name, *others = found
+    arrays = {"key": found[name]}
+    if others:
+        arrays["other_keys"] = np.empty(len(found[name]), [(other, found[other].dtype) for other in others])
+        for other in others:
+            arrays["other_keys"][other] = found[other]
+    return arrays, {"key": name}, ignored
+
+
+def _keys_or_reason(keys: Array) -> Array | str:
+    """Names or whole numbers, each once, as bytes; else what to say of them."""
     if keys.dtype == np.uint8 and keys.ndim == 2 and keys.shape[1]:  # as `save_predictions` writes them
         keys = np.ascontiguousarray(keys).view(f"S{keys.shape[1]}")[:, 0]
-    if keys.ndim != 1 or keys.dtype.kind not in "iuUS":
-        return None, {}, [name.strip()]
-    keys = as_keys(keys)
+    if keys.dtype.kind == "f" and (np.abs(keys) < 2**53).all() and (keys == np.floor(keys)).all():
+        keys = keys.astype(np.int64)
+    if keys.ndim != 1 or keys.dtype.kind not in "iuUSO":
+        return ""
+    if keys.dtype.kind in "USO" and max(map(len, keys), default=0) > LONGEST_KEY:
+        return f" (longer than {LONGEST_KEY:,} bytes)"
+    keys = as_keys(np.array(keys.tolist()) if keys.dtype.kind == "O" else keys)
     ordered = np.sort(keys)
-    if (ordered[1:] == ordered[:-1]).any():
-        return None, {}, [f"{name.strip()} (not one for each sample)"]
-    return keys, {"key": name.strip().lower()}, []
+    return " (not one for each sample)" if (ordered[1:] == ordered[:-1]).any() else keys
 
 
 def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:

@@ -52,8 +52,9 @@ def save_predictions(path: str | Path, predictions: Predictions) -> None:
     found.pop("key", None)
     named_arrays(found, predictions.metadata, [])
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
-    if (keys := arrays.pop("key", None)) is not None:  # the format knows no words
-        if predictions.key_name not in KEYS:
-            raise ValueError(f"expected keys to be called one of {', '.join(KEYS)}, but got {predictions.key_name!r}")
-        arrays[predictions.key_name] = keys.view(np.uint8).reshape(len(keys), -1)
+    arrays.pop("key", None)
+    for name, keys in predictions.keys.items():  # the format knows no words
+        if name not in KEYS:
+            raise ValueError(f"expected keys to be called one of {', '.join(KEYS)}, but got {name!r}")
+        arrays[name] = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

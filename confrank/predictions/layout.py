@@ -5,7 +5,7 @@ and no confidence, all other columns are taken for classes, and the values tell 
 A single column of probabilities beside labels of 0 and 1 is that of class 1.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -23,8 +23,9 @@ FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
-# What people call the column that tells samples apart, the most telling first.
-KEYS = ("path", "image_path", "filename", "file_name", "file", "image_id", "sample_id", "id")
+# What people call the columns that tell samples apart, the most telling first.
+FILES = ("path", "image_path", "filename", "file_name", "file")
+KEYS = (*FILES, "image_id", "sample_id", "id")
 # Never a class.
 ROW_NAMES = {"", "row", "unnamed: 0", *KEYS}
 _ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
@@ -35,8 +36,8 @@ class Layout:
     """Positions in the header: of each role, and of the classes' columns in class order.
 
     `kind` is probabilities or logits, or None where the values have to tell; `class_names` is None where the
-    classes are just numbered from 0; `ignored` names the columns that nothing is made of, `key` the one that tells
-    samples apart, which is among the roles.
+    classes are just numbered from 0; `ignored` names the columns that nothing is made of. Columns that may tell
+    samples apart are among the roles by their own names, those of `KEYS`.
     """
 
     roles: dict[str, int]
@@ -44,7 +45,6 @@ class Layout:
     kind: str | None
     class_names: list[str] | None
     ignored: list[str]
-    key: str | None = None
 
 
 def role_of(name: str) -> str | None:
@@ -55,14 +55,12 @@ def role_of(name: str) -> str | None:
     return _ROLE_OF.get(name.strip().lower())
 
 
-def key_among(names: Iterable[str]) -> str | None:
-    """The name that tells samples apart, if there is one.
-
-    >>> key_among(["ID", "label", "filename"])
-    'filename'
+def key_of(name: str) -> str | None:
     """
-    found = {name.strip().lower(): name for name in names}
-    return next((found[key] for key in KEYS if key in found), None)
+    >>> key_of("ID "), key_of("label")
+    ('id', None)
+    """
+    return key if (key := name.strip().lower()) in KEYS else None
 
 
 def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
@@ -86,8 +84,9 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
     is_needed = "label" in roles and not is_complete(roles, has_table=bool(places))
     if is_needed and "probabilities" in single and not bare:
         kind, places = "probabilities", [single["probabilities"]]
-    if key := key_among(header):
-        roles["key"] = [*header].index(key)
+    for place, name in enumerate(header):
+        if key := key_of(name):
+            roles.setdefault(key, place)
     used = {*roles.values(), *places}
     ignored = [name for place, name in enumerate(header) if place not in used]
     if not is_complete(roles, has_table=bool(places)):
@@ -97,7 +96,7 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
                 f" but got the single column {header[place][:80]!r}: give those of the other classes too"
             )
         raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
-    return Layout(roles, places, kind, names, ignored, key)
+    return Layout(roles, places, kind, names, ignored)
 
 
 def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:

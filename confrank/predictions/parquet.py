@@ -9,7 +9,7 @@ import numpy as np
 
 from confrank.predictions.arrays import named_arrays
 from confrank.predictions.columns import Column, Text, codes_of, predictions_of
-from confrank.predictions.layout import Layout, layout_of
+from confrank.predictions.layout import KEYS, Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
 TABLES = ("probabilities", "logits")
@@ -26,15 +26,13 @@ def read_parquet(path: Path) -> Predictions:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
         lists = [field.name for field in file.schema_arrow if _is_list(field.type)]
-        layout = _without_odd_key(layout_of(header, lists=lists), file.schema_arrow)
+        layout = _without_odd_keys(layout_of(header, lists=lists), file.schema_arrow)
         wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
     if {*TABLES} & {*columns}:
-        names = {"key": layout.key or "id"}
-        found = {names.get(role, role): _plain(column) for role, column in columns.items()}
-        return named_arrays(found, {}, layout.ignored)
+        return named_arrays({role: _plain(column) for role, column in columns.items()}, {}, layout.ignored)
     table = [columns.pop(str(place)) for place in layout.table]
     numbers = [column for column in table if not isinstance(column, Text)]
     if len(numbers) < len(table):
@@ -50,7 +48,7 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
     for batch in batches:
         for key, place in places.items():
             column = batch.column(header[place])
-            if key == "key":
+            if key in KEYS:
                 parts[key].append(_keys(column))
                 continue
             if column.null_count:
@@ -64,26 +62,29 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
     return {key: Text(values, list(words[key])) if key in words else values for key, values in joined.items()}
 
 
-def _without_odd_key(layout: Layout, schema: Any) -> Layout:
-    """Only words and whole numbers tell samples apart; a column of anything else is ignored."""
+def _without_odd_keys(layout: Layout, schema: Any) -> Layout:
+    """Only words and numbers tell samples apart; a column of anything else is ignored."""
+    odd = [role for role, place in layout.roles.items() if role in KEYS and not _may_be_key(schema.field(place).type)]
+    roles = {role: place for role, place in layout.roles.items() if role not in odd}
+    return replace(layout, roles=roles, ignored=[*layout.ignored, *odd])
+
+
+def _may_be_key(kind: Any) -> bool:
     import pyarrow as pa
 
-    if layout.key is None:
-        return layout
-    kind = schema.field(layout.key).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_integer(kind):
-        return layout
-    roles = {role: place for role, place in layout.roles.items() if role != "key"}
-    return replace(layout, roles=roles, ignored=[*layout.ignored, layout.key], key=None)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(is_number or pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _keys(column: Any) -> Array:
     import pyarrow as pa
 
+    if pa.types.is_floating(column.type):
+        numbers: Array = column.to_numpy(zero_copy_only=False)
+        return numbers
     words = column.cast(pa.string()).fill_null("").cast(pa.binary())
-    keys: Array = np.array(words.to_pylist())
-    return keys
+    return np.array(words.to_pylist(), dtype=object)
 
 
 def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) -> Array:

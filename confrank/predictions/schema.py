@@ -2,8 +2,9 @@
 
 There is `label` with `logits` or `probabilities` [n, K], or `label`, `prediction` and `confidence` [n], or
 `confidence` and `correct` [n]. A table may come with a `confidence` of the method's own; `index` [n] is the
-position in the published split, `key` [n] what else tells the samples apart (file names or ids, as bytes in UTF-8).
-Metadata (strings) tells class names, data set, split, method, model and seed, and under `key` what the keys are.
+position in the published split, `key` [n] what else tells the samples apart (file names or ids, as bytes in UTF-8),
+`other_keys` [n] what does so too, in fields by name. Metadata (strings) tells class names, data set, split, method,
+model and seed, and under `key` what the keys are.
 """
 
 import json
@@ -32,6 +33,7 @@ class Predictions:
     correct: Array | None = None
     index: Array | None = None
     key: Array | None = None
+    other_keys: Array | None = None
     metadata: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -59,6 +61,13 @@ class Predictions:
     @property
     def key_name(self) -> str:
         return self.metadata.get("key", "id")
+
+    @property
+    def keys(self) -> dict[str, Array]:
+        """All that tells samples apart, by name."""
+        keys = {} if self.key is None else {self.key_name: self.key}
+        others = self.other_keys
+        return keys if others is None else keys | {name: others[name] for name in others.dtype.names or ()}
 
     def key_of(self, row: int) -> str | None:
         """What a row is called, for a person: its file, or its id with the word before it."""
@@ -93,8 +102,8 @@ class Predictions:
         else:
             parts.append("label, prediction and confidence")
         parts += [self.metadata["binary"]] if "binary" in self.metadata else []
-        if self.key is not None:
-            parts.append(f"told apart by {self.key_name}")
+        if self.keys:
+            parts.append(f"told apart by {' and '.join(self.keys)}")
         if "labels" in self.metadata:
             parts.append(f"labels {self.metadata['labels']}")
         if "unnamed" in self.metadata:
@@ -104,12 +113,16 @@ class Predictions:
 
 
 def as_keys(values: Array) -> Array:
-    """Names or whole numbers [n] as bytes in UTF-8.
+    """Names or whole numbers [n] as bytes in UTF-8, without the spaces around them or what makes them decimals.
 
-    >>> as_keys(np.array([7, 10])), as_keys(np.array(["é"]))
-    (array([b'7', b'10'], dtype='|S2'), array([b'\\xc3\\xa9'], dtype='|S2'))
+    >>> as_keys(np.array([7, 10])), as_keys(np.array([" é"])), as_keys(np.array(["7.0", "10.0"]))
+    (array([b'7', b'10'], dtype='|S2'), array([b'\\xc3\\xa9'], dtype='|S3'), array([b'7', b'10'], dtype='|S2'))
     """
-    keys: Array = values if values.dtype.kind == "S" else np.char.encode(values.astype(str), "utf-8")
+    keys: Array = np.char.strip(values if values.dtype.kind == "S" else np.char.encode(values.astype(str), "utf-8"))
+    if (np.char.endswith(keys, b".0") | (keys == b"")).all():  # as pandas writes whole numbers if one is missing
+        whole: Array = np.char.partition(keys, b".")[:, 0]
+        if ((np.char.add(whole, b".0") == keys) & np.char.isdigit(whole) | (keys == b"")).all():
+            return whole
     return keys
 
 
