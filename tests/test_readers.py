@@ -666,3 +666,26 @@ def test_labels_of_a_single_probability_may_be_true_or_false(tmp_path, parser):
         parquet.write_table(pa.table({"label": [True, False], "y_prob": [1, 0]}), tmp_path / "a.parquet")
         loaded = load_predictions(tmp_path / "a.parquet")
         assert (loaded.label.tolist(), loaded.probabilities.tolist()) == ([1, 0], [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_headers_longer_than_a_field_may_be(tmp_path, parser, mark):
+    names = [f"probability_{'x' * 1000}{place}" for place in range(200)]
+    cells = ["0", "1", *["0"] * 199]
+    text = mark.join(["label", *names]) + "\n" + mark.join(cells) + "\n"
+    assert written(tmp_path, "a.csv", text).probabilities.shape == (1, 200)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "mark"),
+    [
+        ("a.csv", '"label";"probability_hat, red";"probability_b"', ";"),
+        ("a.tsv", "label\tprobability_hat, red, with, many, commas\tprobability_b", "\t"),
+        ("b.csv", '"label","probability_hat; red","probability_b"', ","),
+        ("b.tsv", "label,probability_hat; red,probability_b", ","),
+    ],
+)
+def test_marks_within_names_of_classes_separate_nothing(tmp_path, parser, name, header, mark):
+    loaded = written(tmp_path, name, "\n".join([header, mark.join(["0", "0.75", "0.25"]), ""]))
+    assert loaded.class_names[0].startswith("hat") and loaded.class_names[1] == "b"
+    assert loaded.probabilities.tolist() == [[0.75, 0.25]]
