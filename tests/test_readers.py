@@ -579,9 +579,21 @@ def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
     assert loaded.describe() == f"2 predictions, label, prediction and confidence (ignored: {stray})"
 
 
-def test_files_and_evaluation_take_the_same_rounding():
+def test_files_take_whatever_rounding_evaluation_takes():
     """Neither layer may import the other."""
-    assert columns.ROUNDING == arrays.ROUNDING
+    assert arrays.rounding_of(np.zeros((1, 1000))) == columns.MOST_ROUNDING
+    assert arrays.ROUNDING < columns.MOST_ROUNDING
+
+
+def test_a_column_beside_many_rounded_probabilities_is_no_class(tmp_path, parser):
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(40), 200).round(2)
+    assert np.abs(table.sum(axis=1) - 1).max() > arrays.ROUNDING
+    names = ",".join(f"c{place}" for place in range(40))
+    label, doubt = np.arange(200) % 40, rng.choice([0, 0.01, 0.02, 0.03], 200)
+    assert written(tmp_path, "a.csv", rows(f"label,{names}", label, *table.T)).probabilities.shape == (200, 40)
+    with pytest.raises(ValueError, match="no label names uncertainty, and the other columns look like probabilities"):
+        written(tmp_path, "b.csv", rows(f"label,{names},uncertainty", label, *table.T, doubt))
 
 
 def test_bfloat16_is_read_as_float32(tmp_path):

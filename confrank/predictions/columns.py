@@ -12,8 +12,8 @@ from confrank.predictions.layout import KEYS, Layout
 from confrank.predictions.schema import Array, Predictions, as_keys
 
 TRUTH = {"true": True, "false": False, "1": True, "0": False}
-# How far a row of rounded probabilities may sum from 1, as `evaluate` takes them.
-ROUNDING = 0.01 + 1e-6
+# No row of rounded probabilities may sum further from 1; how far exactly, `evaluate` tells from their digits.
+MOST_ROUNDING = 0.1 + 1e-6
 # In bytes. Keys are kept in an array that gives each the room of the longest.
 LONGEST_KEY = 4096
 
@@ -157,7 +157,7 @@ def _against_unnamed(table: Array, occurring: Array) -> str | None:
     """What speaks against all columns [n, K] being classes, where labels name only those that occur."""
     named, unnamed = table[:, occurring], table[:, ~occurring]
     with np.errstate(over="ignore", invalid="ignore"):
-        if _are_spoilt(named, table) or (_within(named, 1) and not _within(unnamed, 1 + ROUNDING)):
+        if _are_spoilt(named, table) or (_within(named, 1) and not _within(unnamed, 1 + 1e-6)):
             return "the other columns look like probabilities without"
         if _are_spoilt(np.exp(named), np.exp(table)):
             return "the other columns are logarithms of probabilities without"
@@ -170,7 +170,7 @@ def _against_unnamed(table: Array, occurring: Array) -> str | None:
 def _are_spoilt(named: Array, table: Array) -> bool:
     """Whether the named columns are distributions by themselves, and the whole table is further from that."""
     off, whole_off = (np.abs(part.sum(axis=1) - 1) for part in (named, table))
-    return bool(_within(named, np.inf) and (off <= ROUNDING).all() and whole_off.mean() > off.mean() + 1e-5)
+    return bool(_within(named, np.inf) and (off <= MOST_ROUNDING).all() and whole_off.mean() > off.mean() + 1e-5)
 
 
 def _within(table: Array, limit: float) -> bool:
@@ -180,7 +180,7 @@ def _within(table: Array, limit: float) -> bool:
 def kind_of(table: Array) -> str:
     """Whether values are probabilities or logits, when nothing says so; in doubt an error."""
     inside = ((table >= 0) & (table <= 1)).all(axis=1)
-    fitting = (table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) <= ROUNDING)
+    fitting = (table >= 0).all(axis=1) & (np.abs(table.sum(axis=1) - 1) <= MOST_ROUNDING)
     if fitting.all() or inside.all():
         return "probabilities"
     if fitting.mean() <= 0.5:
