@@ -317,10 +317,11 @@ def test_mistakes_are_called_by_their_files(tmp_path, command):
 def test_calibrated_predictions_keep_their_files(files, tmp_path, command):
     logits, label = table()
     names = np.array([f"{k}.png" for k in range(len(label))])
-    np.savez(tmp_path / "named.npz", logits=logits, label=label, filename=names)
+    np.savez(tmp_path / "named.npz", logits=logits, label=label, filename=names, id=np.arange(len(label))[::-1])
     command("calibrate", tmp_path / "named.npz", "--out", tmp_path / "c.safetensors")
     loaded = load_predictions(tmp_path / "c.safetensors")
     assert (loaded.key_name, loaded.key_of(7)) == ("filename", "7.png")
+    assert [*loaded.keys] == ["filename", "id"]
 
 
 def test_calibrate_improves_what_it_can(files, tmp_path, capsys, command):

@@ -124,7 +124,7 @@ def _calibrate(arguments: "Namespace") -> None:
     if out is not None:
         told = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
         metadata = {**told, "temperature": repr(temperature * float(told.get("temperature", 1)))}
-        kept_as_read = {"label": label, "index": predictions.index, "key": predictions.key}
+        kept_as_read = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
         save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
     console = make_console()
     for line in (

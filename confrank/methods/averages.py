@@ -43,6 +43,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
         label=first.label,
         index=first.index,
         key=first.key,
+        other_keys=first.other_keys,
         metadata={**first.metadata, "members": str(len(members))},
     )
 
