@@ -128,6 +128,13 @@ def test_what_is_no_picture_is_named(content, why):
         decode(content, "over/there.png")
 
 
+def test_a_large_picture_is_read_without_a_warning(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50)
+    file = io.BytesIO()
+    Image.new("L", (8, 8)).save(file, "PNG")
+    assert decode(file.getvalue(), "large.png").shape == (8, 8, 1)
+
+
 def test_a_picture_too_large_to_be_one():
     import struct
     import zlib

@@ -76,8 +76,10 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
     from PIL import Image, ImageOps
 
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(content), formats=FORMATS) as opened:
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(io.BytesIO(content), formats=FORMATS) as opened,
+        ):
             upright = ImageOps.exif_transpose(opened)
             mode = upright.mode
             if mode.startswith(("I", "F")):
