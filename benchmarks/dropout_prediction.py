@@ -20,17 +20,9 @@ from confrank.confidence import negative_entropy
 from confrank.methods.dropout import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
 from confrank.predict import load_run
+from confrank.report.scales import SHOWN
 
-METRICS = {
-    "acc": 100,
-    "aurc": 1000,
-    "e_aurc": 1000,
-    "aupr_error": 100,
-    "fpr95": 100,
-    "ece": 100,
-    "nll": 10,
-    "brier": 100,
-}
+METRICS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 BATCH = 128
 
 

@@ -21,19 +21,11 @@ from confrank.config import RunConfig
 from confrank.data.digits import load_digits
 from confrank.loss import CorrectnessRankingLoss, ranking_loss
 from confrank.methods import METHODS, Method
+from confrank.report.scales import SHOWN
 from confrank.study.results import read_run
 from confrank.training import Failed, train_together
 
-UNITS = {
-    "acc": 100,
-    "aurc": 1000,
-    "e_aurc": 1000,
-    "aupr_error": 100,
-    "fpr95": 100,
-    "ece": 100,
-    "nll": 10,
-    "brier": 100,
-}
+UNITS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 
 
 class StretchedRankingLoss(CorrectnessRankingLoss):

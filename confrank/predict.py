@@ -77,12 +77,10 @@ def load_trained(
             " wait for its end, or go on with the command that trained it"
         )
     meta = checkpoint.meta
-    method = methods.get(config.method)
-    network = network or method.network(config.model, meta["num_classes"], meta["image_shape"][-1])
-    models.load_weights(network, checkpoint.weights)
+    network = network or _network(config, meta["num_classes"], meta["image_shape"])
     return Trained(
         config,
-        network.to(device or torch.device("cpu")),
+        _loaded(network, checkpoint.weights, device),
         tuple(meta["image_shape"]),
         meta["mean"],
         meta["std"],
@@ -107,12 +105,18 @@ def _trained_in(path: Path, device: str | torch.device | None, network: nn.Modul
         if missing := [key for key in TOLD if key not in (*told, *DIGESTS)]:
             raise ValueError(f"expected {path} to tell its {' and '.join(missing)}, but it does not")
         config, shape, names = RunConfig.from_dict(told["config"]), tuple(told["image_shape"]), told["class_names"]
-        network = network or methods.get(config.method).network(config.model, len(names), shape[-1])
-        models.load_weights(network, load_file(path))
+        network = _loaded(network or _network(config, len(names), shape), load_file(path), device)
     digests = {key: told[key] for key in DIGESTS if key in told}
-    return Trained(
-        config, network.to(device or torch.device("cpu")), shape, told["mean"], told["std"], names, digests
-    )
+    return Trained(config, network, shape, told["mean"], told["std"], names, digests)
+
+
+def _network(config: RunConfig, num_classes: int, image_shape: Sequence[int]) -> nn.Module:
+    return methods.get(config.method).network(config.model, num_classes, image_shape[-1])
+
+
+def _loaded(network: nn.Module, weights: dict[str, Tensor], device: str | torch.device | None) -> nn.Module:
+    models.load_weights(network, weights)
+    return network.to(device or torch.device("cpu"))
 
 
 def load_run(
@@ -185,13 +189,12 @@ def load_weights_file(
             )
         used, held_out = _data_of(path, config, root, data)
         _check_data(path, told, used, test_only)
-        method = methods.get(config.method)
-        network = network or method.network(config.model, used.num_classes, used.test.images.shape[-1])
-        models.load_weights(network, load_file(path))
+        shape = used.test.images.shape[1:]
+        network = _loaded(network or _network(config, used.num_classes, shape), load_file(path), device)
     return TrainedOn(
         config,
-        network.to(device or torch.device("cpu")),
-        used.test.images.shape[1:],
+        network,
+        shape,
         told.get("mean", used.mean),
         told.get("std", used.std),
         used.class_names,

@@ -101,14 +101,14 @@ def _ood(arguments: "Namespace") -> None:
     cells = ood_cells(found_in(runs, protocol))
     notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
     # Files first: whoever reads the output may stop reading after a few lines.
-    written = []
+    written, scored = [], _scored(runs)
     if table and is_stream(table):
         write(table, runs)
     if figures:
-        paths = detection_figures(_scored(runs), figures)
-        written += [f"figures: {len(paths)} files in {figures}", *font_notes(item.title for item in _scored(runs))]
+        paths = detection_figures(scored, figures)
+        written += [f"figures: {len(paths)} files in {figures}", *font_notes(item.title for item in scored)]
     if report:
-        write_atomically(report, detection_page(_scored(runs), cells, protocol.describe(), notes, protocol.tuned))
+        write_atomically(report, detection_page(scored, cells, protocol.describe(), notes, protocol.tuned))
         written.append(f"report: {report}")
     print(render(cells, arguments.format, width=terminal_width()), end="")
     for line in (protocol.describe(), *notes, *written):

@@ -67,22 +67,20 @@ def json_path(name: str) -> Path:
     return path
 
 
-@_if_given
-def csv_path(name: str) -> Path:
-    """The path of a CSV file to write, if its suffix says so."""
-    path = file_path(name)
-    if path.suffix != ".csv":
-        raise ValueError(f"expected --out to end in .csv, but got {name}")
-    return path
+def _out_ending_in(suffix: str) -> PathOf:
+    """The path of a file to write, if its suffix says so."""
+
+    @_if_given
+    def out_path(name: str) -> Path:
+        path = file_path(name)
+        if path.suffix != suffix:
+            raise ValueError(f"expected --out to end in {suffix}, but got {name}")
+        return path
+
+    return out_path
 
 
-@_if_given
-def safetensors_path(name: str) -> Path:
-    """The path of predictions to write, if its suffix says so."""
-    path = file_path(name)
-    if path.suffix != ".safetensors":
-        raise ValueError(f"expected --out to end in .safetensors, but got {name}")
-    return path
+csv_path, safetensors_path = _out_ending_in(".csv"), _out_ending_in(".safetensors")
 
 
 @_if_given

@@ -50,9 +50,14 @@ def read_npz(path: Path) -> Predictions:
     """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            wanted = [name for name in _wanted(file.files) if role_of(name) or _is_plain(file, name)]
-            found = {name: file[name] for name in wanted}
-            ignored = [name for name in file.files if name not in wanted]
+            found: dict[str, Array] = {}
+            for name in _wanted(file.files):
+                try:
+                    found[name] = file[name]
+                except ValueError:  # Python objects, which are never opened: nothing to tell samples apart by
+                    if role_of(name):
+                        raise
+            ignored = [name for name in file.files if name not in found]
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
         raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
     return named_arrays(found, {}, ignored)
@@ -93,15 +98,6 @@ def read_npy(path: Path) -> Predictions:
 def _wanted(names: Collection[str]) -> list[str]:
     """The arrays that have a role, and those that may tell samples apart."""
     return [name for name in names if role_of(name) or key_of(name)]
-
-
-def _is_plain(file: Any, name: str) -> bool:
-    """Whether an array of an archive holds no Python objects, which are never opened."""
-    try:
-        file[name]
-    except ValueError:
-        return False
-    return True
 
 
 def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
