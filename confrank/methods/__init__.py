@@ -1,4 +1,4 @@
-"""The methods by name. A new one is one file here and one line below."""
+"""The methods by name. A new one is one file here and one line in this table."""
 
 from confrank.methods.averages import average
 from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT

@@ -1,0 +1,37 @@
+"""The methods with dropout, ranked by the entropy of their mean or by its largest probability.
+
+    python benchmarks/dropout_confidence.py [--results results]
+
+The paper ranks mcdropout and aleatoric-mc by the entropy of the mean probabilities and every other method by the
+largest probability. The kept results hold both, so each run is ranked by either here (test split, 10,000 images).
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+
+from confrank import evaluate
+from confrank.report.paper_table import markdown_table
+from confrank.report.scales import SHOWN
+
+METRICS = ("aurc", "e_aurc", "aupr_error", "fpr95")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    rows = []
+    for path in sorted(parser.parse_args().results.glob("*.npz")):
+        if "mcdropout" not in path.stem and "aleatoric" not in path.stem:
+            continue
+        with np.load(path) as kept:
+            for name, column in (("entropy", "confidence"), ("largest probability", "probability")):
+                metrics = evaluate(confidence=kept[column], correct=kept["correct"]).metrics
+                cells = (f"{metrics[metric] * SHOWN[metric].factor:.2f}" for metric in METRICS)
+                rows.append([path.stem, name, *cells])
+    print(markdown_table(["run", "ranked by", *(SHOWN[metric].heading for metric in METRICS)], rows))
+
+
+if __name__ == "__main__":
+    main()
