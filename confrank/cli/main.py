@@ -38,7 +38,7 @@ COMMANDS: dict[str, Command] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; exits with 0, 1 for runs that failed, 2 for a mistake of the user, or 128 + signal when stopped."""
+    """Run one command; exits with 0, 1 if a run failed, 2 for a mistake of the user, 128 + signal when stopped."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         _run(list(sys.argv[1:] if argv is None else argv))
