@@ -1,6 +1,6 @@
 """File 1: the state of a run between two steps, written so that no crash can lose it.
 
-`checkpoint/` holds one folder per saved position, named epoch-step so that names sort by time. Each has
+`checkpoint/` holds one folder per saved position, named epoch-step. Each has
 `weights.safetensors`, `state.pt` (plain tensors, numbers and strings: loadable with `weights_only=True`) and
 `manifest.json` with the sha256 of both. A folder is written aside, flushed and renamed; the newest two are kept.
 """
@@ -84,13 +84,17 @@ def _name(position: tuple[int, int]) -> str:
 
 def saved(folder: Path) -> list[Path]:
     """The saved positions, oldest first."""
-    return sorted(path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir())
+    return sorted((path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir()), key=_position)
+
+
+def _position(path: Path) -> tuple[int, ...]:
+    return tuple(map(int, path.name.split("-")))
 
 
 def set_newer_aside(folder: Path, position: tuple[int, int]) -> None:
     """Rename what is saved after a position: what cannot be read must not count among the newest two."""
     for path in saved(folder):
-        if path.name > _name(position):
+        if _position(path) > position:
             aside = folder / f"damaged-{path.name}"
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)

@@ -127,8 +127,10 @@ def learning_rate(config: RunConfig, epoch: int) -> float:
 
     >>> [learning_rate(RunConfig(), epoch) for epoch in (0, 149, 150, 249, 250)]
     [0.1, 0.1, 0.01, 0.01, 0.001]
+    >>> learning_rate(RunConfig(epochs=1), 0)  # halves are rounded up: no drop before the first epoch
+    0.1
     """
-    drops = sum(epoch >= round(share * config.epochs) for share in config.lr_drops)
+    drops = sum(epoch >= math.floor(share * config.epochs + 0.5) for share in config.lr_drops)
     return config.lr / 10.0**drops
 
 
@@ -157,9 +159,10 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     def read_log(self) -> list[dict[str, Any]]:
-        """The records of the epochs so far."""
+        """The records of the epochs so far; a last line that is not whole (yet, or on a full disk) is none."""
+        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         try:
-            return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+            return [json.loads(line) for line in lines if line.endswith("\n")]
         except ValueError as error:
             raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
 

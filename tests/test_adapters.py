@@ -130,6 +130,13 @@ def test_metrics_of_batches_equal_those_of_all(confidence):
     assert metrics.compute()["auroc"].isnan()
 
 
+@pytest.mark.parametrize("lost", [float("nan"), float("inf")])
+def test_metrics_of_a_diverged_network_are_undefined(lost):
+    metrics = ConfidenceMetrics()
+    metrics.update(torch.tensor([[lost, 1.0], [1.0, 2.0]]), torch.tensor([0, 1]))
+    assert all(value.isnan() for value in metrics.compute().values())
+
+
 @pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
 def test_metrics_of_nothing_are_undefined():
     metrics = ConfidenceMetrics()

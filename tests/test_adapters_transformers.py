@@ -16,6 +16,7 @@ from transformers import (
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, evaluate
 from confrank.adapters.transformers import HISTORY_FILE, RankingTrainer, confidence_metrics
+from confrank.files import write_atomically
 
 NUM_SAMPLES = 21  # no multiple of the batch, nor of two processes
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -85,6 +86,23 @@ def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
     (tmp_path / "cut" / "checkpoint-8" / HISTORY_FILE).unlink()
     with pytest.raises(ValueError, match=f"expected {HISTORY_FILE} in .*checkpoint-8, but it is not there"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-8"))
+
+
+def test_a_checkpoint_is_removed_when_the_next_is_whole(tmp_path, monkeypatch):
+    def full(path, content):
+        if "checkpoint-8" in str(path):
+            raise OSError(28, "No space left on device", str(path))
+        write_atomically(path, content)
+
+    monkeypatch.setattr("confrank.adapters.transformers.write_atomically", full)
+    options = {"save_strategy": "steps", "save_steps": 4, "save_total_limit": 1}
+    with pytest.raises(OSError, match="No space left"):
+        ranking_trainer(tmp_path, **options).train()
+    monkeypatch.undo()
+    whole, resumed = ranking_trainer(tmp_path / "whole"), ranking_trainer(tmp_path, **options)
+    whole.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert torch.equal(whole.criterion.history.counts(), resumed.criterion.history.counts())
 
 
 def test_accumulated_batches_train_as_one(tmp_path):
@@ -172,8 +190,9 @@ def test_metrics_are_those_of_evaluate(tmp_path):
     logits, label, _ = trainer.predict(samples(15))
     expected = evaluate(logits=logits, label=label).metrics
     assert {key: told[f"eval_{key}"] for key in expected} == expected
-    lost = confidence_metrics(EvalPrediction(np.full((2, 2), np.nan), np.array([0, 1])))
-    assert lost.keys() == expected.keys() and np.isnan([*lost.values()]).all()
+    for value in (np.nan, np.inf):
+        lost = confidence_metrics(EvalPrediction(np.full((2, 2), value), np.array([0, 1])))
+        assert lost.keys() == expected.keys() and np.isnan([*lost.values()]).all()
     alone = confidence_metrics(EvalPrediction((np.array([[2.0, 0.0]]), "hidden states"), np.array([0])))
     assert alone["acc"] == 1 and np.isnan(alone["auroc"])
 

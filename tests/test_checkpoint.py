@@ -113,6 +113,13 @@ def test_leftovers_of_a_killed_save_are_ignored_and_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000001-000000", "000003-000000"]
 
 
+def test_positions_of_any_size_are_in_order(tmp_path):
+    for position in ((0, 999_999), (0, 1_000_000), (0, 1_000_001), (1, 0)):
+        newest = save_checkpoint(tmp_path, position, example(1))
+        assert saved(tmp_path)[-1] == newest
+    assert [path.name for path in saved(tmp_path)] == ["000000-1000001", "000001-000000"]
+
+
 def test_shared_and_strided_weights_are_saved(tmp_path):
     weight = torch.arange(6.0).reshape(2, 3)
     path = save_checkpoint(tmp_path, (1, 0), Checkpoint({"a": weight, "b": weight, "c": weight.t()}, {}, {}))

@@ -1,4 +1,6 @@
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -199,6 +201,73 @@ def test_mc_dropout_knows_every_kind_of_dropout():
     with torch.inference_mode():
         expected = torch.softmax(model(image).double(), dim=1)
     assert (mc_predict(model, image, passes=3).probabilities - expected).abs().max() > 1e-3
+
+
+def test_dropout_is_off_again_after_an_error():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dropout, self.calls = nn.Dropout(0.5), 0
+
+        def forward(self, image):
+            self.calls += 1
+            if self.calls == 2:
+                raise RuntimeError("no more")
+            return self.dropout(image)
+
+    model = Fails().eval()
+    with pytest.raises(RuntimeError, match="no more"):
+        mc_predict(model, torch.randn(2, 3))
+    assert not model.dropout.training
+
+
+def test_what_a_network_keeps_while_it_predicts_serves_its_training():
+    class Keeps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.scale = nn.Linear(64, 10), None
+
+        def forward(self, image):
+            if self.scale is None:
+                self.scale = image.new_ones(64) * 2
+            return self.head(image.flatten(1) * self.scale)
+
+    for name in ("baseline", "mcdropout"):
+        model = Keeps()
+        model.dropout = nn.Dropout()
+        predict_split(methods.get(name), model, load("digits").test, (0.4,), (0.25,))
+        model(torch.randn(2, 1, 8, 8, requires_grad=True)).sum().backward()
+
+
+PRECISIONS = {
+    "as it comes": "pass",
+    "products shortened": "torch.set_float32_matmul_precision('high')",
+    "everything shortened": "torch.backends.fp32_precision = 'tf32'",
+    "convolutions whole": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "products, newer interface": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "the older flag": "torch.backends.cudnn.allow_tf32 = False",
+}
+
+
+@pytest.mark.parametrize("setting", PRECISIONS.values(), ids=PRECISIONS)
+def test_evaluation_is_in_whole_float32_whatever_was_set(setting):
+    code = f"""
+import torch
+from confrank.methods import evaluating
+
+def now():
+    kinds = torch._C._get_fp32_precision_getter
+    return [kinds("cuda", name) for name in ("conv", "rnn", "matmul")] + [torch.backends.cudnn.benchmark]
+
+{setting}
+torch.backends.cudnn.benchmark = True
+before = now()
+with evaluating(torch.nn.Linear(1, 1)):
+    assert set(now()) <= {{"ieee", "none", False}}, now()
+    assert torch.backends.fp32_precision == "none" or now()[0] == "ieee"
+assert now() == before, (now(), before)
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
 def test_a_network_is_left_as_it_was():

@@ -37,9 +37,9 @@ def test_variance_head_and_dropout_variants(name):
     expected = {
         "small": [0.2] * 3,
         "vgg16": [0.3] + [0.4] * 7 + [0.5] * 2,
-        "resnet110": [0.2] * 108 + [0.1],
+        "resnet110": [0.2] * 111 + [0.1],
         "densenet-bc": [0.2] * (2 * 48 + 2),
-        "resnet18": [0.2] * 16 + [0.1],
+        "resnet18": [0.2] * 20 + [0.1],
     }
     assert dropped == expected[name]
     assert convolutions == {"small": 2, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]

@@ -413,7 +413,7 @@ def test_arrays_that_lack_one(tmp_path, capsys, command):
 def test_a_log_that_was_cut_off_is_named(tmp_path, capsys, command):
     assert run(ONE, tmp_path) == []
     folder = tmp_path / "runs" / "digits-small-baseline-seed0"
-    (folder / "log.jsonl").write_text('{"epoch": 1, "lo')
+    (folder / "log.jsonl").write_text('{"epoch": 1, "lo\n')
     command("report", "curves", folder, "--out", tmp_path / "curves.png", code=2)
     assert "expected one JSON record a line in" in capsys.readouterr().err
 

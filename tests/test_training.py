@@ -111,6 +111,11 @@ def test_partial_last_batch_is_kept():
     assert run.history.audit(epochs=1).ok
 
 
+def test_learning_rate_of_short_runs():
+    assert [learning_rate(RunConfig(epochs=3), epoch) for epoch in range(3)] == pytest.approx([0.1, 0.1, 0.01])
+    assert learning_rate(RunConfig(epochs=1), 0) == 0.1
+
+
 def test_learning_rate_of_the_paper():
     rates = [learning_rate(RunConfig(), epoch) for epoch in range(300)]
     assert rates == [0.1] * 150 + [0.01] * 100 + [0.001] * 50
@@ -467,6 +472,42 @@ def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatc
     assert one_bad[0] == 2
     assert "finished" not in one_bad[1].out and f"training {name}2 in runs/{name}2" in one_bad[1].out
     assert RunFolder(tmp_path / "runs" / f"{name}2").metrics.exists()
+
+
+def test_a_folder_is_taken_before_it_is_looked_at(tmp_path):
+    """Between the look and the first write somebody else could otherwise begin a run of other settings there."""
+    second, options = [], {"device": CPU, "path": "plain", "network": None, "note": print}
+
+    def slow_data():
+        with pytest.raises(ValueError, match="is working in it"):
+            open_job(tiny(lr=0.5), tmp_path / "run", data=lambda: load("digits"), **options)
+        second.append("refused")
+        return load("digits")
+
+    open_job(tiny(), tmp_path / "run", data=slow_data, **options).lock.release()
+    assert second == ["refused"] and load_config(tmp_path / "run") == tiny()
+
+
+def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
+    def no_data():
+        raise ValueError("expected data, but there are none")
+
+    with pytest.raises(ValueError, match="expected data"):
+        open_job(tiny(), tmp_path / "run", device=CPU, path="plain", data=no_data, network=None, note=print)
+    assert not (tmp_path / "run").exists()
+
+
+def test_half_a_line_of_the_log_is_no_record(tmp_path):
+    train(tiny(), tmp_path, device=CPU)
+    folder = RunFolder(tmp_path)
+    log = folder.read_log()
+    with folder.log.open("a") as file:
+        file.write('{"epoch": 4, "lr": 0.1, "loss": 2.114')
+    assert folder.read_log() == log
+    with folder.log.open("a") as file:
+        file.write("\n")
+    with pytest.raises(ValueError, match="expected one JSON record a line"):
+        folder.read_log()
 
 
 def test_what_a_killed_writer_left_is_no_foreign_file(tmp_path):

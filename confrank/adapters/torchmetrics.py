@@ -15,7 +15,8 @@ class ConfidenceMetrics(Metric):
     """All metrics of everything seen since the last reset, in all processes: {"acc": ..., "aurc": ..., ...}.
 
     AURC and its kin are not means over batches, so the logits are kept until `compute` (`compute_on_cpu=True` moves
-    them off the device). `confidence` names what ranks, as in `CorrectnessRankingLoss`. Undefined values are NaN.
+    them off the device). `confidence` names what ranks, as in `CorrectnessRankingLoss`. Undefined values are NaN, and
+    so is everything where a logit is not finite: a diverged network must not end what watches it.
 
     >>> metrics = ConfidenceMetrics()
     >>> metrics.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
@@ -25,25 +26,28 @@ class ConfidenceMetrics(Metric):
 
     full_state_update = False
     logits: list[Tensor]
+    score: list[Tensor]
     label: list[Tensor]
 
     def __init__(self, confidence: str = "max_probability", **options: Any) -> None:
         super().__init__(**options)
         self.confidence = confidences.get(confidence)
-        self.add_state("logits", default=[], dist_reduce_fx="cat")
-        self.add_state("label", default=[], dist_reduce_fx="cat")
+        for name in ("logits", "score", "label"):
+            self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, label: Tensor) -> None:
         """Logits [b, K] and labels [b] of a batch."""
         self.logits.append(logits.detach())
+        self.score.append(self.confidence(logits.detach().double()))
         self.label.append(label.detach())
 
     def compute(self) -> dict[str, Tensor]:
         """Each metric as a raw fraction, float64."""
         found: dict[str, float | None] = dict.fromkeys(KEYS)
         if len(self.logits):
-            logits, label = dim_zero_cat(self.logits), dim_zero_cat(self.label)
-            found = evaluate(logits=logits, label=label, confidence=self.confidence(logits.double())).metrics
+            logits, score, label = map(dim_zero_cat, (self.logits, self.score, self.label))
+            if logits.isfinite().all():
+                found = evaluate(logits=logits, label=label, confidence=score).metrics
         nan = float("nan")
         return {
             key: torch.tensor(nan if (value := found[key]) is None else value, dtype=torch.float64) for key in KEYS

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 from transformers.utils import logging
 
 from confrank.data import IndexedDataset
+from confrank.files import write_atomically
 from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss
 from confrank.metrics import KEYS, evaluate
@@ -86,10 +87,10 @@ class RankingTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self.shared.add_up()  # every process comes here
-        super()._save_checkpoint(model, trial)
-        if self.args.should_save:
+        if self.args.should_save:  # before the rest: when that is written, older checkpoints are removed
             folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            save_file(self.criterion.history.state_dict(), folder / HISTORY_FILE)
+            write_atomically(folder / HISTORY_FILE, save(self.criterion.history.state_dict()))
+        super()._save_checkpoint(model, trial)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -113,9 +114,9 @@ class _EpochEnds(TrainerCallback):
 
 
 def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN where undefined, or of NaN."""
+    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN where undefined, or not finite."""
     logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-    if np.isnan(logits).any():
+    if not np.isfinite(logits).all():
         return dict.fromkeys(KEYS, float("nan"))
     found = evaluate(logits=logits, label=prediction.label_ids).metrics
     return {key: float("nan") if (value := found[key]) is None else value for key in KEYS}

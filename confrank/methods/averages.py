@@ -32,11 +32,14 @@ def average(members: Sequence[Predictions]) -> Predictions:
                 "expected members with the same classes in the same order, but those of member"
                 f" {place} are {', '.join(other[:5])}, and those of the first {', '.join(names[:5])}"
             )
-    tables = [_probabilities(member) for member in members]
-    widths = sorted({table.shape[1] for table in tables})
-    if len(widths) > 1:
-        raise ValueError(f"expected members with as many classes each, but got {' and '.join(map(str, widths))}")
-    mean = np.mean(tables, axis=0)
+    mean = _probabilities(first).copy()
+    for member in members[1:]:
+        probabilities = _probabilities(member)
+        if probabilities.shape[1] != mean.shape[1]:
+            widths = sorted((mean.shape[1], probabilities.shape[1]))
+            raise ValueError(f"expected members with as many classes each, but got {widths[0]} and {widths[1]}")
+        mean += probabilities
+    mean /= len(members)
     return Predictions(
         probabilities=mean,
         confidence=max_probability(torch.from_numpy(mean).log()).numpy(),

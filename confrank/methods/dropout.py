@@ -13,6 +13,7 @@ from confrank.confidence import negative_entropy
 from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss, are_correct
 from confrank.methods.method import Method, Output
+from confrank.models import logits_of
 
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 PASSES = 50
@@ -20,21 +21,21 @@ LOGIT_SAMPLES = 50
 MAX_LOG_VARIANCE = 10.0  # a standard deviation of 148: such noise decides alone
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     """Mean probability over passes with active dropout, drawn from torch's random state."""
     layers = [module for module in model.modules() if isinstance(module, DROPOUT)]
     if not layers:
         raise ValueError("expected a network with dropout layers for MC-dropout, but got one without")
-    for layer in layers:
-        layer.train()
-    total = torch.zeros(())
-    for _ in range(passes):
-        output = model(image)
-        logits = output[0] if isinstance(output, tuple) else output
-        total = total.to(logits.device) + torch.softmax(logits.double(), dim=1)
-    for layer in layers:
-        layer.eval()
+    total = torch.zeros((), device=image.device)
+    try:
+        for layer in layers:
+            layer.train()
+        for _ in range(passes):
+            total = total + torch.softmax(logits_of(model(image)).double(), dim=1)
+    finally:
+        for layer in layers:
+            layer.eval()
     mean = total / passes
     return Output(probabilities=mean.float(), confidence=negative_entropy(mean.log()))
 

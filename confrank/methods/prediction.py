@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,18 +34,59 @@ def normalised(
 
 @contextmanager
 def evaluating(model: nn.Module, *, deterministic: bool = False) -> Iterator[torch.device]:
-    """Evaluation mode, convolutions in whole float32, the network as it was after; gives its device.
+    """Evaluation mode in whole float32, the network as it was after; gives its device.
 
     Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
     """
     training = {module for module in model.modules() if module.training}
     model.eval()
+    cudnn = torch.backends.cudnn
     try:
-        with torch.backends.cudnn.flags(enabled=True, deterministic=deterministic, allow_tf32=False):
+        with _set(cudnn, enabled=True, benchmark=False, deterministic=deterministic), _whole_float32():
             yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def _whole_float32() -> Iterator[None]:
+    """Neither convolutions nor products of matrices in TF32, by the one of torch's two interfaces that is in use.
+
+    They do not mix: once anybody has set a precision by the newer one, the older raises.
+    """
+    cudnn: Any = torch.backends.cudnn
+    try:
+        products = torch.get_float32_matmul_precision()
+        shortened = cudnn.allow_tf32
+    except RuntimeError:
+        ieee = {"fp32_precision": "ieee"}
+        with _set(cudnn.conv, **ieee), _set(cudnn.rnn, **ieee), _set(torch.backends.cuda.matmul, **ieee):
+            yield
+        return
+    changed = products != "highest"
+    try:
+        cudnn.allow_tf32 = False
+        if changed:
+            torch.set_float32_matmul_precision("highest")
+        yield
+    finally:
+        cudnn.allow_tf32 = shortened
+        if changed:
+            torch.set_float32_matmul_precision(products)
+
+
+@contextmanager
+def _set(place: Any, **values: object) -> Iterator[None]:
+    """Attributes of an object for a while."""
+    before = {name: getattr(place, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(place, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(place, name, value)
 
 
 def predict_split(
@@ -65,7 +107,7 @@ def predict_split(
     draws from `seed`: the same call gives the same predictions, and torch's own random state is left as it was.
     """
     outputs, done = [], 0
-    # No gradients, but not inference mode: what a network keeps from here must still serve its training.
+    # No gradients, but not inference mode, here and in the methods: what a network keeps must serve its training.
     with torch.no_grad(), evaluating(model) as device, _seeded(method, device, seed):
         for image in normalised(split.images, mean, std, device, batch_size):
             outputs.append(method.predict(model, image))

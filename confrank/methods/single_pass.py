@@ -1,6 +1,5 @@
 """Methods that train one network and predict with one pass: the baseline and the correctness ranking loss."""
 
-import torch
 from torch import Tensor, nn
 
 from confrank import confidence
@@ -21,7 +20,6 @@ def _single_pass(name: str, confidence_name: str, weighted: bool) -> Method:
         loss_weight = weight if weighted else 0.0
         return CorrectnessRankingLoss(history, confidence_name, loss_weight, ignore_index=None)
 
-    @torch.inference_mode()
     def predict(model: nn.Module, image: Tensor) -> Output:
         return one_pass(model, image, confidence_name)
 

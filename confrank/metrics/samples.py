@@ -192,6 +192,7 @@ def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Arr
 
     from confrank.confidence import max_probability
 
-    rows = chunks(len(table), table.shape[1])
-    parts = [max_probability(torch.from_numpy(table[part].astype(np.float64))).numpy() for part in rows]
-    return np.concatenate([np.empty(0), *parts])
+    largest = np.empty(len(table))  # filled in place: many small results would keep the memory around them
+    for rows in chunks(len(table), table.shape[1]):
+        largest[rows] = max_probability(torch.from_numpy(table[rows].astype(np.float64))).numpy()
+    return largest

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,11 @@ class Network(nn.Module):
         return Features(self.neck(maps), blocks)
 
 
+def logits_of(output: Any) -> Any:
+    """The logits of what a network returned, with or without a log-variance beside them."""
+    return output[0] if isinstance(output, tuple) else output
+
+
 class SpatialMean(nn.Module):
     """Maps [n, c, h, w] -> [n, c]."""
 
@@ -71,6 +77,11 @@ def conv(in_width: int, out_width: int, size: int = 3, stride: int = 1, bias: bo
 def drop(rate: float) -> list[nn.Module]:
     """A dropout layer, or none at rate 0."""
     return [nn.Dropout(rate)] if rate else []
+
+
+def dropped(layer: nn.Module, rate: float) -> nn.Module:
+    """The layer with dropout after it, or at rate 0 itself."""
+    return nn.Sequential(layer, nn.Dropout(rate)) if rate else layer
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:

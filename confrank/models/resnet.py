@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from confrank.models.network import Network, SpatialMean, conv, drop, norm
+from confrank.models.network import Network, SpatialMean, conv, drop, dropped, norm
 
 
 class PreActivationBlock(nn.Module):
@@ -19,7 +19,8 @@ class PreActivationBlock(nn.Module):
             conv(width, width),
             *drop(rate),
         )
-        self.projection = conv(before, width, 1, stride) if stride > 1 or before != width else None
+        changes = stride > 1 or before != width
+        self.projection = dropped(conv(before, width, 1, stride), rate) if changes else None
 
     def forward(self, maps: Tensor) -> Tensor:
         active = self.activate(maps)
@@ -43,7 +44,8 @@ class PostActivationBlock(nn.Module):
             *drop(rate),
         )
         changes = stride > 1 or before != width
-        self.projection = nn.Sequential(conv(before, width, 1, stride), norm(width)) if changes else nn.Identity()
+        projection = [conv(before, width, 1, stride), norm(width), *drop(rate)] if changes else []
+        self.projection = nn.Sequential(*projection)
         self.activate = nn.ReLU()
 
     def forward(self, maps: Tensor) -> Tensor:
@@ -55,8 +57,9 @@ def resnet110(
     num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False
 ) -> Network:
     """Pre-activation, 3 stages of 18 blocks; `dropout`: 0.2 after each convolution, 0.1 before the head."""
-    stem = conv(in_channels, 16)
-    stages = _stages(PreActivationBlock, 16, (16, 32, 64), 18, 0.2 if dropout else 0.0)
+    rate = 0.2 if dropout else 0.0
+    stem = dropped(conv(in_channels, 16), rate)
+    stages = _stages(PreActivationBlock, 16, (16, 32, 64), 18, rate)
     neck = nn.Sequential(norm(64), nn.ReLU(), SpatialMean(), *drop(0.1 if dropout else 0.0))
     return Network([stem, *stages], neck, 64, num_classes, variance_head)
 
@@ -65,8 +68,9 @@ def resnet18(
     num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False
 ) -> Network:
     """The form for 32x32 images (3x3 stem, no pooling); dropout as in `resnet110`, the paper does not say."""
-    stem = nn.Sequential(conv(in_channels, 64), norm(64), nn.ReLU())
-    stages = _stages(PostActivationBlock, 64, (64, 128, 256, 512), 2, 0.2 if dropout else 0.0)
+    rate = 0.2 if dropout else 0.0
+    stem = nn.Sequential(conv(in_channels, 64), norm(64), nn.ReLU(), *drop(rate))
+    stages = _stages(PostActivationBlock, 64, (64, 128, 256, 512), 2, rate)
     neck = nn.Sequential(SpatialMean(), *drop(0.1 if dropout else 0.0))
     return Network([stem, *stages], neck, 512, num_classes, variance_head)
 

@@ -51,7 +51,10 @@ class CapturedRun:
             with run.own_random_state():
                 self.graphs = {size: self._capture(size, compiled and size == max(sizes)) for size in sizes}
         finally:
+            # What a failed warm-up left under way must not land on the restored state; the first step waits for it.
+            torch.cuda.synchronize(run.device)
             run.load_state(*position)
+            self.stream.wait_stream(torch.cuda.current_stream(run.device))
 
     def step(self) -> None:
         """Enqueue the next step; nothing waits for it."""

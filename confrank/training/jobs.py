@@ -2,6 +2,7 @@
 
 import json
 import platform
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -113,28 +114,31 @@ def open_job(
     note: Note,
 ) -> Job:
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
-    folder = RunFolder(out)
-    check_folder(folder, config)
-    if folder.config.exists():  # what the run began to write down it goes on writing down
-        there = load_config(out)
-        every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
-        config = replace(there, test_every=every, snapshots=snapshots)
-    whole = data().augmented(config.padding, config.flip)
-    used, held_out = hold_out(whole, config.holdout, config.seed)
-    for name, split in (("training", used.train), ("test", used.test)):
-        if not len(split):
-            raise ValueError(f"expected {name} images, but {used.name} has none")
-    run = Run(config, used, device, network=network)
+    folder, is_new = RunFolder(out), not out.exists()
+    check_folder(folder, config)  # before anything is touched, and again when nobody else can
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
-    digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
     try:
+        check_folder(folder, config)
+        if folder.config.exists():  # what the run began to write down it goes on writing down
+            there = load_config(out)
+            every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
+            config = replace(there, test_every=every, snapshots=snapshots)
+        whole = data().augmented(config.padding, config.flip)
+        used, held_out = hold_out(whole, config.holdout, config.seed)
+        for name, split in (("training", used.train), ("test", used.test)):
+            if not len(split):
+                raise ValueError(f"expected {name} images, but {used.name} has none")
+        run = Run(config, used, device, network=network)
+        digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
         remove_leftovers(out)
         if not folder.history.exists():  # a finished run stays what it was
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = {**environment(device, path), "data": digests["data"]}
         log = _resume(folder, run, digests, now, note)
     except BaseException:
+        if is_new and list(out.iterdir()) == [folder.lock]:
+            shutil.rmtree(out)
         lock.release()
         raise
     for text in () if run.finished else used.notes:

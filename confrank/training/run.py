@@ -1,5 +1,6 @@
 """One run between two steps: network, loss, optimizer, data on the device, and the place in the epoch."""
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ class Run:
     def __init__(
         self, config: RunConfig, data: DataSet, device: torch.device, *, network: nn.Module | None = None
     ) -> None:
+        device = _with_number(device)
         self.config, self.device = config, device
         self.method = methods.get(config.method)
         torch.manual_seed(initial_seed(config.seed))
@@ -100,7 +102,7 @@ class Run:
         if self.device.type != "cuda":
             yield
             return
-        default = torch.cuda.default_generators[self.device.index or 0]
+        default = torch.cuda.default_generators[self.device.index]
         shared = default.graphsafe_get_state()
         default.graphsafe_set_state(self.random)
         try:
@@ -171,11 +173,7 @@ class Run:
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Copies of the weights and of the state, to come back to with `load_state`."""
-        weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        state = self.state_dict()
-        state["criterion"] = {name: value.clone() for name, value in state["criterion"].items()}
-        state["momentum"] = [value.clone() for value in state["momentum"]]
-        return weights, state | {"step_loss": self.step_loss.clone(), "num_correct": self.num_correct.clone()}
+        return copy.deepcopy((dict(self.model.state_dict()), self.state_dict()))
 
     def _momentum(self) -> list[Tensor]:
         parameters = self.optimizer.param_groups[0]["params"]
@@ -213,8 +211,7 @@ def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
 def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
     """The loss and the number of right samples of a batch."""
     loss = criterion(output, label, index)
-    logits = output[0] if isinstance(output, tuple) else output
-    return loss, are_correct(logits.detach(), label).sum()
+    return loss, are_correct(models.logits_of(output).detach(), label).sum()
 
 
 PLAIN = Parts(fetch, infer, judge)
@@ -240,7 +237,7 @@ def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
         ) from None
     finally:
         network.train(was_training)
-    logits = output[0] if isinstance(output, tuple) else output
+    logits = models.logits_of(output)
     got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
     if got != [1, data.num_classes]:
         raise ValueError(
@@ -259,9 +256,16 @@ def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim
     return optimizer
 
 
+def _with_number(device: torch.device) -> torch.device:
+    """A GPU with its number: "cuda" alone is whichever is current, now and for the life of the run."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
 def _own_random_state(device: torch.device, seed: int) -> torch.Generator:
     """Where dropout draws from: on a GPU a state of the run's own, so that runs side by side do not mix."""
     if device.type != "cuda":
         return torch.default_generator
-    own: torch.Generator = torch.cuda.default_generators[device.index or 0].clone_state()
+    own: torch.Generator = torch.cuda.default_generators[device.index].clone_state()
     return own.manual_seed(seed)
