@@ -235,12 +235,20 @@ def config_of_weights(path: Path) -> dict[str, Any]:
     return config
 
 
+def settings_told(path: Path) -> dict[str, Any]:
+    """The same, but none of a file that cannot be read: what is wrong with it is told where it is loaded."""
+    try:
+        return config_of_weights(path)
+    except (OSError, SafetensorError):
+        return {}
+
+
 def tells_classes(path: Path) -> bool:
     """Whether a weights file tells its classes and images, so that it can be used without its data set."""
     try:
         return {"class_names", "image_shape"} <= _told_in(path).keys()
     except (OSError, SafetensorError):
-        return False  # what is wrong with it is told where it is loaded
+        return False  # as above
 
 
 def _told_in(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -258,6 +259,16 @@ def write_mistake(name, pool, tmp_path):
         flags[1] = tmp_path / "p.npz"
     elif name == "mc":
         flags += ["--strategy", "mc-entropy"]
+    elif name == "joined":
+        labelled.write_text("path,label\n00.png,cat\ndeep/01.png,catpath,label\n02.png,dog\n")
+    elif name == "joined rows":
+        labelled.write_text("path,label\n00.png,cat02.png,dog,0.53\n")
+    elif name == "subset":
+        flags += ["--subset", "0"]
+    elif name == "seed":
+        flags += ["--seed", "-3"]
+    elif name == "latin":
+        (pool / "00.png").rename(os.fsdecode(os.fsencode(pool) + b"/caf\xe9.png"))
     elif name == "over labelled":
         flags += ["--out", labelled]
     elif name == "in the pool":
@@ -282,6 +293,11 @@ def write_mistake(name, pool, tmp_path):
         ("damaged", "expected a whole .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
+        ("joined", "expected 2 values in line 3 of .* but got 3: deep/01.png, catpath, label; does the line"),
+        ("joined rows", "expected 2 values in line 2 of .* but got 4: 00.png, cat02.png, dog, 0.53"),
+        ("subset", "expected --subset to be at least 1, but got 0"),
+        ("seed", "expected --seed to be at least 0, but got -3"),
+        ("latin", "expected file names in UTF-8 in .* but got b'caf\\xe9.png'; rename it"),
         ("over labelled", "is read by this command; give another path"),
         ("in the pool", "whose pictures this command reads, but got"),
     ],
@@ -448,6 +464,38 @@ def test_other_arrays_stay_what_they_are(tmp_path):
     np.savez(tmp_path / "p.npz", features=np.eye(2), logits=np.float64(3))
     with pytest.raises(ValueError, match="expected as many rows|expected logits of floats"):
         open_pool(tmp_path / "p.npz")
+
+
+def test_answers_may_be_appended_with_and_without_their_header(tmp_path):
+    path = tmp_path / "labelled.csv"
+    path.write_text("label,path\ncat, a.png\npath,label,confidence\nb.png,dog ,0.5\nc.png,,0.6\n\n")
+    labelled = read_labelled(path, print)
+    assert labelled.labels == {" a.png": "cat", "b.png": "dog"}
+    assert labelled.waiting == ("c.png",)
+    path.write_text("path,label\na.png,cat\nb.png,dog,0.5\nc.png,dog,\n")
+    assert read_labelled(path, print).labels == {"a.png": "cat", "b.png": "dog", "c.png": "dog"}
+
+
+def test_names_in_bytes_and_scores_between_other_marks(tmp_path):
+    np.savez(tmp_path / "p.npz", confidence=np.ones(2), path=np.array([b"a.png", "é.png".encode()]))
+    assert open_pool(tmp_path / "p.npz").names == ["a.png", "é.png"]
+    (tmp_path / "p.csv").write_text("path;probability_a;probability_b\na.png;0.9;0.1\n\nb.png;0.6;0.4\n\n")
+    pool = open_pool(tmp_path / "p.csv")
+    assert pool.names == ["a.png", "b.png"] and pool.arrays["probabilities"].tolist() == [[0.9, 0.1], [0.6, 0.4]]
+
+
+def test_labels_are_frozen_when_their_run_begins(pool, tmp_path, capsys):
+    labelled, out = tmp_path / "labelled.csv", tmp_path / "runs" / "one"
+    rows = [f"{path.relative_to(pool)},{place % 2}\n" for place, path in enumerate(sorted(pool.rglob("*.png")))]
+    flags = ("--pool", pool, "--labelled", labelled, "--out", out, "--epochs", 1, "--device", "cpu")
+    labelled.write_text("path,label\n" + "".join(rows[:20]))
+    assert command("train", *flags, "--model", "no_such:network") == 2
+    assert not out.exists() and not list(tmp_path.glob("runs/*"))
+    labelled.write_text("path,label\n" + "".join(rows[:24]))
+    assert command("train", *flags, "--model", "small") == 0
+    labelled.write_text("path,label\n" + "".join(rows[:26]))
+    assert command("train", *flags, "--model", "small") == 2
+    assert "began with" in capsys.readouterr().err
 
 
 def test_a_picture_beside_the_question_that_is_no_contact_sheet_is_kept(pool, tmp_path, capsys):

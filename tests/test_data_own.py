@@ -12,7 +12,7 @@ from confrank.cli import main
 from confrank.config import RunConfig
 from confrank.data import load, load_images
 from confrank.data.own import channel_statistics
-from confrank.data.pictures import decode
+from confrank.data.pictures import decode, picture_files
 
 
 def pixels(seed, height=8, width=8, channels=3):
@@ -363,3 +363,17 @@ def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys
         assert "whose pictures this command reads, but got" in said
     assert {path: path.read_bytes() for path in sorted(Path("pets").rglob("*")) if path.is_file()} == before
     command("report", "events", "run", "--out", "pets/events.png")
+
+
+def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for place in (folder / "a.png", elsewhere / "b.png"):
+        Image.new("L", (4, 4)).save(place)
+    (folder / "linked").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(folder)
+    (folder / "up").symlink_to(tmp_path)
+    names = [path.relative_to(folder).as_posix() for path in picture_files(folder)]
+    assert names == ["a.png", "linked/b.png", "up/elsewhere/b.png"]

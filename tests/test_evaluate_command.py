@@ -134,6 +134,30 @@ def test_rows_are_paired_by_what_tells_them_apart(name):
     assert pairing(first, replace(within, label=1 - label)) == (None, f"matched by {name}, but their labels differ")
 
 
+def test_labels_are_compared_by_the_names_of_their_classes():
+    def named(names, label, **others):
+        return Predictions(label=np.array(label), metadata={"class_names": json.dumps(names)}, **others)
+
+    rows = np.arange(3)
+    first = named(["cat", "dog"], [0, 1, 1], key=rows)
+    assert pairing(first, named(["dog", "cat"], [1, 0, 0], key=rows))[1] == "matched by id"
+    assert pairing(first, named(["dog", "cat"], [0, 0, 0], key=rows)) == (
+        None,
+        "matched by id, but their labels differ",
+    )
+    agree = "the labels agree row by row"
+    assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "cat", "dog"], [1, 2, 2]))[1] == agree
+    assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "dog"], [0, 1, 1])) == (None, UNORDERED)
+
+
+def test_an_index_that_repeats_pairs_nothing_but_the_same_order():
+    index, label = np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])
+    first = Predictions(index=index, label=label, confidence=np.array([0.1, 0.2, 0.3, 0.4]))
+    assert pairing(first, replace(first, confidence=np.ones(4)))[0].tolist() == [0, 1, 2, 3]
+    rows, reason = pairing(first, Predictions(index=index[::-1], label=label[::-1]))
+    assert rows is None and "their index names some more than once" in reason
+
+
 def keyed(order=(0, 1, 2, 3), index=False, **keys):
     """Four samples, whose labels agree in any order within a class."""
     order = np.array(order)
@@ -276,11 +300,18 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["calibrate", "FILE", "--json", "x"], "a file ending in .json, but got x"),
         (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors"),
         (["calibrate", "SCORES"], "of all classes to calibrate, but"),
+        (["evaluate", "FILE", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
+        (["threshold", "FILE", "--coverage", "0.5", "--seed", "-1"], "--seed to be at least 0, but got -1"),
+        (["calibrate", "FILE", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
+        (["threshold", "HOT", "--coverage", "0.5"], "to be a positive number, but got 'abc'"),
+        (["calibrate", "HOT", "--out", "x.safetensors"], "to be a positive number, but got 'abc'"),
     ],
 )
 def test_mistakes_are_one_line(files, tmp_path, capsys, arguments, message, command):
     np.save(tmp_path / "scores.npy", np.array([[0.5, 1.0], [0.25, 0.0]]))
-    places = {"FILE": files[0], "SCORES": tmp_path / "scores.npy"}
+    hot = replace(load_predictions(files[0]), metadata={"temperature": "abc"})
+    save_predictions(tmp_path / "hot.safetensors", hot)
+    places = {"FILE": files[0], "SCORES": tmp_path / "scores.npy", "HOT": tmp_path / "hot.safetensors"}
     command(*(places.get(argument, argument) for argument in arguments), code=2)
     errors = capsys.readouterr().err
     assert message in errors

@@ -174,6 +174,7 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), dtype=np.uint8))
     run = place / "run0"
+    save_weights_file(run, place / "weights.safetensors")
     for arguments, message in [
         (["--out", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
         (
@@ -198,6 +199,8 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
         (["--out", place / "noise", "--json", tmp_path], f"expected a file to write, but {tmp_path} is a folder"),
         (["--out", place / "noise", "--figures", place / "upside.npz"], "expected a folder to write in, but"),
         ([place / "." / "run0" / ".." / "run0", "--out", place / "noise"], "expected each run once, but got"),
+        ([place / "weights.safetensors", "--out", place / "noise"], "are of the same settings and seed"),
+        (["--out", place / "noise", f"{place / 'noise'}/"], "expected each out-set once"),
         (["typo", "--out", place / "noise"], "or a .safetensors file, but typo does not exist"),
         (["--out", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
         (["--out", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
@@ -209,6 +212,19 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
         assert errors.count("\n") == 1
     ood(tmp_path, "--out", place / "noise", code=2)
     assert "expected a run folder with a config.yaml" in capsys.readouterr().err
+
+
+def test_the_networks_own_pictures_are_no_out_set(tmp_path, capsys, ood, command):
+    digits = load("digits").test
+    for part in ("train", "test", "foreign"):
+        for label in (0, 1):
+            write_pictures(tmp_path / "own" / part / str(label), digits.images[digits.labels == label][:30, :, :, 0])
+    flags = ("--dataset", tmp_path / "own", "--epochs", "1", "--method", "baseline", "--device", "cpu")
+    command("train", *flags, "--out", tmp_path / "run")
+    for part in ("test", "test/0"):
+        ood(tmp_path / "run", "--out", tmp_path / "own" / part, "--device", "cpu", code=2)
+        assert "expected out-sets other than the network's own data" in capsys.readouterr().err
+    ood(tmp_path / "run", "--out", tmp_path / "own" / "foreign", *FAST, "--tuning", "none", "--detectors", "energy")
 
 
 def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path, ood):

@@ -336,6 +336,7 @@ def test_parquet_mistakes(tmp_path):
             {"label": [0, 1], "probabilities": [[0.5, 0.5], [1.0]]},
             r"lists of one length .*, but got lengths \[1, 2\]",
         ),
+        ({"label": [0, 1], "probabilities": [[0.5, None], [1.0, 0.0]]}, "'probabilities', but some are missing"),
         ({"correct": [1], "confidence": [[0.5]]}, "numbers in column 'confidence', but got list"),
         ({"correct": [1], "confidence": ["high"]}, "numbers in confidence, but got 'high' in row 0"),
     ):
@@ -403,6 +404,14 @@ def test_npy_that_claims_more_than_it_holds(tmp_path):
         ({"labels": LABEL, "target": LABEL, "logits": PROBABILITIES}, "one array for label, but got"),
         ({"label": LABEL, "weights": LABEL}, "but got label, weights"),
         ({"label": LABEL, "logits": LABEL}, "2 dimensions of numbers, but got shape"),
+        (
+            {"label": ["a", "b", "a"], "probabilities": PROBABILITIES, "class_names": ["a", "b", "a"]},
+            "that tell the classes of label apart, but got a more than once; give class numbers",
+        ),
+        (
+            {"label": LABEL, "probabilities": PROBABILITIES, "class_names": ["a", "b"]},
+            "expected 3 class names, as many as classes, but got 2",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path, arrays, message):

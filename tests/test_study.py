@@ -319,6 +319,24 @@ def test_cells_take_full_runs_of_the_protocol_only(tmp_path):
     assert "not run" in render(cells, "terminal")
 
 
+def test_results_of_the_same_images_stand_in_one_row(tmp_path):
+    def write(name, dataset, data, **changes):
+        config = RunConfig(dataset=dataset, model="small", epochs=1).as_dict() | changes
+        content = {"config": config, "environment": {"data": data}, "log": [], "metrics": {"acc": 0.5}}
+        (tmp_path / name).write_text(json.dumps(content | {"undefined": {}}))
+
+    write("a.json", "photos", "one", seed=0)
+    write("b.json", "/somewhere/photos", "one", seed=1)
+    write("c.json", "others", "two", seed=0)
+    write("d.json", "held", "three", seed=0, holdout=0.5)
+    write("e.json", "held", "four", seed=1, holdout=0.5)
+    counts = {cell.dataset: cell.ours.n for cell in kept_cells("all", tmp_path)}
+    assert counts == {"photos": 2, "others": 1, "held": 2}
+    write("f.json", "photos", "five", seed=2)
+    with pytest.raises(ValueError, match="expected photos to be the same images .* but those of a and f differ"):
+        kept_cells("all", tmp_path)
+
+
 def test_run_times_in_the_recipes_are_the_estimates():
     for name, make in RECIPES.items():
         runs = plan(*recipe(name)).runs

@@ -56,16 +56,23 @@ def class_names(labels: list[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
 
 
-def keep_answers(run: Path, labelled: Labelled) -> None:
-    """Freeze the labels beside a run's folder; a run goes on with the very labels that it began with."""
-    path = run.with_name(f"{run.name}-labelled.csv")
-    text = _answers(labelled.labels)
-    if path.exists() and path.read_text() != text:
+def check_answers(run: Path, labelled: Labelled) -> None:
+    """Raise unless these are the very labels that the run began with, if it has begun."""
+    path = _beside(run)
+    if path.exists() and path.read_text() != _answers(labelled.labels):
         raise ValueError(
             f"expected the labels that the run in {run} began with ({path}), but {labelled.path} has others;"
             " give another --out"
         )
-    write_atomically(path, text)
+
+
+def keep_answers(run: Path, labelled: Labelled) -> None:
+    """Freeze the labels beside a run's folder."""
+    write_atomically(_beside(run), _answers(labelled.labels))
+
+
+def _beside(run: Path) -> Path:
+    return run.with_name(f"{run.name}-labelled.csv")
 
 
 def _answers(labels: Mapping[str, str]) -> str:

@@ -1,6 +1,7 @@
 """The answers so far: a CSV with the columns `path` and `label`, which grows from round to round."""
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from confrank.active.pool import named
 
 Note = Callable[[str], None]
+COLUMNS = {"path", "label"}
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,15 @@ def check_replaceable(path: Path, labelled: Labelled | None) -> None:
         )
 
 
+def _is_joined(row: list[str], header: list[str]) -> bool:
+    """Whether there is more than what an answer without its header may have beside: the number it was asked for."""
+    surplus = row[len(header) :]
+    try:
+        return len(surplus) > 1 or any(not math.isfinite(float(cell)) for cell in surplus if cell)
+    except ValueError:
+        return True
+
+
 def _rows(path: Path) -> Iterable[tuple[str, str]]:
     if not path.is_file():
         raise ValueError(
@@ -72,15 +83,25 @@ def _rows(path: Path) -> Iterable[tuple[str, str]]:
         )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            if not {"path", "label"} <= {*(reader.fieldnames or ())}:
-                found = ", ".join(reader.fieldnames or ()) or "nothing"
-                raise ValueError(f"expected the columns path and label in {path}, but got {found}")
-            for row in reader:
-                name, label = (row["path"] or "").strip(), (row["label"] or "").strip()
-                if not name:
+            reader = csv.reader(file)
+            header = next(reader, [])
+            if not {*header} >= COLUMNS:
+                raise ValueError(
+                    f"expected the columns path and label in {path}, but got {', '.join(header) or 'nothing'}"
+                )
+            for row in filter(None, reader):
+                if {*row} >= COLUMNS:  # an appended file begins
+                    header = row
+                    continue
+                if _is_joined(row, header):
+                    raise ValueError(
+                        f"expected {len(header)} values in line {reader.line_num} of {path}, but got {len(row)}:"
+                        f" {', '.join(row)[:80]}; does the line before something appended lack its end?"
+                    )
+                cells = dict(zip(header, row, strict=False))
+                name, label = cells.get("path", ""), cells.get("label", "").strip()
+                if not name.strip():
                     raise ValueError(f"expected a path in line {reader.line_num} of {path}, but it is empty")
-                if (name, label) != ("path", "label"):  # the header of an appended file
-                    yield name, label
+                yield name, label
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"expected a CSV file in UTF-8, but {path} cannot be read: {error}") from None

@@ -1,6 +1,7 @@
 """Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of what some model said."""
 
 import csv
+import os
 import zipfile
 import zlib
 from collections import Counter
@@ -16,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
+from confrank.predictions.csv_file import filled, separator
 from confrank.predictions.layout import PREFIXES, role_of
 
 Rows = NDArray[np.int64]
@@ -103,6 +105,9 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
     suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
+        if unwritable := [name for name in names if not _is_utf8(name)]:
+            shown = os.fsencode(unwritable[0])
+            raise ValueError(f"expected file names in UTF-8 in {path}, but got {shown!r}; rename it")
         pool: Pool = FolderPool(path, names, image_size)
     elif not path.is_file() or suffix not in READERS:
         state = "" if path.exists() else ", which does not exist"
@@ -120,6 +125,13 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
         twice = [name for name, number in Counter(pool.names).items() if number > 1]
         raise ValueError(f"expected each path once in {path}, but got {named(twice)} more than once")
     return pool
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def counted(items: Sized, noun: str) -> str:
@@ -185,8 +197,9 @@ def _from_safetensors(path: Path) -> TablePool:
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
+        reader = csv.reader(file, delimiter=separator(path))
+        rows = filled(reader)
+        header = next(rows, [])
         groups = _columns(header)
         places = groups.pop("path", [])
         if not places or not groups:
@@ -197,12 +210,14 @@ def _from_csv(path: Path) -> TablePool:
         names: list[str] = []
         columns = [place for places in groups.values() for place in places]
         values: list[NDArray[np.float64]] = []
-        for line, row in enumerate(reader, 2):
+        for row in rows:
             try:
                 values.append(np.array([float(row[place]) for place in columns]))
                 names.append(row[places[0]])
             except (ValueError, IndexError):
-                raise ValueError(f"expected numbers in line {line} of {path}, but got {','.join(row)[:80]}") from None
+                raise ValueError(
+                    f"expected numbers in line {reader.line_num} of {path}, but got {','.join(row)[:80]}"
+                ) from None
     table = np.array(values).reshape(len(values), len(columns))
     arrays: dict[str, Array] = {"path": np.array(names, dtype=object)}
     for role, group in groups.items():
@@ -247,7 +262,7 @@ def _names(path: Path, arrays: dict[str, Array], length: int) -> list[str]:
         return [str(row) for row in range(length)]
     if given.shape != (length,):
         raise ValueError(f"expected a path for each of {length} samples in {path}, but got {list(given.shape)}")
-    return [str(name) for name in given.tolist()]
+    return [name.decode() if isinstance(name, bytes) else str(name) for name in given.tolist()]
 
 
 def _image_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:

@@ -1,11 +1,12 @@
 """From predictions to a decision: a threshold, a temperature."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, make_console, say
+from confrank.cli.command import Command, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, safetensors_path
 from confrank.cli.source import predictions_path, read_source
 
@@ -42,11 +43,25 @@ def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
     return None if method is None else method.confidence, False
 
 
+def _temperature(predictions: "Predictions", file: str) -> str | None:
+    """The temperature that a file says it was divided by already, as written there."""
+    told = predictions.metadata.get("temperature")
+    if told is None:
+        return None
+    try:
+        if 0 < float(told) < math.inf:
+            return told
+    except ValueError:
+        pass
+    raise ValueError(f"expected the temperature told in {file} to be a positive number, but got {told[:80]!r}")
+
+
 def _threshold(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
     from confrank.selective import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
 
+    at_least(0, arguments, "seed")
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError(
             "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
@@ -65,7 +80,7 @@ def _threshold(arguments: "Namespace") -> None:
     else:
         point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
     name, averaged = _rule(predictions)
-    temperature = predictions.metadata.get("temperature")
+    temperature = _temperature(predictions, arguments.file)
     check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
     lines += classifier_lines(point, name, temperature, averaged=averaged)
@@ -98,6 +113,7 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.selective import fit_temperature, random_split, scaled_logits
     from confrank.selective.temperature import as_logits
 
+    at_least(0, arguments, "seed")
     out, table = safetensors_path(arguments.out), json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file)], out, table)
     source = read_source(arguments.file)
@@ -123,7 +139,7 @@ def _calibrate(arguments: "Namespace") -> None:
         write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
         told = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
-        metadata = {**told, "temperature": repr(temperature * float(told.get("temperature", 1)))}
+        metadata = {**told, "temperature": repr(temperature * float(_temperature(predictions, arguments.file) or 1))}
         kept_as_read = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
         save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
     console = make_console()

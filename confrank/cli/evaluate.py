@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, add_root, make_console, root_of, say
+from confrank.cli.command import Command, add_root, at_least, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.source import Source, predictions_path, read_source
 
@@ -46,6 +46,7 @@ def _evaluate(arguments: "Namespace") -> None:
     from confrank.files import write_atomically
     from confrank.report.contents import short_names
 
+    at_least(0, arguments, "seed")
     if arguments.resamples and arguments.resamples < FEWEST_RESAMPLES:
         raise ValueError(
             f"expected --resamples to be at least {FEWEST_RESAMPLES}, or 0 for no intervals, but got"

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -133,16 +134,21 @@ def _protocol(arguments: "Namespace") -> "Protocol":
 def _check_names(arguments: "Namespace") -> None:
     """Raise if a run is not there or is none, or a run or an out-set is named twice."""
     from confrank.config import load_config
+    from confrank.data import changed_settings, same_data
+    from confrank.predict import settings_told
 
-    if len(set(arguments.out)) < len(arguments.out):
+    if any(same_data(one, other) for one, other in combinations(arguments.out, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
-    for run in arguments.runs:
-        if not Path(run).exists():
+    configs: dict[str, dict[str, Any]] = {}
+    for run in map(Path, arguments.runs):
+        if not run.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
-        if Path(run).is_dir():
-            load_config(Path(run))
+        configs[str(run)] = load_config(run).as_dict() if run.is_dir() else settings_told(run)
     if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
         raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
+    for (one, config), (other, another) in combinations(configs.items(), 2):
+        if config and another and not changed_settings(config, another):
+            raise ValueError(f"expected each run once, but {one} and {other} are of the same settings and seed")
 
 
 def _examined(
@@ -159,7 +165,7 @@ def _examined(
     from confrank.study.ood import ExaminedRun
 
     trained = _trained(arguments, name)
-    if any(same_data(trained.config.dataset, out) for out in arguments.out):
+    if any(same_data(trained.config.dataset, out) or _is_part(out, trained.config.dataset) for out in arguments.out):
         raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
     classifier = Classifier(
         trained.network,
@@ -178,6 +184,13 @@ def _examined(
 
     examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"), add)
     return ExaminedRun(name, trained.config, outcomes)
+
+
+def _is_part(out: str, dataset: str) -> bool:
+    """Whether an out-set is among the training or test pictures of a folder of one's own."""
+    parts = {(Path(dataset) / name).resolve() for name in ("train", "test")}
+    place = Path(out).resolve()
+    return Path(dataset).is_dir() and not parts.isdisjoint((place, *place.parents))
 
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":

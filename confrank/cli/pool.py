@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_device, device_of, make_console, say
+from confrank.cli.command import Command, add_device, at_least, device_of, make_console, say
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 
@@ -44,6 +44,8 @@ def _query(arguments: "Namespace") -> None:
     from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
 
+    at_least(1, arguments, "count", "subset")
+    at_least(0, arguments, "seed")
     out, console = csv_path(arguments.out), make_console()
     keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
     sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
@@ -73,10 +75,10 @@ def _query(arguments: "Namespace") -> None:
             on_progress=advance,
         )
     pictures = question.pictures(SHEET_IMAGES, CELL)
+    write_question(out, question)
     if pictures:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
-    write_question(out, question)
     forget_scores(scores)
     note(f"{counted(question.names, 'sample')} to label, most wanted first: {out}")
 
@@ -102,7 +104,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 
 
 def _train(arguments: "Namespace") -> None:
-    from confrank.active.answers import keep_answers, labelled_set
+    from confrank.active.answers import check_answers, keep_answers, labelled_set
     from confrank.active.labelled import read_labelled
     from confrank.active.pool import counted
     from confrank.config import RunConfig
@@ -121,7 +123,7 @@ def _train(arguments: "Namespace") -> None:
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
     data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
     out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")
-    keep_answers(out, labelled)
+    check_answers(out, labelled)
     note(
         f"training on {len(data.train)} samples of {data.num_classes} classes, testing on {len(data.test)}, in {out}"
     )
@@ -131,6 +133,7 @@ def _train(arguments: "Namespace") -> None:
             out,
             data=data,
             device=device_of(arguments.device),
+            on_start=lambda job: keep_answers(out, labelled),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=note,
         )

@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,10 +141,11 @@ def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uin
 def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out.
 
-    Pictures of kinds that are not read are an error, or with `every` among them, as are links that lead nowhere.
+    Folders behind links are gone into, but for those that lead back. Pictures of kinds that are not read are an
+    error, or with `every` among them, as are links that lead nowhere.
     """
     files = sorted(
-        (path for path in folder.rglob("*") if not path.is_dir() and not _is_hidden(path.relative_to(folder))),
+        (path for path in _files_under(folder) if not _is_hidden(path.relative_to(folder))),
         key=lambda path: path.relative_to(folder).as_posix(),
     )
     if every:
@@ -152,6 +153,16 @@ def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
     return [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
+
+
+def _files_under(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """All that is no folder, in this one and those below."""
+    here = above | {folder.resolve()}
+    for path in folder.iterdir():
+        if not path.is_dir():
+            yield path
+        elif path.resolve() not in here:
+            yield from _files_under(path, here)
 
 
 def natural_order(name: str) -> list[str | int]:

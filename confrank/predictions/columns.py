@@ -223,6 +223,12 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
         known = f"; the classes are {_shown(names)}"
         for role, text in texts.items():
             _refuse(text, [value not in place for value in text.values], "a class name or a class index", role, known)
+    if are_names and len(place) < len(names):
+        twice = [name for name in place if names.count(name) > 1]
+        raise ValueError(
+            f"expected class names that tell the classes of {' and '.join(columns)} apart, but got {_shown(twice)}"
+            " more than once; give class numbers"
+        )
     number_of = place.__getitem__ if are_names else int
     numbers = {
         role: np.array([number_of(value) for value in text.values], dtype=np.int64)[text.codes]

@@ -28,7 +28,7 @@ STREAM_BYTES = 1 << 30
 def read_csv(path: Path) -> Predictions:
     """Read a CSV file; a `ValueError` names the line and what was expected."""
     try:
-        mark = _separator(path)
+        mark = separator(path)
         header, num_lines, first = _opening(path, mark)
         layout = layout_of(header)
         found = _read_with_pyarrow(path, mark, header, num_lines, first, layout)
@@ -43,7 +43,7 @@ def read_csv(path: Path) -> Predictions:
     return predictions_of(columns, table, layout, {"parser": parser})
 
 
-def _separator(path: Path) -> str:
+def separator(path: Path) -> str:
     """What splits the header into the most columns: a comma if nothing else does better, and tabs first in a .tsv."""
     counts = {mark: _num_columns(path, mark) for mark in ",;\t|"}
     if path.suffix.lower() == ".tsv" and counts["\t"] > 1:
@@ -55,7 +55,7 @@ def _num_columns(path: Path, mark: str) -> int:
     """How many the header has if they are separated by `mark`; none if it cannot be read that way."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
-            return len(next(_filled(csv.reader(file, delimiter=mark)), []))
+            return len(next(filled(csv.reader(file, delimiter=mark)), []))
         except csv.Error:  # a column of more than 131,072 characters is none
             return 0
 
@@ -64,16 +64,17 @@ def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
     """The header, the number of lines up to its end, and the first row."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=mark, strict=True)
-        header = next(_filled(reader), None)
+        header = next(filled(reader), None)
         if header is None:
             raise ValueError("expected a header line, but there are only empty lines")
-        num_lines, first = reader.line_num, next(_filled(reader), None)
+        num_lines, first = reader.line_num, next(filled(reader), None)
     if first is None:
         raise ValueError(f"expected rows of {len(header)} values under the header, but there are none")
     return header, num_lines, first
 
 
-def _filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Without empty lines."""
     return (row for row in rows if len(row) > 1 or (row and row[0].strip()))
 
 
@@ -170,7 +171,7 @@ def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -
     row = 0
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.reader(file, delimiter=mark, strict=True)
-        numbered = ((reader.line_num, cells) for cells in _filled(reader))
+        numbered = ((reader.line_num, cells) for cells in filled(reader))
         next(numbered)
         while chunk := list(islice(numbered, CHUNK_ROWS)):
             _check_lengths(chunk, header, row)

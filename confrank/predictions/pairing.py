@@ -15,15 +15,15 @@ def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]
     >>> pairing(Predictions(index=np.array([4, 7])), Predictions(index=np.array([7, 4])))
     (array([1, 0]), 'matched by index')
     """
-    if _identical(first.arrays(), second.arrays()):
+    if _identical(first, second):
         return np.arange(len(first)), "identical"
     if len(first) != len(second):
         return None, f"other samples: {len(first):,} and {len(second):,} predictions"
     rows, reason = _matched(first, second)
     if rows is None:
         return None, reason
-    if first.label is not None and second.label is not None and _comparable(first, second):
-        if not np.array_equal(first.label, second.label[rows]):
+    if (labels := _labels(first, second)) is not None:
+        if not np.array_equal(labels[0], labels[1][rows]):
             return None, f"{reason}, but their labels differ" if reason else UNORDERED
         reason = reason or "the labels agree row by row"
     if not reason:
@@ -40,6 +40,8 @@ def _matched(first: Predictions, second: Predictions) -> tuple[Array | None, str
     differing = ""
     for name, one, other, are_alike in _told_apart(first, second):
         rows = _order(one, other)
+        if rows is None and name == "index" and _repeats(one):
+            return None, f"other samples, or in another order: their index names some more than once; {REMEDY}"
         if rows is not None and all(_ends(keys) == _ends(others[rows]) for keys, others in passed):
             return rows, f"matched by {name}"
         if are_alike:
@@ -66,13 +68,20 @@ def _told_apart(first: Predictions, second: Predictions) -> list[tuple[str, Arra
 
 
 def _order(one: Array, other: Array) -> Array | None:
-    """Where the values of `one` are in `other`, if they are the same."""
+    """Where the values of `one` are in `other`, if they are the same and each is there once."""
+    if np.array_equal(one, other):
+        return np.arange(len(one))
     places, others = np.argsort(one, kind="stable"), np.argsort(other, kind="stable")
-    if not np.array_equal(one[places], other[others]):
+    ordered = one[places]
+    if not np.array_equal(ordered, other[others]) or (ordered[1:] == ordered[:-1]).any():
         return None
     rows = np.empty(len(one), dtype=np.int64)
     rows[places] = others
     return rows
+
+
+def _repeats(values: Array) -> bool:
+    return len(np.unique(values)) < len(values)
 
 
 def _ends(keys: Array) -> list[bytes]:
@@ -84,10 +93,20 @@ def _ends(keys: Array) -> list[bytes]:
     return [key.replace(b"\\", b"/").rpartition(b"/")[2] for key in keys.tolist()]
 
 
-def _identical(first: dict[str, Array], second: dict[str, Array]) -> bool:
-    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+def _identical(first: Predictions, second: Predictions) -> bool:
+    one, other = first.arrays(), second.arrays()
+    if one.keys() != other.keys() or first.class_names != second.class_names:
+        return False
+    return all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def _comparable(first: Predictions, second: Predictions) -> bool:
-    """Label numbers mean the same unless both files name their classes differently."""
-    return first.class_names == second.class_names or None in (first.class_names, second.class_names)
+def _labels(first: Predictions, second: Predictions) -> tuple[Array, Array] | None:
+    """The labels of both as numbers that mean the same: of class names where both files have them."""
+    if first.label is None or second.label is None:
+        return None
+    names = first.class_names, second.class_names
+    if names[0] is None or names[1] is None or names[0] == names[1]:
+        return first.label, second.label
+    number = {name: place for place, name in enumerate(dict.fromkeys([*names[0], *names[1]]))}
+    one, other = (np.array([number[name] for name in known]) for known in names if known is not None)
+    return one[first.label], other[second.label]

@@ -121,7 +121,9 @@ def _lists(column: Any, name: str) -> Array:
         raise ValueError(f"expected a list of numbers in column {name!r}, but got {kind}")
     lengths = compute.unique(compute.list_value_length(column)).to_pylist()
     flat = column.flatten()
-    if len(lengths) != 1 or flat.null_count:
+    if flat.null_count or None in lengths:
+        raise ValueError(f"expected numbers in the lists of column {name!r}, but some are missing (null)")
+    if len(lengths) != 1:
         raise ValueError(f"expected lists of one length in column {name!r}, but got lengths {sorted(lengths)[:5]}")
     values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), lengths[0])
     return values

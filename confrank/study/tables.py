@@ -61,14 +61,37 @@ def size_of(config: Mapping[str, Any]) -> str:
 def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
     """The results of one data set, network and label together: they differ in seeds alone."""
     groups: dict[Place, list[Result]] = {}
-    for result in results:
+    results = list(results)
+    for result, dataset in zip(results, _data_names(results), strict=True):
         config = result.config
-        group = groups.setdefault((config["dataset"], config["model"], label_of(config)), [])
+        group = groups.setdefault((dataset, config["model"], label_of(config)), [])
         for other in group:
             if all(config.get(key) == other.config.get(key) for key in ("seed", "members")):
                 raise ValueError(f"expected one result of a run, but {other.name} and {result.name} are of the same")
         group.append(result)
     return groups
+
+
+def _data_names(results: Sequence[Result]) -> list[str]:
+    """The data set of each result: the same images are called what the first result of them calls them.
+
+    Images that were held out depend on the seed, and the first results did not tell what theirs were.
+    """
+    names: dict[str, str] = {}
+    first: dict[str, Result] = {}
+    found = []
+    for result in results:
+        name = result.config["dataset"]
+        if (digest := result.environment.get("data")) is not None and not result.config.get("holdout"):
+            name = names.setdefault(digest, name)
+            before = first.setdefault(name, result)
+            if before.environment["data"] != digest:
+                raise ValueError(
+                    f"expected {name} to be the same images in every result, but those of {before.name} and"
+                    f" {result.name} differ; keep them in folders of their own"
+                )
+        found.append(name)
+    return found
 
 
 def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
