@@ -27,6 +27,7 @@ def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
     torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank)), f"{folder}/{rank}.pt")
+    distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
 
 

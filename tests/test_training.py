@@ -204,9 +204,15 @@ def test_foreign_folder_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def hear_hangups():
+    """Also where these tests run under nohup, which children inherit."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def start(folder, *flags, before=()):
     command = [sys.executable, "-m", "confrank", "train", "--epochs", "400", "--device", "cpu", "--out", str(folder)]
-    process = subprocess.Popen([*before, *command, *flags], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*before, *command, *flags], **pipes, preexec_fn=hear_hangups)
     wait_for_epochs(folder, process=process)
     return process
 
@@ -237,6 +243,7 @@ def test_a_closed_terminal_leaves_a_checkpoint_but_for_nohup(tmp_path):
     out, train_it = tmp_path / "run", ["train", "--epochs", "400", "--device", "cpu", "--out"]
     process, terminal = pty.fork()
     if not process:
+        hear_hangups()
         os.execv(sys.executable, [sys.executable, "-m", "confrank", *train_it, str(out)])
     wait_for_epochs(out)
     os.close(terminal)

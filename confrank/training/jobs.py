@@ -2,9 +2,9 @@
 
 import json
 import platform
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def open_job(
     note: Note,
 ) -> Job:
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
-    folder, is_new = RunFolder(out), not out.exists()
+    folder, made = RunFolder(out), [place for place in (out, *out.parents) if not place.exists()]
     check_folder(folder, config)  # before anything is touched, and again when nobody else can
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
@@ -137,13 +137,21 @@ def open_job(
         now = {**environment(device, path), "data": digests["data"]}
         log = _resume(folder, run, digests, now, note)
     except BaseException:
-        if is_new and list(out.iterdir()) == [folder.lock]:
-            shutil.rmtree(out)
+        if made and list(out.iterdir()) == [folder.lock]:
+            folder.lock.unlink()
+            _remove_empty(made)
         lock.release()
         raise
     for text in () if run.finished else used.notes:
         note(text)
     return Job(run, folder, used, held_out, digests, lock, log, now)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders, innermost first, as far as nothing else is in them."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def environment(device: torch.device, path: str) -> Record:
