@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.active.labelled import Labelled
-from confrank.active.pool import ImagePool, TablePool, named, open_pool
+from confrank.active.pool import ImagePool, TablePool, open_pool
 from confrank.data import DataSet, Split, hold_out, split_of
 from confrank.data.own import own_data_set
 from confrank.data.pictures import Picture, stack
 from confrank.files import write_atomically
+from confrank.words import named
 
 
 def labelled_set(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confrank.active.pool import named
+from confrank.words import named
 
 Note = Callable[[str], None]
 COLUMNS = {"path", "label"}

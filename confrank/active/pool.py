@@ -5,7 +5,7 @@ import os
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import filled, separator
 from confrank.predictions.layout import PREFIXES, role_of
+from confrank.words import named
 
 Rows = NDArray[np.int64]
 SCORES = ("probabilities", "logits", "confidence")
@@ -132,23 +133,6 @@ def _is_utf8(name: str) -> bool:
         return bool(name.encode())
     except UnicodeEncodeError:
         return False
-
-
-def counted(items: Sized, noun: str) -> str:
-    """
-    >>> counted(["a"], "image"), counted([], "image")
-    ('1 image', '0 images')
-    """
-    return f"{len(items):,} {noun}{'s' * (len(items) != 1)}"
-
-
-def named(names: Sequence[str], most: int = 5) -> str:
-    """
-    >>> named(["a", "b", "c"], 2)
-    'a, b and 1 more'
-    """
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _roles(names: Iterable[str]) -> dict[str, str]:

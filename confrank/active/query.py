@@ -15,7 +15,7 @@ import torch
 from confrank.active import strategies
 from confrank.active.centres import nearest
 from confrank.active.labelled import Labelled, Note
-from confrank.active.pool import ImagePool, Pool, Rows, TablePool, counted, named, open_pool
+from confrank.active.pool import ImagePool, Pool, Rows, TablePool, open_pool
 from confrank.active.scoring import Progress, score_pool
 from confrank.active.strategies import Strategy, confidence_of, select
 from confrank.checkpoint import saved
@@ -24,6 +24,7 @@ from confrank.data.pictures import Picture
 from confrank.files import write_atomically
 from confrank.predict import load_trained
 from confrank.predictions import Array
+from confrank.words import counted, named
 
 
 @dataclass(frozen=True)
@@ -114,10 +115,10 @@ def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Row
         return np.arange(len(pool.names)), np.arange(0)
     asked, place = labelled.asked, {name: row for row, name in enumerate(pool.names)}
     if unknown := [name for name in (*labelled.labels, *labelled.waiting) if name not in place]:
-        what = counted(unknown, "path")
+        what = counted(len(unknown), "path")
         note(f"warning: {labelled.path} names {what} outside of the pool: {named(unknown)}")
     if labelled.waiting:
-        note(f"{counted(labelled.waiting, 'sample')} of {labelled.path} without a label yet, not asked again")
+        note(f"{counted(len(labelled.waiting), 'sample')} of {labelled.path} without a label yet, not asked again")
     candidates = [row for name, row in place.items() if name not in asked]
     if not candidates:
         raise ValueError(f"expected samples without a label in the pool, but all {len(place)} are in {labelled.path}")
@@ -166,7 +167,7 @@ def _from_network(
     key = _key(pool, strategy, needed, run, size)
     scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
     if scored.unreadable:
-        note(f"warning: left out {counted(scored.unreadable, 'image')} that cannot be read:")
+        note(f"warning: left out {counted(len(scored.unreadable), 'image')} that cannot be read:")
         for why in list(scored.unreadable.values())[:5]:
             note(f"  {why}")
     is_known = np.isin(scored.rows, known)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Command, add_device, at_least, device_of, make_console, say
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
+from confrank.words import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -39,7 +40,6 @@ def _query_arguments(parser: "ArgumentParser") -> None:
 
 def _query(arguments: "Namespace") -> None:
     from confrank.active.labelled import check_replaceable, read_labelled
-    from confrank.active.pool import counted
     from confrank.active.query import ask_pool, forget_scores, write_question
     from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
@@ -80,7 +80,7 @@ def _query(arguments: "Namespace") -> None:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
     forget_scores(scores)
-    note(f"{counted(question.names, 'sample')} to label, most wanted first: {out}")
+    note(f"{counted(len(question.names), 'sample')} to label, most wanted first: {out}")
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -106,7 +106,6 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 def _train(arguments: "Namespace") -> None:
     from confrank.active.answers import check_answers, keep_answers, labelled_set
     from confrank.active.labelled import read_labelled
-    from confrank.active.pool import counted
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import train
@@ -119,7 +118,7 @@ def _train(arguments: "Namespace") -> None:
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
     labelled = read_labelled(Path(arguments.labelled), note)
     if labelled.waiting:
-        note(f"left out {counted(labelled.waiting, 'sample')} without a label yet")
+        note(f"left out {counted(len(labelled.waiting), 'sample')} without a label yet")
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
     data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
     out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from confrank.cli.command import Command, add_device, add_root, device_of, list_unreadable, make_console, root_of, say
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
+from confrank.words import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -74,8 +75,7 @@ def _answer(arguments: "Namespace") -> None:
     for note in answers.notes:
         say(console, note)
     sure = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
-    many = "s" * (len(answers.paths) != 1)
-    say(console, f"answers to {len(answers.paths):,} picture{many}{sure}: {out}")
+    say(console, f"answers to {counted(len(answers.paths), 'picture')}{sure}: {out}")
     if bad := answers.unreadable:
         list_unreadable(console, bad)
         raise ValueError(

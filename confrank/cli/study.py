@@ -19,6 +19,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
+from confrank.words import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -106,12 +107,8 @@ def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> l
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
     if "again" in states.values():
         lines.append("again: the result is there, but not the predictions that an average needs")
-    runs, averages = len(wanted.runs), len(wanted.averages)
-    return [
-        *lines,
-        f"{runs} run{'s' * (runs != 1)}, {len(to_train)} to train ({estimate}),"
-        f" {averages} average{'s' * (averages != 1)}",
-    ]
+    runs, averages = counted(len(wanted.runs), "run"), counted(len(wanted.averages), "average")
+    return [*lines, f"{runs}, {len(to_train)} to train ({estimate}), {averages}"]
 
 
 def _table_arguments(parser: "ArgumentParser") -> None:

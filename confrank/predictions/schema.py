@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.config import RunConfig
+from confrank.words import counted
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
@@ -93,7 +94,7 @@ class Predictions:
         >>> Predictions(confidence=np.ones(1), correct=np.ones(1)).describe()
         '1 prediction, confidence and correct'
         """
-        parts = [f"{len(self):,} prediction{'s' * (len(self) != 1)}"]
+        parts = [counted(len(self), "prediction")]
         if self.table is not None:
             parts += [f"{self.table.shape[1]} classes", "logits" if self.logits is not None else "probabilities"]
             parts += ["confidence"] if self.confidence is not None else []
@@ -140,7 +141,7 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
         kinds = "fiubUS" if text and role in ("label", "prediction") else "iuUS" if role == "key" else "fiub"
         if values.ndim != dimensions or values.dtype.kind not in kinds:
             raise ValueError(
-                f"expected {role} to be an array of {dimensions} dimension{'s' * (dimensions > 1)} of numbers,"
+                f"expected {role} to be an array of {counted(dimensions, 'dimension')} of numbers,"
                 f" but got shape {values.shape} of {values.dtype}"
             )
     lengths = {role: len(values) for role, values in arrays.items()}

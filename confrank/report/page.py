@@ -18,7 +18,8 @@ from confrank.report import svg
 from confrank.report.colours import places_of
 from confrank.report.contents import Examined, Mistake, shortened
 from confrank.report.scales import SHOWN, p_text, shown
-from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, plain_number, verdict
+from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, verdict
+from confrank.words import counted
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
@@ -65,7 +66,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "short": shortened, "count": plain_number}
+    environment.filters |= {"percent": percent, "short": shortened, "count": counted}
     return environment
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from confrank.metrics import Evaluation
 from confrank.report.contents import Examined
 from confrank.report.scales import SHOWN, p_text, shown
+from confrank.words import counted
 
 COVERAGE = 0.8
 CLEAR = 0.05
@@ -25,14 +26,6 @@ def percent(share: float, digits: int = 1) -> str:
     return text
 
 
-def plain_number(value: int, noun: str) -> str:
-    """
-    >>> plain_number(1, "error"), plain_number(2000, "error")
-    ('1 error', '2,000 errors')
-    """
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
-
-
 def verdict(examined: Examined) -> list[str]:
     """Sentences about one set of predictions."""
     curve, metrics = examined.curve, examined.evaluation.metrics
@@ -41,7 +34,7 @@ def verdict(examined: Examined) -> list[str]:
     assert metrics["acc"] is not None and metrics["aurc"] is not None
     risk = wrong / accepted
     sentences = [
-        f"Right in {percent(metrics['acc'])} of {plain_number(curve.num_samples, 'prediction')}.",
+        f"Right in {percent(metrics['acc'])} of {counted(curve.num_samples, 'prediction')}.",
         f"Accepting the surest {curve.coverage[position]:.0%} leaves {percent(risk)} errors.",
         f"Accepting all leaves {percent(1 - metrics['acc'])}.",
         f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(examined, 'aurc')}.",
