@@ -77,7 +77,7 @@ def detection_error_of(ranking: Ranking) -> float | None:
 
     Accepting nothing is a threshold too, so it is never above a half.
     """
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     lowest = 0.5
     for accepted, wrong in ranking.steps():
@@ -88,7 +88,7 @@ def detection_error_of(ranking: Ranking) -> float | None:
 
 def aupr_in_of(ranking: Ranking) -> float | None:
     """Average precision of finding the inside from the highest score down."""
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     return sum_over_steps(ranking, areas.aupr_correct_terms) / ranking.num_correct
 
@@ -97,7 +97,7 @@ Terms = Callable[[Counts, Counts, Counts, Counts, Counts, Counts], Floats]
 
 
 def _trapezoid(ranking: Ranking, terms: Terms) -> float | None:
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     return sum_over_steps(ranking, partial(terms, np.array(ranking.num_correct), np.array(ranking.num_wrong)))
 
@@ -142,7 +142,7 @@ def roc_curve(inside: object, outside: object, limit: int | None = None) -> RocC
     [0.0, 0.5, 0.5, 1.0, 1.0]
     """
     ranking = rank_sets(inside, outside)
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         raise ValueError(f"expected a ROC curve of two sets; it {_reason(ranking)}")
     curve = curve_of(ranking, limit)
     right = curve.accepted - curve.wrong

@@ -37,6 +37,11 @@ class Ranking:
     def num_correct(self) -> int:
         return self.num_samples - self.num_wrong
 
+    @property
+    def has_both(self) -> bool:
+        """Whether there is anything to tell apart: right predictions and wrong ones."""
+        return 0 < self.num_wrong < self.num_samples
+
     def steps(self) -> Iterator[tuple[Counts, Counts]]:
         """Blocks of (accepted, wrong): cumulative counts at each distinct confidence, surest first."""
         accepted = wrong = 0
@@ -128,7 +133,7 @@ def augrc_of(ranking: Ranking) -> float | None:
 
 def aupr_error_of(ranking: Ranking) -> float | None:
     """Average precision of finding the errors from the least confident end."""
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     totals = np.array(ranking.num_samples), np.array(ranking.num_wrong)
     return sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong
@@ -136,7 +141,7 @@ def aupr_error_of(ranking: Ranking) -> float | None:
 
 def auroc_of(ranking: Ranking) -> float | None:
     """Chance that a right prediction is surer than a wrong one, ties counting half."""
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     won = sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
     return won / (ranking.num_wrong * ranking.num_correct)
@@ -144,7 +149,7 @@ def auroc_of(ranking: Ranking) -> float | None:
 
 def fpr_at_tpr_of(ranking: Ranking, tpr: float = 0.95) -> float | None:
     """Share of the errors accepted at the largest threshold that accepts at least `tpr` of the right ones."""
-    if not (ranking.num_wrong and ranking.num_correct):
+    if not ranking.has_both:
         return None
     for accepted, wrong in ranking.steps():
         reached = (accepted - wrong) / ranking.num_correct >= tpr
