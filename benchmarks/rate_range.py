@@ -13,14 +13,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
-from torch.nn import functional
 
-from confrank.confidence import max_probability
 from confrank.config import RunConfig
 from confrank.data.digits import load_digits
-from confrank.loss import CorrectnessRankingLoss, ranking_loss
-from confrank.methods import METHODS, Method
 from confrank.report.scales import SHOWN
 from confrank.study.results import read_run
 from confrank.training import Failed, train_together
@@ -28,24 +23,7 @@ from confrank.training import Failed, train_together
 UNITS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 
 
-class StretchedRankingLoss(CorrectnessRankingLoss):
-    """The loss with rates stretched as in the published code; of softmax confidences, nothing ignored."""
-
-    def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
-        history, logits = self.history, logits.float()
-        lowest = history.correct.min()
-        rate = (history.correct[index] - lowest) / (history.examined[index] - lowest).clamp_min(1)
-        ranked = ranking_loss(max_probability(logits), rate)
-        history._update(index, logits.detach().argmax(dim=1) == label, label)
-        return functional.cross_entropy(logits, label) + self.weight * ranked
-
-
-STRETCHED = Method(
-    "crl-softmax-stretched",
-    lambda history, weight: StretchedRankingLoss(history, weight=weight, ignore_index=None),
-    METHODS["crl-softmax"].predict,
-)
-METHODS[STRETCHED.name] = STRETCHED
+STRETCHED = "crl-softmax-stretched"
 
 
 def main() -> None:
@@ -62,7 +40,7 @@ def main() -> None:
     values: dict[str, np.ndarray] = {}
     settings = {"dataset": arguments.dataset, "model": arguments.model, "epochs": arguments.epochs}
     print(f"{'method':24} lowest  " + "  ".join(f"{name:>13}" for name in UNITS))
-    for method in ("crl-softmax", STRETCHED.name):
+    for method in ("crl-softmax", STRETCHED):
         configs = [RunConfig(method=method, seed=seed, **settings) for seed in arguments.seeds]
         outs = [arguments.out / config.run_name for config in configs]
         for result in train_together(configs, outs, root=arguments.root, data=data):
@@ -74,7 +52,7 @@ def main() -> None:
             [[result.metrics[name] * unit for name, unit in UNITS.items()] for result, _ in results]
         )
         print(f"{method:24} {np.mean(lowest):6.3f}  " + _row(values[method]))
-    difference = values[STRETCHED.name] - values["crl-softmax"]
+    difference = values[STRETCHED] - values["crl-softmax"]
     print(f"{'difference, mean ± s.e.':32}" + _row(difference, len(difference) ** 0.5))
 
 

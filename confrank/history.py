@@ -43,10 +43,13 @@ class CorrectnessHistory(nn.Module):
         # Where several processes count: what all of them had counted together when they last added up.
         self.register_buffer("agreed", None, persistent=False)
 
-    def rate(self, index: Tensor) -> Tensor:
-        """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]"""
+    def rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
+        """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]
+
+        `stretched`: (correct - m) / (examined - m), where m is how often the worst sample of all was correct.
+        """
         self._check_index(index)
-        return self._rate(index)
+        return self._rate(index, stretched=stretched)
 
     def update(self, index: Tensor, correct: Tensor, label: Tensor | None = None) -> None:
         """Record one examination of each sample in `index` [b]; a sample that stands twice counts twice.
@@ -107,10 +110,15 @@ class CorrectnessHistory(nn.Module):
     def extra_repr(self) -> str:
         return f"num_samples={self.num_samples}"
 
-    def _rate(self, index: Tensor) -> Tensor:
+    def _rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         with torch.no_grad():
+            correct, examined = self.correct.index_select(0, index), self.examined.index_select(0, index)
             # Of two integers the quotient would have torch's default type, which may be bfloat16.
-            return self.correct.index_select(0, index).float() / self.examined.index_select(0, index).clamp_min(1)
+            if not stretched:
+                return correct.float() / examined.clamp_min(1)
+            # From the other side: a sample that was never wrong has 1, also where the worst sample is as good.
+            wrong = (examined - correct).float() / (examined - self.correct.min()).clamp_min(1)
+            return torch.where(examined > 0, 1 - wrong, 0.0)
 
     def _update(
         self, index: Tensor, correct: Tensor, label: Tensor | None = None, keep: Tensor | None = None

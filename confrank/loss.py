@@ -69,6 +69,7 @@ class CorrectnessRankingLoss(nn.Module):
     `class_weight`, `label_smoothing` and `ignore_index` mean what they mean in `torch.nn.CrossEntropyLoss`;
     ignored samples are neither paired nor recorded (`ignore_index=None`: there are none, a little faster).
     Nothing is recorded in evaluation mode or with `record=False`, for a second pass over the same batch.
+    `stretched` widens the rates so that the worst sample's is 0, as in the code published with the paper.
 
     >>> history = CorrectnessHistory(100)
     >>> criterion = CorrectnessRankingLoss(history, confidence="margin", weight=0.5)
@@ -89,6 +90,7 @@ class CorrectnessRankingLoss(nn.Module):
         class_weight: Tensor | None = None,
         label_smoothing: float = 0.0,
         ignore_index: int | None = -100,
+        stretched: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(history, CorrectnessHistory):
@@ -105,6 +107,7 @@ class CorrectnessRankingLoss(nn.Module):
         self.register_buffer("class_weight", class_weight)
         self.label_smoothing = label_smoothing
         self.ignore_index = ignore_index
+        self.stretched = stretched
 
     def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
         """The scalar loss of logits [b, K], label [b] and data set index [b]."""
@@ -119,14 +122,15 @@ class CorrectnessRankingLoss(nn.Module):
         )
         keep = self._kept(label)
         if self.weight:
-            rate = self.history._rate(index)
+            rate = self.history._rate(index, stretched=self.stretched)
             loss = torch.add(loss, ranking_loss(self.confidence(logits), rate, keep), alpha=self.weight)
         if record:
             self.history._update(index, are_correct(logits.detach(), label), label, keep)
         return loss
 
     def extra_repr(self) -> str:
-        return f"confidence={self.confidence_name!r}, weight={self.weight}"
+        stretched = ", stretched=True" if self.stretched else ""
+        return f"confidence={self.confidence_name!r}, weight={self.weight}{stretched}"
 
     def _kept(self, label: Tensor) -> Tensor | None:
         """Which samples are not ignored; None where it is known that all of them are kept."""

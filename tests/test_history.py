@@ -40,6 +40,25 @@ def test_events_of_a_shuffled_loader_equal_a_hand_count():
     assert history.audit(epochs=3).ok
 
 
+def test_stretched_rates_are_those_of_the_published_code():
+    correct = torch.tensor([3, 9, 4, 10], dtype=torch.int32)
+    history = CorrectnessHistory(4)
+    history.correct.copy_(correct)
+    history.examined.fill_(10)
+    expected = (correct - correct.min()) / (10 - correct.min())
+    assert history.rate(torch.arange(4), stretched=True).tolist() == pytest.approx(expected.tolist())
+    assert history.rate(torch.tensor([2, 0]), stretched=True).tolist() == pytest.approx([1 / 7, 0])
+    assert history.rate(torch.arange(4)).tolist() == pytest.approx([0.3, 0.9, 0.4, 1.0])
+
+
+def test_stretched_rates_without_a_wrong_event():
+    history = CorrectnessHistory(3)
+    assert history.rate(torch.arange(3), stretched=True).tolist() == [0, 0, 0]
+    history.correct.copy_(torch.tensor([2, 3, 3]))
+    history.examined.copy_(torch.tensor([2, 3, 4]))  # in the middle of an epoch
+    assert history.rate(torch.arange(3), stretched=True).tolist() == [1, 1, 0.5]
+
+
 def test_duplicates_each_count():
     history = CorrectnessHistory(3)
     history.update(torch.tensor([1, 1, 1, 2]), torch.tensor([True, False, True, False]))

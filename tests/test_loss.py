@@ -30,15 +30,19 @@ def random_case(seed, size, num_classes, num_samples=50):
     return history, logits, label, index
 
 
+@pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("name", CONFIDENCES)
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**31), size=st.integers(1, 20), num_classes=st.sampled_from([2, 3, 10]))
-def test_equals_a_naive_loop(name, seed, size, num_classes):
+def test_equals_a_naive_loop(name, stretched, seed, size, num_classes):
     history, logits, label, index = random_case(seed, size, num_classes)
-    rate = history.rate(index)
+    if stretched:
+        history.correct += 2
+        history.examined += 2
+    rate = history.rate(index, stretched=stretched)
     expected = naive_ranking_loss(get(name)(logits).tolist(), rate.tolist())
     cross_entropy = -torch.log_softmax(logits, 1)[torch.arange(size), label].mean().item()
-    loss = CorrectnessRankingLoss(history, name, weight=0.7)(logits, label, index)
+    loss = CorrectnessRankingLoss(history, name, weight=0.7, stretched=stretched)(logits, label, index)
     assert loss.item() == pytest.approx(cross_entropy + 0.7 * expected, abs=1e-6)
 
 
@@ -102,15 +106,17 @@ def test_finite_at_the_edges(name, num_classes, size, outcome):
     assert history.rate(torch.arange(size)).tolist() == [float(outcome == "right")] * size
 
 
+@pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("name", CONFIDENCES)
 @pytest.mark.filterwarnings("ignore")
-def test_compiled_whole_equals_eager(name):
+def test_compiled_whole_equals_eager(name, stretched):
     history, logits, label, index = random_case(5, 16, 10)
     twin = CorrectnessHistory(50)
     twin.load_state_dict(history.state_dict())
     label[3] = -100
-    eager = CorrectnessRankingLoss(history, name)
-    compiled = torch.compile(CorrectnessRankingLoss(twin, name), fullgraph=True, backend="aot_eager")
+    eager = CorrectnessRankingLoss(history, name, stretched=stretched)
+    twin_loss = CorrectnessRankingLoss(twin, name, stretched=stretched)
+    compiled = torch.compile(twin_loss, fullgraph=True, backend="aot_eager")
     for _ in range(2):
         first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
         loss, other = eager(first, label, index), compiled(second, label, index)

@@ -4,10 +4,19 @@ from confrank.methods.averages import average
 from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
 from confrank.methods.method import Method, Output
 from confrank.methods.prediction import evaluating, normalise, normalised, penultimate, predict_split
-from confrank.methods.single_pass import BASELINE, CRL_ENTROPY, CRL_MARGIN, CRL_SOFTMAX
+from confrank.methods.single_pass import BASELINE, CRL_ENTROPY, CRL_MARGIN, CRL_SOFTMAX, CRL_SOFTMAX_STRETCHED
 
 METHODS: dict[str, Method] = {
-    method.name: method for method in (BASELINE, CRL_SOFTMAX, CRL_ENTROPY, CRL_MARGIN, MC_DROPOUT, ALEATORIC_MC)
+    method.name: method
+    for method in (
+        BASELINE,
+        CRL_SOFTMAX,
+        CRL_ENTROPY,
+        CRL_MARGIN,
+        CRL_SOFTMAX_STRETCHED,
+        MC_DROPOUT,
+        ALEATORIC_MC,
+    )
 }
 
 
