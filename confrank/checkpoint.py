@@ -10,6 +10,7 @@ import io
 import json
 import os
 import pickle
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor
 from confrank.files import remove_leftovers, sync_folder
 
 FORMAT = 1
+NAME = re.compile(r"\d+-\d+")
 KEPT = 2
 
 
@@ -84,7 +86,8 @@ def _name(position: tuple[int, int]) -> str:
 
 def saved(folder: Path) -> list[Path]:
     """The saved positions, oldest first."""
-    return sorted((path for path in folder.glob("[0-9]*-[0-9]*") if path.is_dir()), key=_position)
+    places = (path for path in folder.glob("[0-9]*-[0-9]*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(places, key=_position)
 
 
 def _position(path: Path) -> tuple[int, ...]:

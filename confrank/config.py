@@ -160,11 +160,15 @@ class RunFolder:
 
     def read_log(self) -> list[dict[str, Any]]:
         """The records of the epochs so far; a last line that is not whole (yet, or on a full disk) is none."""
-        lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
-        try:
-            return [json.loads(line) for line in lines if line.endswith("\n")]
-        except ValueError as error:
-            raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
+        text = self.log.read_text() if self.log.exists() else ""
+        records = []
+        for line in text.splitlines(keepends=True):
+            try:
+                records.append(json.loads(line))
+            except ValueError as error:
+                if line.endswith("\n"):
+                    raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
+        return records
 
     @property
     def checkpoint(self) -> Path:

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: written aside, flushed to disk, then renamed."""
+"""Files that are either whole or absent: written aside, flushed to disk, then renamed. And what lies in folders."""
 
 import fcntl
 import io
@@ -77,6 +77,42 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def folders_under(folder: Path) -> list[Path]:
+    """A folder and those below it, each once; hidden ones and those that may not be read are left out.
+
+    Links are followed after all else, but not to where a folder has been found already, nor to one that holds it all.
+    """
+    seen = {folder.resolve(), *folder.resolve().parents}
+    found, links = [], [folder]
+
+    def walk(place: Path) -> None:
+        found.append(place)
+        for entry in entries_in(place):
+            path = Path(entry)
+            if entry.is_symlink() and entry.is_dir():
+                links.append(path)
+            elif entry.is_dir() and path.resolve() not in seen:
+                seen.add(path.resolve())
+                walk(path)
+
+    for link in links:  # which grow meanwhile
+        if link is folder or link.resolve() not in seen:
+            seen.add(link.resolve())
+            walk(link)
+    return found
+
+
+def entries_in(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder and not hidden, by name; nothing if it may not be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
+            )
+    except PermissionError:
+        return []
+
+
 class Lock:
     """One process per folder: an advisory lock on a file that names its holder. A crash frees it."""
 
@@ -84,6 +120,8 @@ class Lock:
         self._file = path.open("a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not self._is_at(path):  # its last holder has just removed it
+                raise BlockingIOError
         except BlockingIOError:
             self._file.seek(0)
             holder = self._file.read().strip() or "unknown"
@@ -94,6 +132,12 @@ class Lock:
         self._file.truncate(0)
         self._file.write(f"{os.getpid()}\n")
         self._file.flush()
+
+    def _is_at(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._file.fileno()), path.stat())
+        except FileNotFoundError:
+            return False
 
     def release(self) -> None:
         """Let others in. Releasing twice is harmless."""

@@ -78,9 +78,11 @@ def load_trained(
         )
     meta = checkpoint.meta
     network = network or _network(config, meta["num_classes"], meta["image_shape"])
+    with _in_words(run):
+        loaded = _loaded(network, checkpoint.weights, device)
     return Trained(
         config,
-        _loaded(network, checkpoint.weights, device),
+        loaded,
         tuple(meta["image_shape"]),
         meta["mean"],
         meta["std"],
@@ -211,7 +213,7 @@ def _in_words(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
-    except (SafetensorError, RuntimeError) as error:
+    except (SafetensorError, RuntimeError, models.OtherWeightsError) as error:
         raise ValueError(
             f"expected weights of its network in {path}, but: {' '.join(str(error).split())[:200]}"
         ) from None
@@ -235,12 +237,13 @@ def config_of_weights(path: Path) -> dict[str, Any]:
     return config
 
 
-def settings_told(path: Path) -> dict[str, Any]:
-    """The same, but none of a file that cannot be read: what is wrong with it is told where it is loaded."""
+def settings_told(path: Path) -> RunConfig | None:
+    """The same, or None of a file that tells none or cannot be read: what is wrong is told where it is loaded."""
     try:
-        return config_of_weights(path)
-    except (OSError, SafetensorError):
-        return {}
+        told = config_of_weights(path)
+        return RunConfig.from_dict(told) if told else None
+    except (OSError, SafetensorError, ValueError, TypeError):
+        return None
 
 
 def tells_classes(path: Path) -> bool:

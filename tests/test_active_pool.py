@@ -263,6 +263,10 @@ def write_mistake(name, pool, tmp_path):
         labelled.write_text("path,label\n00.png,cat\ndeep/01.png,catpath,label\n02.png,dog\n")
     elif name == "joined rows":
         labelled.write_text("path,label\n00.png,cat02.png,dog,0.53\n")
+    elif name == "joined numbers":
+        labelled.write_text("path,label\n00.png,302.png,4\n")
+    elif name == "spaces":
+        (pool / "00.png").rename(pool / " 00.png")
     elif name == "subset":
         flags += ["--subset", "0"]
     elif name == "seed":
@@ -293,11 +297,13 @@ def write_mistake(name, pool, tmp_path):
         ("damaged", "expected a whole .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
-        ("joined", "expected 2 values in line 3 of .* but got 3: deep/01.png, catpath, label; does the line"),
-        ("joined rows", "expected 2 values in line 2 of .* but got 4: 00.png, cat02.png, dog, 0.53"),
+        ("joined", "expected 2 values in line 3 of .* but got deep/01.png, catpath, label; does a line"),
+        ("joined rows", "expected 2 values in line 2 of .* but got 00.png, cat02.png, dog, 0.53"),
+        ("joined numbers", "expected 2 values in line 2 of .* but got 00.png, 302.png, 4; does a line"),
         ("subset", "expected --subset to be at least 1, but got 0"),
         ("seed", "expected --seed to be at least 0, but got -3"),
-        ("latin", "expected file names in UTF-8 in .* but got b'caf\\xe9.png'; rename it"),
+        ("latin", "expected names in UTF-8 without spaces around them in .* but got b'caf\\xe9.png'; rename it"),
+        ("spaces", "but got b' 00.png'; rename it"),
         ("over labelled", "is read by this command; give another path"),
         ("in the pool", "whose pictures this command reads, but got"),
     ],
@@ -468,11 +474,11 @@ def test_other_arrays_stay_what_they_are(tmp_path):
 
 def test_answers_may_be_appended_with_and_without_their_header(tmp_path):
     path = tmp_path / "labelled.csv"
-    path.write_text("label,path\ncat, a.png\npath,label,confidence\nb.png,dog ,0.5\nc.png,,0.6\n\n")
+    path.write_text("label,path\ncat, a.png\npath, label,confidence\nb.png ,dog ,0.5\nc.png,,0.6\n\n")
     labelled = read_labelled(path, print)
-    assert labelled.labels == {" a.png": "cat", "b.png": "dog"}
+    assert labelled.labels == {"a.png": "cat", "b.png": "dog"}
     assert labelled.waiting == ("c.png",)
-    path.write_text("path,label\na.png,cat\nb.png,dog,0.5\nc.png,dog,\n")
+    path.write_text("path,label\na.png,cat\nb.png,dog,0.5\nc.png,dog,,\n")
     assert read_labelled(path, print).labels == {"a.png": "cat", "b.png": "dog", "c.png": "dog"}
 
 

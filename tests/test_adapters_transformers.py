@@ -91,6 +91,7 @@ def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
 def test_a_checkpoint_is_removed_when_the_next_is_whole(tmp_path, monkeypatch):
     def full(path, content):
         if "checkpoint-8" in str(path):
+            path.parent.mkdir()
             raise OSError(28, "No space left on device", str(path))
         write_atomically(path, content)
 
@@ -101,8 +102,11 @@ def test_a_checkpoint_is_removed_when_the_next_is_whole(tmp_path, monkeypatch):
     monkeypatch.undo()
     whole, resumed = ranking_trainer(tmp_path / "whole"), ranking_trainer(tmp_path, **options)
     whole.train()
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    resumed.train(resume_from_checkpoint=True)
     assert torch.equal(whole.criterion.history.counts(), resumed.criterion.history.counts())
+    (tmp_path / "checkpoint-12" / "trainer_state.json").unlink()  # as when it was stopped in between
+    with pytest.raises(ValueError, match="expected trainer_state.json in .*checkpoint-12, but it is not there"):
+        resumed.train(resume_from_checkpoint=True)
 
 
 def test_accumulated_batches_train_as_one(tmp_path):

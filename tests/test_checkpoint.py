@@ -117,6 +117,7 @@ def test_positions_of_any_size_are_in_order(tmp_path):
     for position in ((0, 999_999), (0, 1_000_000), (0, 1_000_001), (1, 0)):
         newest = save_checkpoint(tmp_path, position, example(1))
         assert saved(tmp_path)[-1] == newest
+    (tmp_path / "000001-000000-copy").mkdir()
     assert [path.name for path in saved(tmp_path)] == ["000000-1000001", "000001-000000"]
 
 

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from confrank.cli import main
+from confrank.cli.paths import keep_out_of_data
 from confrank.config import RunConfig
 from confrank.data import load, load_images
 from confrank.data.own import channel_statistics
@@ -375,5 +376,13 @@ def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
     (folder / "linked").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(folder)
     (folder / "up").symlink_to(tmp_path)
+    (folder / "again").symlink_to(elsewhere)
+    (folder / ".hidden").mkdir()
+    Image.new("L", (4, 4)).save(folder / ".hidden" / "c.png")
+    (folder / "real").mkdir()
+    Image.new("L", (4, 4)).save(folder / "real" / "d.png")
+    (folder / "latest").symlink_to(folder / "real")
     names = [path.relative_to(folder).as_posix() for path in picture_files(folder)]
-    assert names == ["a.png", "linked/b.png", "up/elsewhere/b.png"]
+    assert names == ["a.png", "again/b.png", "real/d.png"]
+    with pytest.raises(ValueError, match="whose pictures this command reads"):
+        keep_out_of_data([folder], elsewhere / "sheet.png")

@@ -148,6 +148,8 @@ def test_labels_are_compared_by_the_names_of_their_classes():
     agree = "the labels agree row by row"
     assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "cat", "dog"], [1, 2, 2]))[1] == agree
     assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "dog"], [0, 1, 1])) == (None, UNORDERED)
+    assert pairing(first, named(["Katze", "Hund"], [0, 1, 1], key=rows))[1] == "matched by id"
+    assert pairing(first, named(["cat", "bird"], [0, 5, 5], key=rows))[1] == "matched by id"  # no such class
 
 
 def test_an_index_that_repeats_pairs_nothing_but_the_same_order():

@@ -224,7 +224,28 @@ def test_the_networks_own_pictures_are_no_out_set(tmp_path, capsys, ood, command
     for part in ("test", "test/0"):
         ood(tmp_path / "run", "--out", tmp_path / "own" / part, "--device", "cpu", code=2)
         assert "expected out-sets other than the network's own data" in capsys.readouterr().err
-    ood(tmp_path / "run", "--out", tmp_path / "own" / "foreign", *FAST, "--tuning", "none", "--detectors", "energy")
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "own").rename(tmp_path / "moved" / "own")
+    root = ("--root", tmp_path / "moved")
+    ood(tmp_path / "run", *root, "--out", tmp_path / "moved" / "own" / "test", "--device", "cpu", code=2)
+    assert "expected out-sets other than the network's own data" in capsys.readouterr().err
+    ood(
+        tmp_path / "run",
+        *root,
+        "--out",
+        tmp_path / "moved" / "own" / "foreign",
+        *FAST,
+        "--tuning",
+        "none",
+        "--detectors",
+        "energy",
+    )
+
+
+def test_a_folder_that_is_called_like_the_data_set_is_another(place, tmp_path, monkeypatch, ood):
+    write_pictures(tmp_path / "digits" / "test", np.full((70, 8, 8), 128, dtype=np.uint8))
+    monkeypatch.chdir(tmp_path)
+    ood(place / "run0", "--out", "./digits/test", *FAST, "--tuning", "none", "--detectors", "energy")
 
 
 def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path, ood):

@@ -328,13 +328,21 @@ def test_results_of_the_same_images_stand_in_one_row(tmp_path):
     write("a.json", "photos", "one", seed=0)
     write("b.json", "/somewhere/photos", "one", seed=1)
     write("c.json", "others", "two", seed=0)
+    write("g.json", "small/photos", "six", seed=0, image_size=8)
+    write("h.json", "small/photos", "seven", seed=0, image_size=16)
+    write("i.json", "cifar10", "one", seed=0)
     write("d.json", "held", "three", seed=0, holdout=0.5)
     write("e.json", "held", "four", seed=1, holdout=0.5)
-    counts = {cell.dataset: cell.ours.n for cell in kept_cells("all", tmp_path)}
-    assert counts == {"photos": 2, "others": 1, "held": 2}
-    write("f.json", "photos", "five", seed=2)
-    with pytest.raises(ValueError, match="expected photos to be the same images .* but those of a and f differ"):
-        kept_cells("all", tmp_path)
+    write("f.json", "photos", "fifth set", seed=2)
+    counts = {(cell.dataset, cell.method.count("image_size")): cell.ours.n for cell in kept_cells("all", tmp_path)}
+    assert counts == {
+        ("photos", 0): 2,
+        ("photos (fifth )", 0): 1,
+        ("others", 0): 1,
+        ("held", 0): 2,
+        ("small/photos", 1): 1,
+        ("cifar10", 0): 1,
+    }
 
 
 def test_run_times_in_the_recipes_are_the_estimates():

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from torch import nn
 from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
@@ -500,8 +501,19 @@ def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
         raise ValueError("expected data, but there are none")
 
     with pytest.raises(ValueError, match="expected data"):
-        open_job(tiny(), tmp_path / "run", device=CPU, path="plain", data=no_data, network=None, note=print)
-    assert not (tmp_path / "run").exists()
+        open_job(tiny(), tmp_path / "run" / "one", device=CPU, path="plain", data=no_data, network=None, note=print)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="expected data"):
+        open_job(tiny(), tmp_path, device=CPU, path="plain", data=no_data, network=None, note=print)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_of_another_network_are_told_in_words(tmp_path):
+    train(tiny(epochs=1), tmp_path, device=CPU)
+    with pytest.raises(ValueError, match="expected weights of its network in .*, but: .* Error.* in loading"):
+        load_run(tmp_path, network=create("vgg16", 10, in_channels=1))
+    with pytest.raises(ValueError, match="expected weights of this network, but: Error.* in loading"):
+        train(tiny(epochs=1), tmp_path, device=CPU, networks=[nn.Sequential(nn.Flatten(), nn.Linear(64, 10))])
 
 
 def test_half_a_line_of_the_log_is_no_record(tmp_path):
@@ -511,6 +523,10 @@ def test_half_a_line_of_the_log_is_no_record(tmp_path):
     with folder.log.open("a") as file:
         file.write('{"epoch": 4, "lr": 0.1, "loss": 2.114')
     assert folder.read_log() == log
+    folder.log.write_text(folder.log.read_text()[: -len('{"epoch": 4, "lr": 0.1, "loss": 2.114') - 1])
+    assert folder.read_log() == log  # whole, but for the end of its last line
+    with folder.log.open("a") as file:
+        file.write('\n{"epoch": 4, "lr"')
     with folder.log.open("a") as file:
         file.write("\n")
     with pytest.raises(ValueError, match="expected one JSON record a line"):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from confrank.data.pictures import SUFFIXES
 from confrank.words import named
 
 Note = Callable[[str], None]
@@ -66,13 +67,14 @@ def check_replaceable(path: Path, labelled: Labelled | None) -> None:
         )
 
 
-def _is_joined(row: list[str], header: list[str]) -> bool:
-    """Whether there is more than what an answer without its header may have beside: the number it was asked for."""
-    surplus = row[len(header) :]
+def _is_joined(surplus: list[str], label: str) -> bool:
+    """Whether a line seems to be two: an answer may have a number more than the header, and no file is a label."""
+    filled = [cell for cell in surplus if cell]
     try:
-        return len(surplus) > 1 or any(not math.isfinite(float(cell)) for cell in surplus if cell)
+        is_number = all(math.isfinite(float(cell)) for cell in filled)
     except ValueError:
-        return True
+        is_number = False
+    return len(filled) > 1 or not is_number or Path(label).suffix.lower() in SUFFIXES
 
 
 def _rows(path: Path) -> Iterable[tuple[str, str]]:
@@ -84,23 +86,24 @@ def _rows(path: Path) -> Iterable[tuple[str, str]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file)
-            header = next(reader, [])
+            header = [name.strip() for name in next(reader, [])]
             if not {*header} >= COLUMNS:
                 raise ValueError(
                     f"expected the columns path and label in {path}, but got {', '.join(header) or 'nothing'}"
                 )
             for row in filter(None, reader):
+                row = [cell.strip() for cell in row]
                 if {*row} >= COLUMNS:  # an appended file begins
                     header = row
                     continue
-                if _is_joined(row, header):
-                    raise ValueError(
-                        f"expected {len(header)} values in line {reader.line_num} of {path}, but got {len(row)}:"
-                        f" {', '.join(row)[:80]}; does the line before something appended lack its end?"
-                    )
                 cells = dict(zip(header, row, strict=False))
-                name, label = cells.get("path", ""), cells.get("label", "").strip()
-                if not name.strip():
+                name, label = cells.get("path", ""), cells.get("label", "")
+                if _is_joined(row[len(header) :], label):
+                    raise ValueError(
+                        f"expected {len(header)} values in line {reader.line_num} of {path}, as in the header,"
+                        f" but got {', '.join(row)[:80]}; does a line before something appended lack its end?"
+                    )
+                if not name:
                     raise ValueError(f"expected a path in line {reader.line_num} of {path}, but it is empty")
                 yield name, label
     except (UnicodeDecodeError, csv.Error) as error:

@@ -106,9 +106,6 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
     suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
-        if unwritable := [name for name in names if not _is_utf8(name)]:
-            shown = os.fsencode(unwritable[0])
-            raise ValueError(f"expected file names in UTF-8 in {path}, but got {shown!r}; rename it")
         pool: Pool = FolderPool(path, names, image_size)
     elif not path.is_file() or suffix not in READERS:
         state = "" if path.exists() else ", which does not exist"
@@ -122,6 +119,11 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
             raise ValueError(f"expected a whole {suffix} file, but {path} cannot be read: {error}") from None
     if not pool.names:
         raise ValueError(f"expected samples in the pool, but {path} is empty")
+    if unfit := [name for name in pool.names if name != name.strip() or not _is_utf8(name)]:
+        raise ValueError(
+            f"expected names in UTF-8 without spaces around them in {path}, but got {os.fsencode(unfit[0])!r};"
+            " rename it"
+        )
     if len({*pool.names}) < len(pool.names):
         twice = [name for name, number in Counter(pool.names).items() if number > 1]
         raise ValueError(f"expected each path once in {path}, but got {named(twice)} more than once")

@@ -37,8 +37,10 @@ class ConfidenceMetrics(Metric):
 
     def update(self, logits: Tensor, label: Tensor) -> None:
         """Logits [b, K] and labels [b] of a batch."""
-        self.logits.append(logits.detach())
-        self.score.append(self.confidence(logits.detach().double()))
+        logits = logits.detach()
+        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # which that device does not know
+        self.logits.append(logits)
+        self.score.append(self.confidence(wide))
         self.label.append(label.detach())
 
     def compute(self) -> dict[str, Tensor]:

@@ -1,5 +1,6 @@
 """The correctness ranking loss in a transformers `Trainer` (extra `transformers`)."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 from transformers.utils import logging
 
@@ -89,7 +91,12 @@ class RankingTrainer(Trainer):
         self.shared.add_up()  # every process comes here
         if self.args.should_save:  # before the rest: when that is written, older checkpoints are removed
             folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            write_atomically(folder / HISTORY_FILE, save(self.criterion.history.state_dict()))
+            try:
+                write_atomically(folder / HISTORY_FILE, save(self.criterion.history.state_dict()))
+            except OSError:
+                with suppress(OSError):
+                    folder.rmdir()  # an empty one would be taken for the last checkpoint
+                raise
         super()._save_checkpoint(model, trial)
 
     def _set_signature_columns_if_needed(self) -> None:
@@ -145,10 +152,10 @@ def _numbered(train_set: Any, num_samples: int) -> IndexedDataset:
 
 
 def _load(checkpoint: Path) -> dict[str, Tensor]:
-    file = checkpoint / HISTORY_FILE
-    if not file.exists():
-        raise ValueError(
-            f"expected {HISTORY_FILE} in {checkpoint}, but it is not there; go on from a checkpoint that a"
-            " RankingTrainer wrote whole"
-        )
-    return load_file(file)
+    for name in (HISTORY_FILE, TRAINER_STATE_NAME):  # what is written first and last
+        if not (checkpoint / name).exists():
+            raise ValueError(
+                f"expected {name} in {checkpoint}, but it is not there; go on from a checkpoint that a"
+                " RankingTrainer wrote whole"
+            )
+    return load_file(checkpoint / HISTORY_FILE)

@@ -123,7 +123,7 @@ def _calibrate(arguments: "Namespace") -> None:
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
             f" {predictions.describe()}"
         )
-    label, samples = predictions.label, source.samples
+    label, samples, told_temperature = predictions.label, source.samples, _temperature(predictions, arguments.file)
     assert samples.probability is not None, "there is a table"
     logits, notes = as_logits(logits=predictions.logits, probabilities=predictions.probabilities)
     rows, kept = random_split(len(label), arguments.split, arguments.seed)
@@ -139,7 +139,7 @@ def _calibrate(arguments: "Namespace") -> None:
         write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
         told = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
-        metadata = {**told, "temperature": repr(temperature * float(_temperature(predictions, arguments.file) or 1))}
+        metadata = {**told, "temperature": repr(temperature * float(told_temperature or 1))}
         kept_as_read = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
         save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
     console = make_console()

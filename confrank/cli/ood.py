@@ -133,21 +133,21 @@ def _protocol(arguments: "Namespace") -> "Protocol":
 
 def _check_names(arguments: "Namespace") -> None:
     """Raise if a run is not there or is none, or a run or an out-set is named twice."""
-    from confrank.config import load_config
+    from confrank.config import RunConfig, load_config
     from confrank.data import changed_settings, same_data
     from confrank.predict import settings_told
 
     if any(same_data(one, other) for one, other in combinations(arguments.out, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
-    configs: dict[str, dict[str, Any]] = {}
+    configs: dict[str, RunConfig | None] = {}
     for run in map(Path, arguments.runs):
         if not run.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
-        configs[str(run)] = load_config(run).as_dict() if run.is_dir() else settings_told(run)
+        configs[str(run)] = load_config(run) if run.is_dir() else settings_told(run)
     if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
         raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
     for (one, config), (other, another) in combinations(configs.items(), 2):
-        if config and another and not changed_settings(config, another):
+        if config and another and not changed_settings(config.as_dict(), another.as_dict()):
             raise ValueError(f"expected each run once, but {one} and {other} are of the same settings and seed")
 
 
@@ -165,7 +165,8 @@ def _examined(
     from confrank.study.ood import ExaminedRun
 
     trained = _trained(arguments, name)
-    if any(same_data(trained.config.dataset, out) or _is_part(out, trained.config.dataset) for out in arguments.out):
+    own, root = trained.config.dataset, root_of(arguments)
+    if any(same_data(own, out) or _is_part(out, own, root) for out in arguments.out):
         raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
     classifier = Classifier(
         trained.network,
@@ -186,11 +187,13 @@ def _examined(
     return ExaminedRun(name, trained.config, outcomes)
 
 
-def _is_part(out: str, dataset: str) -> bool:
+def _is_part(out: str, dataset: str, root: Path | None) -> bool:
     """Whether an out-set is among the training or test pictures of a folder of one's own."""
-    parts = {(Path(dataset) / name).resolve() for name in ("train", "test")}
-    place = Path(out).resolve()
-    return Path(dataset).is_dir() and not parts.isdisjoint((place, *place.parents))
+    from confrank.data import own_place
+
+    data, place = own_place(dataset, root), Path(out).resolve()
+    parts = set() if data is None else {(data / name).resolve() for name in ("train", "test")}
+    return not parts.isdisjoint((place, *place.parents))
 
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":

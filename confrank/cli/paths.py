@@ -121,13 +121,15 @@ def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> Non
 
 
 def _picture_folders(place: Path) -> list[Path]:
-    """A folder itself; of a run those of its own data set."""
+    """A folder, with those below it and behind its links; of a run those of its own data set."""
     from confrank.config import RunFolder, load_config
+    from confrank.files import folders_under
 
     if not RunFolder(place).config.exists():
-        return [place] if place.is_dir() else []
+        return folders_under(place) if place.is_dir() else []
     data = Path(load_config(place).dataset)
-    return [data / split for split in ("train", "test") if (data / split).is_dir()]
+    splits = [data / split for split in ("train", "test")]
+    return [folder for split in splits if split.is_dir() for folder in folders_under(split)]
 
 
 def _files_of(place: Path) -> list[Path]:

@@ -48,7 +48,7 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
             f"expected a data set with labels among {', '.join(LOADERS)}, but got {name!r}, which has test images"
             " only, for out-of-distribution detection (confrank.data.load_images)"
         )
-    if (place := _own_place(name, root)) is not None:
+    if (place := own_place(name, root)) is not None:
         return load_own(place, image_size)
     raise _unknown(name, LOADERS)
 
@@ -58,7 +58,7 @@ def load_of(
 ) -> DataSet:
     """`load` for what was trained before; if the data are no longer at their path, the error says how to give it."""
     if name not in (*LOADERS, *IMAGE_SETS):
-        place = _own_place(name, root)
+        place = own_place(name, root)
         if place is None:
             raise ValueError(
                 f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()}; give --root,"
@@ -91,10 +91,13 @@ def changed_settings(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str
 
 def is_known(name: str, root: str | Path | None = None) -> bool:
     """Whether `load` knows such a data set, or finds one's own there."""
-    return name in LOADERS or _own_place(name, root) is not None
+    return name in LOADERS or own_place(name, root) is not None
 
 
-def _own_place(name: str, root: str | Path | None) -> Path | None:
+def own_place(name: str, root: str | Path | None) -> Path | None:
+    """Where one's own data of this name or path lie: there, or by its last part in `root`; None of a known name."""
+    if name in (*LOADERS, *IMAGE_SETS):
+        return None
     path = Path(name)
     places = (path, Path(root or default_root()) / path.name)
     return next((place for place in places if is_own(str(place))), None)

@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
+from confrank.files import entries_in, folders_under
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -141,11 +142,11 @@ def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uin
 def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out.
 
-    Folders behind links are gone into, but for those that lead back. Pictures of kinds that are not read are an
-    error, or with `every` among them, as are links that lead nowhere.
+    Folders behind links are gone into, each once. Pictures of kinds that are not read are an error, or with `every`
+    among them, as are links that lead nowhere.
     """
     files = sorted(
-        (path for path in _files_under(folder) if not _is_hidden(path.relative_to(folder))),
+        (Path(entry) for place in folders_under(folder) for entry in entries_in(place) if not entry.is_dir()),
         key=lambda path: path.relative_to(folder).as_posix(),
     )
     if every:
@@ -153,16 +154,6 @@ def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
     return [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
-
-
-def _files_under(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """All that is no folder, in this one and those below."""
-    here = above | {folder.resolve()}
-    for path in folder.iterdir():
-        if not path.is_dir():
-            yield path
-        elif path.resolve() not in here:
-            yield from _files_under(path, here)
 
 
 def natural_order(name: str) -> list[str | int]:
@@ -173,10 +164,6 @@ def natural_order(name: str) -> list[str | int]:
     """
     parts = re.split(r"([0-9]+)", name)
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
 
 
 def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:

@@ -35,9 +35,9 @@ def average(members: Sequence[Predictions]) -> Predictions:
     mean = _probabilities(first).copy()
     for member in members[1:]:
         probabilities = _probabilities(member)
-        if probabilities.shape[1] != mean.shape[1]:
-            widths = sorted((mean.shape[1], probabilities.shape[1]))
-            raise ValueError(f"expected members with as many classes each, but got {widths[0]} and {widths[1]}")
+        if probabilities.shape != mean.shape:
+            shapes = " and ".join(f"{rows} of {width} classes" for rows, width in (mean.shape, probabilities.shape))
+            raise ValueError(f"expected members with as many predictions and classes each, but got {shapes}")
         mean += probabilities
     mean /= len(members)
     return Predictions(

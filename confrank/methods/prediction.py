@@ -53,15 +53,19 @@ def evaluating(model: nn.Module, *, deterministic: bool = False) -> Iterator[tor
 def _whole_float32() -> Iterator[None]:
     """Neither convolutions nor products of matrices in TF32, by the one of torch's two interfaces that is in use.
 
-    They do not mix: once anybody has set a precision by the newer one, the older raises.
+    They do not mix: once anybody has set a precision by the newer one, the older raises, or gives way to it.
     """
-    cudnn: Any = torch.backends.cudnn
+    backends: Any = torch.backends
+    cudnn = backends.cudnn
     try:
         products = torch.get_float32_matmul_precision()
         shortened = cudnn.allow_tf32
+        is_newer = {backends.fp32_precision, cudnn.fp32_precision} != {"none"}
     except RuntimeError:
+        is_newer = True
+    if is_newer:
         ieee = {"fp32_precision": "ieee"}
-        with _set(cudnn.conv, **ieee), _set(cudnn.rnn, **ieee), _set(torch.backends.cuda.matmul, **ieee):
+        with _set(cudnn.conv, **ieee), _set(cudnn.rnn, **ieee), _set(backends.cuda.matmul, **ieee):
             yield
         return
     changed = products != "highest"

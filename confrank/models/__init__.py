@@ -8,7 +8,7 @@ from importlib import import_module
 from torch import nn
 
 from confrank.models.densenet import densenet_bc
-from confrank.models.network import Features, Network, load_weights, logits_of
+from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of
 from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
 from confrank.models.vgg import vgg16
@@ -68,4 +68,4 @@ def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in
     return model
 
 
-__all__ = ["MODELS", "Features", "Network", "create", "load_weights", "logits_of"]
+__all__ = ["MODELS", "Features", "Network", "OtherWeightsError", "create", "load_weights", "logits_of"]

@@ -84,6 +84,10 @@ def dropped(layer: nn.Module, rate: float) -> nn.Module:
     return nn.Sequential(layer, nn.Dropout(rate)) if rate else layer
 
 
+class OtherWeightsError(ValueError):
+    """Weights are not those of the network."""
+
+
 def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy saved weights into any network, in place.
 
@@ -93,7 +97,11 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
     versions = getattr(state, "_metadata", None)
     state = OrderedDict(weights)
     state._metadata = versions  # type: ignore[attr-defined]
-    network.load_state_dict(state)
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        why = " ".join(str(error).split())[:200]
+        raise OtherWeightsError(f"expected weights of this network, but: {why}") from None
 
 
 @torch.no_grad()

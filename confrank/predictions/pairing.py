@@ -101,12 +101,20 @@ def _identical(first: Predictions, second: Predictions) -> bool:
 
 
 def _labels(first: Predictions, second: Predictions) -> tuple[Array, Array] | None:
-    """The labels of both as numbers that mean the same: of class names where both files have them."""
+    """The labels of both files in the same numbers, or None where that cannot be had.
+
+    Where both name their classes the names count, unless they are other names altogether (cat and Katze).
+    """
     if first.label is None or second.label is None:
         return None
-    names = first.class_names, second.class_names
-    if names[0] is None or names[1] is None or names[0] == names[1]:
+    names, others = first.class_names, second.class_names
+    if names is None or others is None or names == others:
         return first.label, second.label
-    number = {name: place for place, name in enumerate(dict.fromkeys([*names[0], *names[1]]))}
-    one, other = (np.array([number[name] for name in known]) for known in names if known is not None)
-    return one[first.label], other[second.label]
+    number = {name: place for place, name in enumerate(dict.fromkeys([*names, *others]))}
+    renumbered = []
+    for label, known in ((first.label, names), (second.label, others)):
+        if label.min() < 0 or label.max() >= len(known):
+            return None
+        renumbered.append(np.array([number[name] for name in known])[label])
+    one, other = renumbered
+    return (one, other) if np.isin(one, other).any() else None

@@ -7,11 +7,12 @@ from itertools import chain, cycle
 # The page has the same ones, and lighter ones where the reader prefers dark (`page.css`).
 COLOURS = (
     "#2563c9", "#d9591a", "#12816a", "#a0329b", "#8a6a00", "#c02c56", "#7d4a26", "#5f6b76", "#0d84a8", "#6a48c9",
-    "#5b8a1c", "#b0627f",
+    "#5b8a1c", "#b0627f", "#1b2f6b", "#3f3a37",
 )  # fmt: skip
 METHODS = (
     "baseline", "crl-softmax", "aes-10", "ensemble-baseline", "ensemble-crl-softmax", "mcdropout", "aleatoric-mc",
-    "aes-30", "crl-entropy", "crl-margin", "ensemble-crl-entropy", "ensemble-crl-margin",
+    "aes-30", "crl-entropy", "crl-margin", "ensemble-crl-entropy", "ensemble-crl-margin", "crl-softmax-stretched",
+    "ensemble-crl-softmax-stretched",
 )  # fmt: skip
 STRATEGIES = ("random", "least-confidence", "entropy", "core-set", "mc-entropy", "margin")
 DETECTORS = ("max-probability", "odin", "mahalanobis", "max-logit", "energy", "negative-entropy", "knn")

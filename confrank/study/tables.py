@@ -1,11 +1,13 @@
 """Our results beside the paper's: one cell per data set, network, method and metric."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from confrank.config import RECORDED, RunConfig, is_ensemble
+from confrank.data import LOADERS
 from confrank.metrics.repeats import Summary, summarise
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
@@ -73,23 +75,19 @@ def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
 
 
 def _data_names(results: Sequence[Result]) -> list[str]:
-    """The data set of each result: the same images are called what the first result of them calls them.
+    """The data set of each result. One's own has one name however its path was written, and other images another.
 
     Images that were held out depend on the seed, and the first results did not tell what theirs were.
     """
-    names: dict[str, str] = {}
-    first: dict[str, Result] = {}
+    names: dict[tuple[str, str], str] = {}
+    taken: dict[tuple[str, object], str] = {}
     found = []
     for result in results:
-        name = result.config["dataset"]
-        if (digest := result.environment.get("data")) is not None and not result.config.get("holdout"):
-            name = names.setdefault(digest, name)
-            before = first.setdefault(name, result)
-            if before.environment["data"] != digest:
-                raise ValueError(
-                    f"expected {name} to be the same images in every result, but those of {before.name} and"
-                    f" {result.name} differ; keep them in folders of their own"
-                )
+        name, digest = result.config["dataset"], result.environment.get("data")
+        if name not in LOADERS and digest is not None and not result.config.get("holdout"):
+            name = names.setdefault((digest, os.path.basename(os.path.abspath(name))), name)
+            if taken.setdefault((name, result.config.get("image_size")), digest) != digest:
+                name = f"{name} ({digest[:6]})"
         found.append(name)
     return found
 

@@ -114,7 +114,8 @@ def open_job(
     note: Note,
 ) -> Job:
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
-    folder, made = RunFolder(out), [place for place in (out, *out.parents) if not place.exists()]
+    folder = RunFolder(out)
+    made = [place for place in (folder.lock, out, *out.parents) if not place.exists()]
     check_folder(folder, config)  # before anything is touched, and again when nobody else can
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
@@ -137,9 +138,7 @@ def open_job(
         now = {**environment(device, path), "data": digests["data"]}
         log = _resume(folder, run, digests, now, note)
     except BaseException:
-        if made and list(out.iterdir()) == [folder.lock]:
-            folder.lock.unlink()
-            _remove_empty(made)
+        _remove_empty(made)
         lock.release()
         raise
     for text in () if run.finished else used.notes:
@@ -147,11 +146,11 @@ def open_job(
     return Job(run, folder, used, held_out, digests, lock, log, now)
 
 
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders, innermost first, as far as nothing else is in them."""
+def _remove_empty(places: Sequence[Path]) -> None:
+    """Remove a file and the folders around it, as far as nothing else is in them."""
     with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
+        for place in places:
+            place.rmdir() if place.is_dir() else place.unlink()
 
 
 def environment(device: torch.device, path: str) -> Record:
