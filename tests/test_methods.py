@@ -239,39 +239,43 @@ def test_what_a_network_keeps_while_it_predicts_serves_its_training():
         model(torch.randn(2, 1, 8, 8, requires_grad=True)).sum().backward()
 
 
-PRECISIONS = {
-    "as it comes": "pass",
-    "products shortened": "torch.set_float32_matmul_precision('high')",
-    "everything shortened": "torch.backends.fp32_precision = 'tf32'",
-    "convolutions whole": "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
-    "products, newer interface": "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
-    "the older flag": "torch.backends.cudnn.allow_tf32 = False",
-    "all of cuDNN": "torch.backends.cudnn.fp32_precision = 'tf32'",
-    "both interfaces": "torch.set_float32_matmul_precision('high'); torch.backends.fp32_precision = 'tf32'",
-    "cuDNN by the newer": "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.fp32_precision = 'tf32'",
-    "newer, then older": "torch.backends.fp32_precision = 'tf32'; torch.set_float32_matmul_precision('highest')",
-    "cuDNN alone": "torch.backends.cudnn.fp32_precision = 'tf32'; torch.backends.cuda.matmul.fp32_precision = 'ieee'",
-}
+PRECISIONS = (
+    "pass",
+    "torch.set_float32_matmul_precision('high')",
+    "torch.backends.fp32_precision = 'tf32'",
+    "torch.backends.cudnn.conv.fp32_precision = 'ieee'",
+    "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+    "torch.backends.cudnn.allow_tf32 = False",
+    "torch.backends.cudnn.fp32_precision = 'tf32'",
+    "torch.set_float32_matmul_precision('high'); torch.backends.fp32_precision = 'tf32'",
+    "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.fp32_precision = 'tf32'",
+    "torch.backends.fp32_precision = 'tf32'; torch.set_float32_matmul_precision('highest')",
+    "torch.backends.cudnn.fp32_precision = 'tf32'; torch.backends.cuda.matmul.fp32_precision = 'ieee'",
+)
 
 
-@pytest.mark.parametrize("setting", PRECISIONS.values(), ids=PRECISIONS)
-def test_evaluation_is_in_whole_float32_whatever_was_set(setting):
-    code = f"""
-import torch
+def test_evaluation_is_in_whole_float32_whatever_was_set():
+    """Each setting in a process of its own, since none can be taken back; forked, since torch is slow to import."""
+    code = """
+import os, sys, torch
 from confrank.methods import evaluating
 
 def now():
     kinds = torch._C._get_fp32_precision_getter
     return [kinds("cuda", name) for name in ("conv", "rnn", "matmul")] + [torch.backends.cudnn.benchmark]
 
-{setting}
-torch.backends.cudnn.benchmark = True
-before = now()
-with evaluating(torch.nn.Linear(1, 1)):
-    assert set(now()) <= {{"ieee", "none", False}}, now()
-assert now() == before, (now(), before)
+for setting in sys.argv[1:]:
+    if not os.fork():
+        exec(setting)
+        torch.backends.cudnn.benchmark = True
+        before = now()
+        with evaluating(torch.nn.Linear(1, 1)):
+            inside = now()
+        assert {*inside} <= {"ieee", "none", False} and now() == before, (setting, before, inside, now())
+        sys.exit()
+    assert os.wait()[1] == 0, setting
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+    subprocess.run([sys.executable, "-W", "error", "-c", code, *PRECISIONS], check=True)
 
 
 def test_a_network_is_left_as_it_was():
