@@ -19,8 +19,10 @@ from confrank import evaluate
 from confrank.confidence import negative_entropy
 from confrank.methods.dropout import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
+from confrank.models import logits_of
 from confrank.predict import load_run
 from confrank.report.scales import SHOWN
+from confrank.training.loop import default_device
 
 METRICS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 BATCH = 128
@@ -33,7 +35,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=10_000, help="only the first so many test images")
     arguments = parser.parse_args()
     for run in arguments.runs:
-        trained = load_run(run, root=arguments.root)
+        trained = load_run(run, root=arguments.root, device=default_device())
         test = trained.data.test.select(range(min(arguments.limit, len(trained.data.test))))
         print(f"{run.name}, {len(test):,} test images\n{'':30}" + " ".join(f"{name:>10}" for name in METRICS))
         with torch.inference_mode(), evaluating(trained.network) as device:
@@ -70,8 +72,7 @@ def mean_logits(
         total: Tensor | float = 0.0
         for _ in range(passes):
             with _training(network, mode):
-                output = network(batch)
-            logits = output[0] if isinstance(output, tuple) else output
+                logits = logits_of(network(batch))
             total = total + through(logits.double(), 1)
         mean = torch.as_tensor(total) / passes
         means.append(mean if through is _unchanged else mean.log())
