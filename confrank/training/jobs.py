@@ -19,6 +19,7 @@ from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved,
 from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
 from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
+from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
 from confrank.predictions import Predictions, run_metadata, save_predictions
@@ -116,6 +117,7 @@ def open_job(
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
     folder = RunFolder(out)
     made = [place for place in (folder.lock, out, *out.parents) if not place.exists()]
+    get_method(config.method)  # a misspelt one differs from what is there, too
     check_folder(folder, config)  # before anything is touched, and again when nobody else can
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
