@@ -78,7 +78,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def folders_under(folder: Path) -> list[Path]:
-    """A folder and those below it, each once; hidden ones and those that may not be read are left out.
+    """A folder and those below it, each once; hidden ones are left out.
 
     Links are followed after all else, but not to where a folder has been found already, nor to one that holds it all.
     """
@@ -87,11 +87,11 @@ def folders_under(folder: Path) -> list[Path]:
 
     def walk(place: Path) -> None:
         found.append(place)
-        for entry in entries_in(place):
+        for entry in filter(_is_folder, _entries(place)):
             path = Path(entry)
-            if entry.is_symlink() and entry.is_dir():
+            if entry.is_symlink():
                 links.append(path)
-            elif entry.is_dir() and path.resolve() not in seen:
+            elif path.resolve() not in seen:
                 seen.add(path.resolve())
                 walk(path)
 
@@ -102,15 +102,22 @@ def folders_under(folder: Path) -> list[Path]:
     return found
 
 
-def entries_in(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder and not hidden, by name; nothing if it may not be read."""
+def files_under(folder: Path) -> list[Path]:
+    """All that is no folder in a folder and in those below it (see `folders_under`)."""
+    return [Path(entry) for place in folders_under(folder) for entry in _entries(place) if not _is_folder(entry)]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder and not hidden, by name."""
+    with os.scandir(folder) as entries:
+        return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                (entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name
-            )
-    except PermissionError:
-        return []
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 class Lock:

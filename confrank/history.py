@@ -46,7 +46,8 @@ class CorrectnessHistory(nn.Module):
     def rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]
 
-        `stretched`: (correct - m) / (examined - m), where m is how often the worst sample of all was correct.
+        `stretched`: (correct - m) / (examined - m), where m is how often the worst sample of those examined was
+        correct, as far as this process knows.
         """
         self._check_index(index)
         return self._rate(index, stretched=stretched)
@@ -117,7 +118,8 @@ class CorrectnessHistory(nn.Module):
             if not stretched:
                 return correct.float() / examined.clamp_min(1)
             # From the other side: a sample that was never wrong has 1, also where the worst sample is as good.
-            wrong = (examined - correct).float() / (examined - self.correct.min()).clamp_min(1)
+            least = torch.where(self.examined > 0, self.correct, torch.iinfo(torch.int32).max).min()
+            wrong = (examined - correct).float() / (examined - least).clamp_min(1)
             return torch.where(examined > 0, 1 - wrong, 0.0)
 
     def _update(

@@ -302,8 +302,8 @@ def write_mistake(name, pool, tmp_path):
         ("joined numbers", "expected 2 values in line 2 of .* but got 00.png, 302.png, 4; does a line"),
         ("subset", "expected --subset to be at least 1, but got 0"),
         ("seed", "expected --seed to be at least 0, but got -3"),
-        ("latin", "expected names in UTF-8 without spaces around them in .* but got b'caf\\xe9.png'; rename it"),
-        ("spaces", "but got b' 00.png'; rename it"),
+        ("latin", "expected names in UTF-8 without spaces around them in .* but got 'caf\\udce9.png'; rename it"),
+        ("spaces", "but got ' 00.png'; rename it"),
         ("over labelled", "is read by this command; give another path"),
         ("in the pool", "whose pictures this command reads, but got"),
     ],
@@ -485,7 +485,7 @@ def test_answers_may_be_appended_with_and_without_their_header(tmp_path):
 def test_names_in_bytes_and_scores_between_other_marks(tmp_path):
     np.savez(tmp_path / "p.npz", confidence=np.ones(2), path=np.array([b"a.png", "é.png".encode()]))
     assert open_pool(tmp_path / "p.npz").names == ["a.png", "é.png"]
-    (tmp_path / "p.csv").write_text("path;probability_a;probability_b\na.png;0.9;0.1\n\nb.png;0.6;0.4\n\n")
+    (tmp_path / "p.csv").write_text("path;probability_a;probability_b\na.png;0.9;0.1\n\n b.png;0.6;0.4\n\n")
     pool = open_pool(tmp_path / "p.csv")
     assert pool.names == ["a.png", "b.png"] and pool.arrays["probabilities"].tolist() == [[0.9, 0.1], [0.6, 0.4]]
 

@@ -382,6 +382,8 @@ def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
     (folder / "real").mkdir()
     Image.new("L", (4, 4)).save(folder / "real" / "d.png")
     (folder / "latest").symlink_to(folder / "real")
+    (folder / "itself.png").symlink_to("itself.png")
+    (folder / "through").symlink_to("a.png/b")
     names = [path.relative_to(folder).as_posix() for path in picture_files(folder)]
     assert names == ["a.png", "again/b.png", "real/d.png"]
     with pytest.raises(ValueError, match="whose pictures this command reads"):

@@ -149,6 +149,11 @@ def test_labels_are_compared_by_the_names_of_their_classes():
     assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "cat", "dog"], [1, 2, 2]))[1] == agree
     assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["ant", "dog"], [0, 1, 1])) == (None, UNORDERED)
     assert pairing(first, named(["Katze", "Hund"], [0, 1, 1], key=rows))[1] == "matched by id"
+    differ = (None, "matched by id, but their labels differ")
+    assert pairing(first, named(["Katze", "Hund"], [0, 1, 0], key=rows)) == differ
+    assert pairing(first, named(["a", "b", "c"], [0, 1, 2], key=rows)) == differ  # another data set
+    assert pairing(named(["cat", "dog"], [0, 0, 0], key=rows), named(["dog", "cat"], [0, 0, 0], key=rows)) == differ
+    assert pairing(named(["cat", "dog"], [0, 1, 1]), named(["Katze", "Hund"], [0, 1, 1]))[0] is None
     assert pairing(first, named(["cat", "bird"], [0, 5, 5], key=rows))[1] == "matched by id"  # no such class
 
 

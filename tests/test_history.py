@@ -57,6 +57,9 @@ def test_stretched_rates_without_a_wrong_event():
     history.correct.copy_(torch.tensor([2, 3, 3]))
     history.examined.copy_(torch.tensor([2, 3, 4]))  # in the middle of an epoch
     assert history.rate(torch.arange(3), stretched=True).tolist() == [1, 1, 0.5]
+    history.correct.copy_(torch.tensor([7, 10, 0]))
+    history.examined.copy_(torch.tensor([10, 10, 0]))  # the last is never shown
+    assert history.rate(torch.arange(3), stretched=True).tolist() == [0, 1, 0]
 
 
 def test_duplicates_each_count():

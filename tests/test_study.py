@@ -331,6 +331,7 @@ def test_results_of_the_same_images_stand_in_one_row(tmp_path):
     write("g.json", "small/photos", "six", seed=0, image_size=8)
     write("h.json", "small/photos", "seven", seed=0, image_size=16)
     write("i.json", "cifar10", "one", seed=0)
+    write("j.json", "cifar10", "noisy one", seed=1)
     write("d.json", "held", "three", seed=0, holdout=0.5)
     write("e.json", "held", "four", seed=1, holdout=0.5)
     write("f.json", "photos", "fifth set", seed=2)
@@ -342,6 +343,7 @@ def test_results_of_the_same_images_stand_in_one_row(tmp_path):
         ("held", 0): 2,
         ("small/photos", 1): 1,
         ("cifar10", 0): 1,
+        ("cifar10 (noisy )", 0): 1,
     }
 
 

@@ -510,9 +510,9 @@ def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
 
 def test_weights_of_another_network_are_told_in_words(tmp_path):
     train(tiny(epochs=1), tmp_path, device=CPU)
-    with pytest.raises(ValueError, match="expected weights of its network in .*, but: .* Error.* in loading"):
+    with pytest.raises(ValueError, match="expected weights of its network in .*, but: Error.* in loading"):
         load_run(tmp_path, network=create("vgg16", 10, in_channels=1))
-    with pytest.raises(ValueError, match="expected weights of this network, but: Error.* in loading"):
+    with pytest.raises(ValueError, match="expected a run of this network in .*, but: Error.* give another --out"):
         train(tiny(epochs=1), tmp_path, device=CPU, networks=[nn.Sequential(nn.Flatten(), nn.Linear(64, 10))])
 
 

@@ -1,7 +1,6 @@
 """Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of what some model said."""
 
 import csv
-import os
 import zipfile
 import zlib
 from collections import Counter
@@ -121,8 +120,7 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
         raise ValueError(f"expected samples in the pool, but {path} is empty")
     if unfit := [name for name in pool.names if name != name.strip() or not _is_utf8(name)]:
         raise ValueError(
-            f"expected names in UTF-8 without spaces around them in {path}, but got {os.fsencode(unfit[0])!r};"
-            " rename it"
+            f"expected names in UTF-8 without spaces around them in {path}, but got {unfit[0]!a}; rename it"
         )
     if len({*pool.names}) < len(pool.names):
         twice = [name for name, number in Counter(pool.names).items() if number > 1]
@@ -199,7 +197,7 @@ def _from_csv(path: Path) -> TablePool:
         for row in rows:
             try:
                 values.append(np.array([float(row[place]) for place in columns]))
-                names.append(row[places[0]])
+                names.append(row[places[0]].strip())
             except (ValueError, IndexError):
                 raise ValueError(
                     f"expected numbers in line {reader.line_num} of {path}, but got {','.join(row)[:80]}"

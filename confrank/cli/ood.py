@@ -188,12 +188,14 @@ def _examined(
 
 
 def _is_part(out: str, dataset: str, root: Path | None) -> bool:
-    """Whether an out-set is among the training or test pictures of a folder of one's own."""
+    """Whether an out-set is one's own data set, or among its training or test pictures."""
     from confrank.data import own_place
 
     data, place = own_place(dataset, root), Path(out).resolve()
-    parts = set() if data is None else {(data / name).resolve() for name in ("train", "test")}
-    return not parts.isdisjoint((place, *place.parents))
+    if data is None:
+        return False
+    parts = {(data / name).resolve() for name in ("train", "test")}
+    return place == data.resolve() or not parts.isdisjoint((place, *place.parents))
 
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":

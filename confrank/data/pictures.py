@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
-from confrank.files import entries_in, folders_under
+from confrank.files import files_under
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -145,10 +145,7 @@ def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     Folders behind links are gone into, each once. Pictures of kinds that are not read are an error, or with `every`
     among them, as are links that lead nowhere.
     """
-    files = sorted(
-        (Path(entry) for place in folders_under(folder) for entry in entries_in(place) if not entry.is_dir()),
-        key=lambda path: path.relative_to(folder).as_posix(),
-    )
+    files = sorted(files_under(folder), key=lambda path: path.relative_to(folder).as_posix())
     if every:
         return [path for path in files if path.suffix.lower() in (*SUFFIXES, *UNREAD)]
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:

@@ -27,7 +27,7 @@ def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     layers = [module for module in model.modules() if isinstance(module, DROPOUT)]
     if not layers:
         raise ValueError("expected a network with dropout layers for MC-dropout, but got one without")
-    total = torch.zeros(())
+    total = torch.zeros((), device="cpu")  # which goes with any device
     try:
         for layer in layers:
             layer.train()

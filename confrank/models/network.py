@@ -85,7 +85,11 @@ def dropped(layer: nn.Module, rate: float) -> nn.Module:
 
 
 class OtherWeightsError(ValueError):
-    """Weights are not those of the network."""
+    """Weights are not those of the network, and `why`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"expected weights of this network, but: {why}")
+        self.why = why
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -100,8 +104,7 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
     try:
         network.load_state_dict(state)
     except RuntimeError as error:
-        why = " ".join(str(error).split())[:200]
-        raise OtherWeightsError(f"expected weights of this network, but: {why}") from None
+        raise OtherWeightsError(" ".join(str(error).split())[:200]) from None
 
 
 @torch.no_grad()

@@ -167,7 +167,7 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     if kind is None and names is None:
         names = _names_in(arrays)
         metadata = {**metadata, "class_names": json.dumps(names)} if names else metadata
-    if kind is not None and names and single is None and len(names) != arrays[kind].shape[1]:
+    if kind is not None and names and len(names) != arrays[kind].shape[1]:
         raise ValueError(f"expected {arrays[kind].shape[1]} class names, as many as classes, but got {len(names)}")
     for role in ("label", "prediction"):
         if role in arrays:

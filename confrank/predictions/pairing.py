@@ -22,9 +22,10 @@ def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]
     rows, reason = _matched(first, second)
     if rows is None:
         return None, reason
-    if (labels := _labels(first, second)) is not None:
-        if not np.array_equal(labels[0], labels[1][rows]):
-            return None, f"{reason}, but their labels differ" if reason else UNORDERED
+    agree = _labels_agree(first, second, rows, matched=bool(reason))
+    if agree is False:
+        return None, f"{reason}, but their labels differ" if reason else UNORDERED
+    if agree:
         reason = reason or "the labels agree row by row"
     if not reason:
         return None, f"neither an index nor labels tell whether their rows are the same samples; {REMEDY}"
@@ -100,21 +101,22 @@ def _identical(first: Predictions, second: Predictions) -> bool:
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def _labels(first: Predictions, second: Predictions) -> tuple[Array, Array] | None:
-    """The labels of both files in the same numbers, or None where that cannot be had.
+def _labels_agree(first: Predictions, second: Predictions, rows: Array, *, matched: bool) -> bool | None:
+    """Whether the labels of paired rows are the same classes; None where that cannot be told.
 
-    Where both name their classes the names count, unless they are other names altogether (cat and Katze).
+    Where both files name their classes the names count. If they have no name in common (cat and Katze), rows that
+    are `matched` by something else must at least have one name for one name.
     """
-    if first.label is None or second.label is None:
+    if first.label is None or second.label is None or not len(first):
         return None
-    names, others = first.class_names, second.class_names
+    names, others, label = first.class_names, second.class_names, second.label[rows]
     if names is None or others is None or names == others:
-        return first.label, second.label
+        return np.array_equal(first.label, label)
+    if min(first.label.min(), label.min()) < 0 or first.label.max() >= len(names) or label.max() >= len(others):
+        return None
+    if set(names).isdisjoint(others):
+        pairs = np.unique(np.stack((first.label, label)), axis=1)
+        return all(len(np.unique(side)) == len(side) for side in pairs) if matched else None
     number = {name: place for place, name in enumerate(dict.fromkeys([*names, *others]))}
-    renumbered = []
-    for label, known in ((first.label, names), (second.label, others)):
-        if label.min() < 0 or label.max() >= len(known):
-            return None
-        renumbered.append(np.array([number[name] for name in known])[label])
-    one, other = renumbered
-    return (one, other) if np.isin(one, other).any() else None
+    one, other = (np.array([number[name] for name in known]) for known in (names, others))
+    return np.array_equal(one[first.label], other[label])

@@ -84,8 +84,9 @@ def _data_names(results: Sequence[Result]) -> list[str]:
     found = []
     for result in results:
         name, digest = result.config["dataset"], result.environment.get("data")
-        if name not in LOADERS and digest is not None and not result.config.get("holdout"):
-            name = names.setdefault((digest, os.path.basename(os.path.abspath(name))), name)
+        if digest is not None and not result.config.get("holdout"):
+            if name not in LOADERS:
+                name = names.setdefault((digest, os.path.basename(os.path.abspath(name))), name)
             if taken.setdefault((name, result.config.get("image_size")), digest) != digest:
                 name = f"{name} ({digest[:6]})"
         found.append(name)

@@ -22,6 +22,7 @@ from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_at
 from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
+from confrank.models import OtherWeightsError
 from confrank.predictions import Predictions, run_metadata, save_predictions
 from confrank.training.run import Run
 
@@ -195,7 +196,12 @@ def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, n
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
         log = list(checkpoint.state["log"])
-        run.load_state(checkpoint.weights, checkpoint.state)
+        try:
+            run.load_state(checkpoint.weights, checkpoint.state)
+        except OtherWeightsError as error:
+            raise ValueError(
+                f"expected a run of this network in {folder.path}, but: {error.why}; give another --out"
+            ) from None
         set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
         if differing := [key for key in now if now[key] != then.get(key, now[key])]:
