@@ -82,12 +82,24 @@ def folders_under(folder: Path) -> list[Path]:
 
     Links are followed after all else, but not to where a folder has been found already, nor to one that holds it all.
     """
+    return [place for place, _ in _walked(folder)]
+
+
+def files_under(folder: Path) -> list[Path]:
+    """All that is neither a folder nor hidden in a folder and in those below it (see `folders_under`)."""
+    return [Path(entry) for _, entries in _walked(folder) for entry in entries if not _is_folder(entry)]
+
+
+def _walked(folder: Path) -> list[tuple[Path, list[os.DirEntry[str]]]]:
+    """Every folder with what is in it."""
     seen = {folder.resolve(), *folder.resolve().parents}
-    found, links = [], [folder]
+    links = [folder]
+    found = []
 
     def walk(place: Path) -> None:
-        found.append(place)
-        for entry in filter(_is_folder, _entries(place)):
+        entries = _entries(place)
+        found.append((place, entries))
+        for entry in filter(_is_folder, entries):
             path = Path(entry)
             if entry.is_symlink():
                 links.append(path)
@@ -100,11 +112,6 @@ def folders_under(folder: Path) -> list[Path]:
             seen.add(link.resolve())
             walk(link)
     return found
-
-
-def files_under(folder: Path) -> list[Path]:
-    """All that is no folder in a folder and in those below it (see `folders_under`)."""
-    return [Path(entry) for place in folders_under(folder) for entry in _entries(place) if not _is_folder(entry)]
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

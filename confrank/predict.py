@@ -213,10 +213,10 @@ def _in_words(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise ValueError(f"expected a run folder or a .safetensors file, but {path} does not exist") from None
-    except models.OtherWeightsError as error:
-        raise ValueError(f"expected weights of its network in {path}, but: {error.why}") from None
-    except SafetensorError as error:
-        raise ValueError(f"expected weights of its network in {path}, but: {error}") from None
+    except (SafetensorError, models.OtherWeightsError) as error:
+        raise ValueError(
+            f"expected weights of its network in {path}, but: {' '.join(str(error).split())[:200]}"
+        ) from None
 
 
 def _agreed(path: Path, told: RunConfig, wanted: RunConfig | None) -> RunConfig:

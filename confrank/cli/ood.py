@@ -167,7 +167,7 @@ def _examined(
     trained = _trained(arguments, name)
     own, root = trained.config.dataset, root_of(arguments)
     if any(same_data(own, out) or _is_part(out, own, root) for out in arguments.out):
-        raise ValueError(f"expected out-sets other than the network's own data, but got {trained.config.dataset}")
+        raise ValueError(f"expected out-sets other than the network's own data, but got {own}")
     classifier = Classifier(
         trained.network,
         trained.data.train,

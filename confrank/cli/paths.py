@@ -111,9 +111,11 @@ def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
 
 def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
     """Raise if a picture to write, or a folder of them, would join or replace pictures that are read."""
-    read = [folder for place in inputs for folder in _picture_folders(Path(place))]
-    for output in filter(None, outputs):
-        for folder in read:
+    written = [*filter(None, outputs)]
+    if not written:
+        return
+    for folder in (folder for place in inputs for folder in _picture_folders(Path(place))):
+        for output in written:
             if output.resolve().is_relative_to(folder.resolve()):
                 raise ValueError(
                     f"expected a path outside of {folder}, whose pictures this command reads, but got {output}"

@@ -32,7 +32,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
                 "expected members with the same classes in the same order, but those of member"
                 f" {place} are {', '.join(other[:5])}, and those of the first {', '.join(names[:5])}"
             )
-    mean = _probabilities(first).copy()
+    mean = _probabilities(first)
     for member in members[1:]:
         probabilities = _probabilities(member)
         if probabilities.shape != mean.shape:
@@ -52,6 +52,7 @@ def average(members: Sequence[Predictions]) -> Predictions:
 
 
 def _probabilities(member: Predictions) -> Array:
+    """A table of its own, in float64."""
     if member.logits is not None:
         # A copy: torch takes neither negative strides nor other byte orders.
         logits = torch.from_numpy(as_table(member.logits, "logits").astype(np.float64))

@@ -85,11 +85,7 @@ def dropped(layer: nn.Module, rate: float) -> nn.Module:
 
 
 class OtherWeightsError(ValueError):
-    """Weights are not those of the network, and `why`."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"expected weights of this network, but: {why}")
-        self.why = why
+    """Weights are not those of the network; says in what they differ."""
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:

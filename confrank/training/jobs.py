@@ -200,7 +200,7 @@ def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, n
             run.load_state(checkpoint.weights, checkpoint.state)
         except OtherWeightsError as error:
             raise ValueError(
-                f"expected a run of this network in {folder.path}, but: {error.why}; give another --out"
+                f"expected a run of this network in {folder.path}, but: {error}; give another --out"
             ) from None
         set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
