@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from confrank import evaluate
 from confrank.confidence import negative_entropy
+from confrank.environment import default_device
 from confrank.methods.dropout import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
 from confrank.models import logits_of
 from confrank.predict import load_run
 from confrank.report.scales import SHOWN
-from confrank.training.loop import default_device
 
 METRICS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 BATCH = 128

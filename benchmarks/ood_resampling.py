@@ -21,7 +21,7 @@ from torch import Tensor
 
 from confrank.confidence import max_probability
 from confrank.data import load_images
-from confrank.metrics.detection import detection
+from confrank.metrics.separation import detection
 from confrank.ood import Mahalanobis
 from confrank.ood.features import features_of
 from confrank.ood.images import Images, Labelled, over

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from confrank.data import IndexedDataset
+    from confrank.decisions import SelectiveClassifier
+    from confrank.distributed import SharedHistory
     from confrank.history import CorrectnessHistory
+    from confrank.indexed import IndexedDataset
     from confrank.loss import CorrectnessRankingLoss
     from confrank.metrics import Evaluation, evaluate
-    from confrank.selective import SelectiveClassifier
-    from confrank.training.distributed import SharedHistory
 
 _HOME = {
     "CorrectnessHistory": "confrank.history",
     "CorrectnessRankingLoss": "confrank.loss",
     "Evaluation": "confrank.metrics",
-    "IndexedDataset": "confrank.data",
-    "SelectiveClassifier": "confrank.selective",
-    "SharedHistory": "confrank.training.distributed",
+    "IndexedDataset": "confrank.indexed",
+    "SelectiveClassifier": "confrank.decisions",
+    "SharedHistory": "confrank.distributed",
     "evaluate": "confrank.metrics",
 }
 

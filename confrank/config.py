@@ -1,15 +1,11 @@
 """What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
 
-import json
 import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 
 def _flag(default: Any, text: str) -> Any:
@@ -142,72 +138,3 @@ def aes_epochs(epochs: int, counts: Iterable[int] = AES.values()) -> list[int]:
     """
     spaced = {round(0.4 * epochs + 0.6 * epochs * place / (count - 1)) for count in counts for place in range(count)}
     return sorted(epoch for epoch in spaced if epoch >= 1)
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """Where the files of a run lie."""
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.jsonl"
-
-    def read_log(self) -> list[dict[str, Any]]:
-        """The records of the epochs so far; a last line that is not whole (yet, or on a full disk) is none."""
-        text = self.log.read_text() if self.log.exists() else ""
-        records = []
-        for line in text.splitlines(keepends=True):
-            try:
-                records.append(json.loads(line))
-            except ValueError as error:
-                if line.endswith("\n"):
-                    raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
-        return records
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
-    def metrics(self) -> Path:
-        return self.metrics_of("test")
-
-    def metrics_of(self, split: str) -> Path:
-        return self.path / ("metrics.json" if split == "test" else f"metrics-{split}.json")
-
-    @property
-    def history(self) -> Path:
-        return self.path / "history.npz"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / ".lock"
-
-    def snapshot(self, epoch: int) -> Path:
-        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
-
-    @property
-    def environment(self) -> Path:
-        return self.path / "environment.json"
-
-    def predictions(self, split: str) -> Path:
-        return self.path / "predictions" / f"{split}.safetensors"
-
-
-def load_config(run: Path) -> RunConfig:
-    """The config of a run folder."""
-    path = RunFolder(run).config
-    if not path.exists():
-        state = "has none" if run.exists() else "does not exist"
-        raise ValueError(f"expected a run folder with a config.yaml, but {run} {state}")
-    try:
-        return RunConfig.from_dict(yaml.safe_load(path.read_text()))
-    except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
-        why = " ".join(str(error).split())
-        raise ValueError(f"expected run settings in {path}, but it does not read as such: {why}") from None

@@ -14,12 +14,13 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from confrank import methods, models
+from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.checkpoint import DamagedCheckpointError, load_latest
-from confrank.config import RunConfig, RunFolder, load_config
+from confrank.config import RunConfig
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
-from confrank.files import canonical_safetensors, write_atomically
 from confrank.methods import Method
 from confrank.predictions import Predictions, run_metadata
+from confrank.run_folder import RunFolder, load_config
 
 # What a weights file of ours tells beside the weights.
 DIGESTS = ("data", "test_data")

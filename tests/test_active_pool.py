@@ -11,15 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from confrank.active.answers import labelled_set
 from confrank.active.labelled import read_labelled
+from confrank.active.labelled_set import labelled_set
 from confrank.active.pool import open_pool
 from confrank.active.query import ask_pool
+from confrank.atomic import write_atomically
 from confrank.cli import main
 from confrank.cli.active import ACTIONS
 from confrank.config import RunConfig
 from confrank.data import Split, load
-from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
 from confrank.predict import load_trained
 from confrank.training import train

@@ -13,8 +13,8 @@ import confrank
 from confrank.active.experiment import Experiment
 from confrank.cli import COMMANDS
 from confrank.cli.active import SETTINGS
-from confrank.config import load_config
 from confrank.data import load
+from confrank.run_folder import load_config
 
 
 def run(*arguments):

@@ -12,7 +12,7 @@ import torch
 
 from confrank.predict import predict
 from confrank.report.paper_table import render
-from confrank.study.kept import kept_cells
+from confrank.study.comparison import kept_cells
 
 PYTHON_BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -64,8 +64,8 @@ def test_the_readmes_three_lines_are_those_of_the_tutorial():
         assert line.split("  #")[0].strip() in re.sub(r" +#.*", "", tutorial), line
 
 
-def test_the_readme_lists_every_file_of_the_package():
-    readme = Path("README.md").read_text()
+def test_the_architecture_lists_every_file_of_the_package():
+    readme = Path("docs/architecture.md").read_text()
     for path in Path("confrank").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts and path.name != "__init__.py":
             assert f" {'/'.join(path.parts[2:]) or path.name} " in readme, path

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from confrank.confidence import get
-from confrank.config import RunConfig, RunFolder
+from confrank.config import RunConfig
+from confrank.decisions import SelectiveClassifier, random_split
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
 from confrank.predictions.columns import distinct_keys
 from confrank.predictions.pairing import UNORDERED
-from confrank.selective import SelectiveClassifier, random_split
+from confrank.run_folder import RunFolder
 from confrank.training import train
 
 

@@ -11,13 +11,13 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from confrank.checkpoint import saved
-from confrank.config import RunFolder
 from confrank.data import load
-from confrank.metrics.detection import detection
+from confrank.metrics.separation import detection
 from confrank.ood import protocol
 from confrank.predict import save_weights_file
 from confrank.report.detection import Scored
 from confrank.report.detection_plots import detection_figures
+from confrank.run_folder import RunFolder
 
 FAST = ("--device", "cpu", "--tuning-images", "60", "--neighbours", "5")
 

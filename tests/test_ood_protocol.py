@@ -12,14 +12,14 @@ from torch import nn
 
 from confrank.config import RunConfig
 from confrank.data import split_of
-from confrank.metrics.detection import Detection, detection
 from confrank.metrics.repeats import Summary
+from confrank.metrics.separation import Detection, detection
 from confrank.models import create
 from confrank.ood import Classifier, Mahalanobis, Odin, Outcome, Protocol, examine, mahalanobis, odin, protocol
 from confrank.ood.images import Images, Labelled
 from confrank.ood.tuning import best, divide
 from confrank.report.paper_table import render
-from confrank.study.kept import kept_cells
+from confrank.study.comparison import kept_cells
 from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
 from confrank.study.tables import table_cells
 

@@ -13,7 +13,7 @@ import pytest
 from confrank.active import STRATEGIES
 from confrank.methods import METHODS
 from confrank.metrics import Samples
-from confrank.metrics.detection import KEYS, detection
+from confrank.metrics.separation import KEYS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colours_of, places_of

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import time
 from dataclasses import replace
 
@@ -14,9 +15,10 @@ import pytest
 import torch
 
 from confrank.checkpoint import load_latest, saved
-from confrank.config import RunConfig, RunFolder
-from confrank.files import Lock
+from confrank.config import RunConfig
+from confrank.folders import Lock
 from confrank.predict import predict
+from confrank.run_folder import RunFolder
 from confrank.training import InterruptedRunError, train
 
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
@@ -107,7 +109,7 @@ def test_terminated_within_one_step(tmp_path, server):
 
 def test_one_process_per_folder(tmp_path):
     lock = Lock(tmp_path / ".lock")
-    with pytest.raises(ValueError, match=f"but process {os.getpid()} is working in it"):
+    with pytest.raises(ValueError, match=f"but process {os.getpid()} on {socket.gethostname()} is working in it"):
         train(replace(CONFIG, epochs=1), tmp_path, device=torch.device("cpu"))
     lock.release()
     train(replace(CONFIG, epochs=1), tmp_path, device=torch.device("cpu"))

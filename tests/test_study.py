@@ -14,16 +14,17 @@ import torch
 from safetensors.torch import load_file
 
 from confrank.checkpoint import load_latest, save_checkpoint
-from confrank.config import RunConfig, RunFolder
+from confrank.config import RunConfig
 from confrank.metrics import evaluate
 from confrank.metrics.repeats import Summary
 from confrank.predict import load_run, predict, save_weights_file
 from confrank.report.paper_table import render
+from confrank.run_folder import RunFolder
+from confrank.study.catalogue import RECIPES, Recipe, recipe
+from confrank.study.comparison import kept_cells
 from confrank.study.grid import run_plan
-from confrank.study.kept import kept_cells
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
-from confrank.study.recipes import RECIPES, Recipe, recipe
 from confrank.study.tables import Cell, load_results, table_cells
 from confrank.training import train
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import nn
 
-from confrank.config import RunConfig, RunFolder
-from confrank.files import Lock
+from confrank.config import RunConfig
+from confrank.folders import Lock
+from confrank.run_folder import RunFolder
+from confrank.study.catalogue import Recipe, narrowed
+from confrank.study.comparison import kept_cells
 from confrank.study.grid import run_plan
-from confrank.study.kept import kept_cells
 from confrank.study.plan import plan
-from confrank.study.recipes import Recipe, narrowed
 from confrank.study.tables import load_results, table_cells
 from confrank.training import train
 

@@ -18,18 +18,19 @@ from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
 from confrank.cli import main
-from confrank.config import RunConfig, RunFolder, learning_rate, load_config
+from confrank.config import RunConfig, learning_rate
 from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
 from confrank.models import create
 from confrank.predict import load_run, load_trained, predict, save_weights_file
 from confrank.predictions import load_predictions
+from confrank.run_folder import RunFolder, load_config
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
 from confrank.training.loop import _stepper, _train_jobs, _Watch
-from confrank.training.run import PLAIN, Parts
+from confrank.training.run import PLAIN, StepFunctions
 
 CPU = torch.device("cpu")
 
@@ -393,7 +394,9 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks, and then forgets
 def test_compiled_parts_serve_all_sizes_and_methods():
-    parts = Parts(*(torch.compile(part, dynamic=False, fullgraph=True, backend="aot_eager") for part in PLAIN))
+    parts = StepFunctions(
+        *(torch.compile(part, dynamic=False, fullgraph=True, backend="aot_eager") for part in PLAIN)
+    )
     torch._dynamo.reset()
     counters.clear()
     data = load("digits")
@@ -620,7 +623,7 @@ def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatc
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_many_networks_are_compiled():
-    parts = Parts(*(torch.compile(part, dynamic=False, fullgraph=True, backend="eager") for part in PLAIN))
+    parts = StepFunctions(*(torch.compile(part, dynamic=False, fullgraph=True, backend="eager") for part in PLAIN))
     torch._dynamo.reset()
     for width in range(1, 12):
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))

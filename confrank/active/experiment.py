@@ -16,7 +16,7 @@ from confrank.active.strategies import Strategy, confidence_of, select
 from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
-from confrank.files import Lock
+from confrank.folders import LOCK, Lock
 from confrank.methods import penultimate, predict_split
 from confrank.predict import Trained, load_trained
 from confrank.training import Failed, train_together
@@ -126,7 +126,7 @@ def run_experiment(
             f" but got {experiment.stages} stages of {experiment.per_stage}"
         )
     out.mkdir(parents=True, exist_ok=True)
-    lock = Lock(out / ".lock")
+    lock = Lock(out / LOCK)
     try:
         check_settings(out, experiment.settings())
         for trial in trials:

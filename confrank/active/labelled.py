@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
-from confrank.words import named
+from confrank.phrasing import named
 
 Note = Callable[[str], None]
 COLUMNS = {"path", "label"}

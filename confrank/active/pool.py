@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
+from confrank.phrasing import named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import filled, separator
 from confrank.predictions.layout import PREFIXES, role_of
-from confrank.words import named
 
 Rows = NDArray[np.int64]
 SCORES = ("probabilities", "logits", "confidence")

@@ -18,13 +18,13 @@ from confrank.active.labelled import Labelled, Note
 from confrank.active.pool import ImagePool, Pool, Rows, TablePool, open_pool
 from confrank.active.scoring import Progress, score_pool
 from confrank.active.strategies import Strategy, confidence_of, select
+from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
-from confrank.config import RunFolder, load_config
 from confrank.data.pictures import Picture
-from confrank.files import write_atomically
+from confrank.phrasing import counted, named
 from confrank.predict import load_trained
 from confrank.predictions import Array
-from confrank.words import counted, named
+from confrank.run_folder import RunFolder, load_config
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.active.strategies import STRATEGIES
-from confrank.config import RunFolder
+from confrank.atomic import packed, write_atomically
 from confrank.data import changed_settings
-from confrank.files import packed, write_atomically
+from confrank.folders import is_lock
+from confrank.run_folder import RunFolder
 
 KEYS = ("config", "environment", "curves")
 Metrics = dict[str, float | None]
@@ -71,7 +72,7 @@ def check_settings(out: Path, settings: dict[str, Any]) -> None:
                 f"expected a new folder or an experiment of the same settings, but {out} differs in {differing};"
                 " give another --out"
             )
-    elif any(item.name != ".lock" for item in out.iterdir()):
+    elif any(not is_lock(item) for item in out.iterdir()):
         raise ValueError(f"expected a new folder or an experiment, but {out} holds other files; give another --out")
     else:
         write_atomically(path, json.dumps(settings, indent=1) + "\n")

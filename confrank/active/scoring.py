@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from confrank.active.pool import ImagePool, Rows
 from confrank.active.strategies import Strategy, confidence_of
+from confrank.atomic import write_atomically
 from confrank.data import Split
 from confrank.data.pictures import Picture
-from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
 from confrank.predict import Trained
 from confrank.predictions import Array

@@ -6,8 +6,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_utilities.core.rank_zero import rank_zero_info
 
+from confrank.distributed import SharedHistory, leave_counters_alone
 from confrank.history import CorrectnessHistory
-from confrank.training.distributed import SharedHistory, leave_counters_alone
 
 
 class RankingCallback(Callback):

@@ -13,12 +13,12 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 from transformers.utils import logging
 
-from confrank.data import IndexedDataset
-from confrank.files import write_atomically
+from confrank.atomic import write_atomically
+from confrank.distributed import SharedHistory
 from confrank.history import CorrectnessHistory
+from confrank.indexed import IndexedDataset
 from confrank.loss import CorrectnessRankingLoss
 from confrank.metrics import KEYS, evaluate
-from confrank.training.distributed import SharedHistory
 
 HISTORY_FILE = "correctness_history.safetensors"
 logger = logging.get_logger(__name__)

@@ -114,7 +114,7 @@ def _show(arguments: "Namespace") -> None:
 def _show_curves(console: "Console | None", curves: "Curves", picture: Path | None) -> None:
     from confrank.report.active import active_figure, active_table
     from confrank.report.paper_table import render
-    from confrank.study.kept import of_the_paper
+    from confrank.study.comparison import of_the_paper
     from confrank.study.tables import active_cells, active_means
 
     config, values = curves.config, curves.values()

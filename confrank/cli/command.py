@@ -112,7 +112,7 @@ def device_of(name: Device) -> Any:
     """The torch device of a --device flag."""
     import torch
 
-    from confrank.training.loop import default_device
+    from confrank.environment import default_device
 
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("expected a CUDA device for --device cuda, but torch sees none; use --device cpu")

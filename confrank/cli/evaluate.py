@@ -43,7 +43,7 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
 
 
 def _evaluate(arguments: "Namespace") -> None:
-    from confrank.files import write_atomically
+    from confrank.atomic import write_atomically
     from confrank.report.contents import short_names
 
     at_least(0, arguments, "seed")
@@ -131,7 +131,7 @@ def write_page(
     note: str | None = None,
 ) -> list[str]:
     """Write the page, with a note under its title; the lines say where it is, and which pictures it lacks."""
-    from confrank.files import write_atomically
+    from confrank.atomic import write_atomically
     from confrank.report.contents import with_images, with_short_names
     from confrank.report.page import page
 
@@ -149,7 +149,7 @@ def write_page(
 
 def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any]:
     """Pictures of the given rows, where the predictions are of a run or tell a published data set; else none."""
-    from confrank.config import RunFolder, load_config
+    from confrank.run_folder import RunFolder, load_config
 
     place, predictions, index = source.place, source.predictions, source.predictions.index
     if index is None or predictions.label is None or not rows:

@@ -9,15 +9,16 @@ from typing import NoReturn
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
+from confrank.cli.calibrate import CALIBRATE
 from confrank.cli.command import Command, drop_output, fail, make_parser
 from confrank.cli.data import DATA
-from confrank.cli.decide import CALIBRATE, THRESHOLD
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
 from confrank.cli.ood import OOD
 from confrank.cli.predict import PREDICT
 from confrank.cli.report import REPORT
 from confrank.cli.study import STUDY, TABLE
+from confrank.cli.threshold import THRESHOLD
 from confrank.cli.train import TRAIN
 from confrank.cli.wording import did_you_mean, in_words
 

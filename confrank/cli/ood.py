@@ -66,14 +66,14 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
 
 
 def _ood(arguments: "Namespace") -> None:
+    from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images
-    from confrank.files import is_stream, write_atomically
+    from confrank.environment import environment
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.fonts import font_notes
     from confrank.report.paper_table import render
     from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
-    from confrank.training.jobs import environment
     from confrank.training.loop import EAGER
 
     # A table to be piped somewhere stands alone on the output.
@@ -133,9 +133,10 @@ def _protocol(arguments: "Namespace") -> "Protocol":
 
 def _check_names(arguments: "Namespace") -> None:
     """Raise if a run is not there or is none, or a run or an out-set is named twice."""
-    from confrank.config import RunConfig, load_config
+    from confrank.config import RunConfig
     from confrank.data import changed_settings, same_data
     from confrank.predict import settings_told
+    from confrank.run_folder import load_config
 
     if any(same_data(one, other) for one, other in combinations(arguments.out, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")

@@ -37,7 +37,7 @@ def folder_path(name: str) -> Path:
 @_if_given
 def file_path(name: str) -> Path:
     """The path of a file to write, if that can be written."""
-    from confrank.files import is_stream
+    from confrank.atomic import is_stream
 
     path = Path(name)
     if path.is_dir():
@@ -59,7 +59,7 @@ def _check_writable(folder: Path, name: str) -> None:
 @_if_given
 def json_path(name: str) -> Path:
     """The path of a JSON file to write, if its suffix says so; a pipe or device needs none."""
-    from confrank.files import is_stream
+    from confrank.atomic import is_stream
 
     path = file_path(name)
     if path.suffix != ".json" and not is_stream(path):
@@ -124,8 +124,8 @@ def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> Non
 
 def _picture_folders(place: Path) -> list[Path]:
     """A folder, with those below it and behind its links; of a run those of its own data set."""
-    from confrank.config import RunFolder, load_config
-    from confrank.files import folders_under
+    from confrank.folders import folders_under
+    from confrank.run_folder import RunFolder, load_config
 
     if not RunFolder(place).config.exists():
         return folders_under(place) if place.is_dir() else []
@@ -136,7 +136,7 @@ def _picture_folders(place: Path) -> list[Path]:
 
 def _files_of(place: Path) -> list[Path]:
     """A file itself; of a run folder what its training left, but for the predictions, which can be written again."""
-    from confrank.config import RunFolder
+    from confrank.run_folder import RunFolder
 
     run = RunFolder(place)
     if not run.config.exists():

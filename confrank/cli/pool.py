@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Command, add_device, at_least, device_of, make_console, say
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
-from confrank.words import counted
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -104,8 +104,8 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 
 
 def _train(arguments: "Namespace") -> None:
-    from confrank.active.answers import check_answers, keep_answers, labelled_set
     from confrank.active.labelled import read_labelled
+    from confrank.active.labelled_set import check_answers, keep_answers, labelled_set
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import train

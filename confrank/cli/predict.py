@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from confrank.cli.command import Command, add_device, add_root, device_of, list_unreadable, make_console, root_of, say
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
-from confrank.words import counted
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -33,10 +33,10 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
 
 
 def _predict(arguments: "Namespace") -> None:
-    from confrank.config import RunFolder
     from confrank.predict import predict
     from confrank.predictions import save_predictions
     from confrank.report.progress import sample_bar
+    from confrank.run_folder import RunFolder
 
     if arguments.images is not None:
         return _answer(arguments)
@@ -57,8 +57,8 @@ def _predict(arguments: "Namespace") -> None:
 
 def _answer(arguments: "Namespace") -> None:
     """Answers to new pictures; those that cannot be read are told, and are no reason to lose the others."""
-    from confrank.answers import answer
-    from confrank.files import write_atomically
+    from confrank.atomic import write_atomically
+    from confrank.classify_images import answer
     from confrank.report.progress import sample_bar
 
     if not arguments.images:
@@ -86,7 +86,7 @@ def _answer(arguments: "Namespace") -> None:
 
 def _check_answers(out: Path) -> None:
     """Raise if the file to write is there and holds something other than answers."""
-    from confrank.answers import COLUMNS
+    from confrank.classify_images import COLUMNS
 
     if out.is_file():
         with out.open(errors="replace") as file:

@@ -1,5 +1,6 @@
 """A file of predictions, or those of a run folder, as commands read them."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,20 @@ def read_source(place: str, name: str | None = None) -> Source:
 
 def predictions_path(place: str) -> Path:
     """A file of predictions, or that of a run folder's test split."""
-    from confrank.config import RunFolder
+    from confrank.run_folder import RunFolder
 
     path = Path(place)
     return RunFolder(path).predictions("test") if RunFolder(path).config.exists() else path
+
+
+def temperature_of(predictions: "Predictions", file: str) -> str | None:
+    """The temperature that a file says it was divided by already, as written there."""
+    told = predictions.metadata.get("temperature")
+    if told is None:
+        return None
+    try:
+        if 0 < float(told) < math.inf:
+            return told
+    except ValueError:
+        pass
+    raise ValueError(f"expected the temperature told in {file} to be a positive number, but got {told[:80]!r}")

@@ -19,7 +19,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
-from confrank.words import counted
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -51,9 +51,9 @@ def _study_arguments(parser: "ArgumentParser") -> None:
 
 def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
+    from confrank.study.catalogue import narrowed
     from confrank.study.grid import run_plan
     from confrank.study.plan import plan
-    from confrank.study.recipes import narrowed
 
     at_least(1, arguments, "together")
     lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
@@ -89,7 +89,7 @@ def _study(arguments: "Namespace") -> None:
 
 def _table_of(study: str, results: Path) -> str:
     """A table that shows what is kept of a study: other data sets and shorter runs are in none of the paper's."""
-    from confrank.study.kept import ALL, kept_cells
+    from confrank.study.comparison import ALL, kept_cells
 
     table = "table-clf-perf" if study == "reproduction" else study
     return table if any(cell.ours for cell in kept_cells(table, results)) else ALL
@@ -127,7 +127,7 @@ def _table_arguments(parser: "ArgumentParser") -> None:
 
 def _table(arguments: "Namespace") -> None:
     from confrank.report.paper_table import render
-    from confrank.study.kept import ALL, kept_cells
+    from confrank.study.comparison import ALL, kept_cells
     from confrank.study.paper import paper_tables
     from confrank.study.tables import table_cells
 

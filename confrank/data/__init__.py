@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from confrank.config import changes
 from confrank.data.cifar import load_cifar10, load_cifar100
 from confrank.data.digits import load_digits
-from confrank.data.indexed import IndexedDataset
 from confrank.data.own import is_own, load_own, npz_images, read_npz
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
@@ -165,7 +164,6 @@ __all__ = [
     "LOADERS",
     "PUBLISHED",
     "DataSet",
-    "IndexedDataset",
     "Split",
     "changed_settings",
     "check_digests",

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from confrank.atomic import sync_folder
 from confrank.data.published import PUBLISHED, PublishedFile, places
-from confrank.files import sync_folder
 
 CHUNK = 1 << 18
 ATTEMPTS = 5

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
-from confrank.files import files_under
+from confrank.folders import files_under
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confrank.data import Split
-from confrank.metrics.detection import ESTIMATORS, Detection, detection
+from confrank.metrics.separation import ESTIMATORS, Detection, detection
 from confrank.ood.features import evaluating, logits_of
 from confrank.ood.images import Images, Labelled, over
 from confrank.ood.logits import LOGIT_SCORES

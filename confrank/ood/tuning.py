@@ -10,8 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.detection import rank_sets
 from confrank.metrics.ranking import fpr_at_tpr_of
+from confrank.metrics.separation import rank_sets
 from confrank.ood import mahalanobis, odin
 from confrank.ood.features import evaluating
 from confrank.ood.images import Images, over

@@ -1,6 +1,6 @@
 """File 2: what a model said about a split, for anyone to evaluate; and readers of other people's files."""
 
-from confrank.predictions.files import READERS, load_predictions, save_predictions
+from confrank.predictions.io import READERS, load_predictions, save_predictions
 from confrank.predictions.pairing import pairing
 from confrank.predictions.schema import ARRAYS, Array, Predictions, run_metadata
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.config import RunConfig
-from confrank.words import counted
+from confrank.phrasing import counted
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")

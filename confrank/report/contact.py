@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from confrank.files import write_atomically
+from confrank.atomic import write_atomically
 
 CELL = 96
 CAPTION = 14

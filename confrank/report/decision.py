@@ -1,9 +1,9 @@
 """A decision rule in words."""
 
+from confrank.decisions import OperatingPoint
 from confrank.metrics import Evaluation
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
-from confrank.selective import OperatingPoint
 
 
 def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> list[str]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.detection import rank_sets, roc_curve
 from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
+from confrank.metrics.separation import rank_sets, roc_curve
 from confrank.report.contents import Histogram, shortened
 from confrank.report.verdict import percent
 

@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from confrank import __version__
-from confrank.metrics.detection import KEYS
+from confrank.metrics.separation import KEYS
 from confrank.report import svg
 from confrank.report.colours import places_of
 from confrank.report.contents import shortened

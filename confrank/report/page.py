@@ -14,12 +14,12 @@ from PIL import Image
 
 from confrank import __version__
 from confrank.metrics import ClassSummary, PairedDifference
+from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import places_of
 from confrank.report.contents import Examined, Mistake, shortened
 from confrank.report.scales import SHOWN, p_text, shown
 from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, verdict
-from confrank.words import counted
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 
 from confrank.metrics import Evaluation
+from confrank.phrasing import counted
 from confrank.report.contents import Examined
 from confrank.report.scales import SHOWN, p_text, shown
-from confrank.words import counted
 
 COVERAGE = 0.8
 CLEAR = 0.05

@@ -7,9 +7,10 @@ Command: `confrank demo`. Run time: under 2 minutes on 2 cores. Baseline and crl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from confrank.config import RunConfig, RunFolder
+from confrank.config import RunConfig
 from confrank.metrics import Evaluation, Samples, sample_values
 from confrank.predictions import load_predictions
+from confrank.run_folder import RunFolder
 from confrank.training import train
 
 METHODS = ("baseline", "crl-softmax")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from confrank.config import RunConfig
-from confrank.metrics.detection import KEYS
 from confrank.metrics.repeats import Summary, summarise
+from confrank.metrics.separation import KEYS
 from confrank.ood import Outcome, Protocol
 from confrank.study.paper import table_values
 from confrank.study.tables import Cell, label_of

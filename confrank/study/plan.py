@@ -6,11 +6,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from confrank.config import AES, RunConfig, RunFolder, aes_epochs, is_ensemble, load_config
+from confrank.config import AES, RunConfig, aes_epochs, is_ensemble
 from confrank.data import PUBLISHED, changed_settings
 from confrank.methods import METHODS
 from confrank.predict import config_of_weights
-from confrank.study.recipes import Recipe
+from confrank.run_folder import RunFolder, load_config
+from confrank.study.catalogue import Recipe
 from confrank.study.results import load_result
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).

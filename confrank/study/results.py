@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.config import RunConfig, RunFolder, is_ensemble, load_config
-from confrank.files import packed, write_atomically
+from confrank.atomic import packed, write_atomically
+from confrank.config import RunConfig, is_ensemble
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
+from confrank.run_folder import RunFolder, load_config
 
 KEYS = ("config", "environment", "log", "metrics", "undefined")
 AGAIN = "if it is a damaged one, remove it, and the command that wrote it makes it again"

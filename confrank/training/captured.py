@@ -9,7 +9,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from confrank.training.run import PLAIN, Parts, Run
+from confrank.training.run import PLAIN, Run, StepFunctions
 
 WARM_UP = 3
 # How far Python may run ahead of the GPU, in steps: enough to keep it busy, little enough to stop soon.
@@ -17,13 +17,13 @@ AHEAD = 32
 
 
 @cache
-def _compiled() -> Parts:
+def _compiled() -> StepFunctions:
     # One set of functions for all runs: those of one network share its code, whatever their data and method.
     compiled = partial(torch.compile, dynamic=False, fullgraph=True)
-    return Parts(compiled(PLAIN.fetch), compiled(PLAIN.infer), compiled(PLAIN.judge))
+    return StepFunctions(compiled(PLAIN.fetch), compiled(PLAIN.infer), compiled(PLAIN.judge))
 
 
-def compiled_forward(run: Run, size: int, parts: Parts) -> tuple[Tensor, Tensor]:
+def compiled_forward(run: Run, size: int, parts: StepFunctions) -> tuple[Tensor, Tensor]:
     """`run.forward` by compiled parts that serve training sets of any size."""
     for values in (run.store.images, run.store.labels, *run.draws, *run.history.buffers()):
         torch._dynamo.mark_dynamic(values, 0)

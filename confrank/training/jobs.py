@@ -1,7 +1,6 @@
 """One run and its folder: open or resume, write down each epoch, checkpoint, judge at the end."""
 
 import json
-import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -9,21 +8,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import yaml
 from torch import nn
 
-from confrank import __version__
+from confrank.atomic import is_leftover, packed, remove_leftovers, write_atomically
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
-from confrank.config import RunConfig, RunFolder, aes_epochs, load_config
+from confrank.config import RunConfig, aes_epochs
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
-from confrank.files import Lock, is_leftover, packed, remove_leftovers, write_atomically
+from confrank.environment import environment
+from confrank.folders import Lock, holder_path, is_lock
 from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
 from confrank.predictions import Predictions, run_metadata, save_predictions
+from confrank.run_folder import RunFolder, load_config
 from confrank.training.run import Run
 
 Record = dict[str, Any]
@@ -117,7 +117,7 @@ def open_job(
 ) -> Job:
     """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
     folder = RunFolder(out)
-    made = [place for place in (folder.lock, out, *out.parents) if not place.exists()]
+    made = [place for place in (holder_path(folder.lock), folder.lock, out, *out.parents) if not place.exists()]
     get_method(config.method)  # a misspelt one differs from what is there, too
     check_folder(folder, config)  # before anything is touched, and again when nobody else can
     out.mkdir(parents=True, exist_ok=True)
@@ -156,19 +156,6 @@ def _remove_empty(places: Sequence[Path]) -> None:
             place.rmdir() if place.is_dir() else place.unlink()
 
 
-def environment(device: torch.device, path: str) -> Record:
-    """Versions, hardware and the path of the computation, for the record."""
-    return {
-        "confrank": __version__,
-        "python": platform.python_version(),
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
-        "threads": torch.get_num_threads(),
-        "path": path,
-    }
-
-
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this very config."""
     if folder.config.exists():
@@ -181,9 +168,7 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"
                 f" {way_out}"
             )
-    elif folder.path.exists() and any(
-        path != folder.lock and not is_leftover(path) for path in folder.path.iterdir()
-    ):
+    elif folder.path.exists() and any(not is_lock(path) and not is_leftover(path) for path in folder.path.iterdir()):
         raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
 
 

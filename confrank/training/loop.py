@@ -13,9 +13,11 @@ from typing import Literal, TypedDict, Unpack, get_args
 import torch
 from torch import nn
 
-from confrank.config import RunConfig, RunFolder
+from confrank.config import RunConfig
 from confrank.data import DataSet, load
+from confrank.environment import default_device
 from confrank.metrics import Evaluation
+from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.run import DivergedError, Run
@@ -166,10 +168,6 @@ def _judged(job: Job) -> Finished | Failed:
 
 def _data_of(config: RunConfig, given: DataSet | None, named: Callable[[str, int | None], DataSet]) -> DataSet:
     return named(config.dataset, config.image_size) if given is None else given
-
-
-def default_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @dataclass(frozen=True)

@@ -76,12 +76,14 @@ class Run:
             self.update(*self.forward(self.next_size), self.next_size)
         self.next_step += 1
 
-    def forward(self, size: int, parts: "Parts | None" = None, *, bf16: bool = False) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, size: int, functions: "StepFunctions | None" = None, *, bf16: bool = False
+    ) -> tuple[Tensor, Tensor]:
         """The loss of the next batch and how many of its samples are right; the history records them.
 
         Here and in `update` no Python value depends on data, so that both can be captured.
         """
-        do = parts or PLAIN
+        do = functions or PLAIN
         batch = do.fetch(self.store, self.draws, self.place, size)
         output = do.infer(self.model, batch.image, bf16)
         return do.judge(self.criterion, output, batch.label, batch.index)
@@ -191,7 +193,7 @@ class Run:
         self.step_number.fill_(step)
 
 
-class Parts(NamedTuple):
+class StepFunctions(NamedTuple):
     """The pieces of a forward pass. Each can be compiled once for all runs that share it: `infer` knows neither the
     data nor the method, `judge` not the network.
     """
@@ -214,7 +216,7 @@ def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) ->
     return loss, are_correct(models.logits_of(output).detach(), label).sum()
 
 
-PLAIN = Parts(fetch, infer, judge)
+PLAIN = StepFunctions(fetch, infer, judge)
 
 
 @torch.no_grad()

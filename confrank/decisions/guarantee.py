@@ -10,8 +10,8 @@ import math
 import numpy as np
 from scipy.special import betaincinv
 
+from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
-from confrank.selective.operating import OperatingPoint, point_on
 
 
 class UnreachableError(ValueError):

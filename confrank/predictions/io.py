@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from confrank.files import canonical_safetensors, write_atomically
+from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
 from confrank.predictions.csv_file import read_csv
 from confrank.predictions.layout import KEYS

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from confrank import methods
-from confrank.config import RunFolder
 from confrank.data import split_of
 from confrank.data.pictures import Size, cut_note, in_channels, natural_order, picture_files, read_picture
 from confrank.predict import Trained, load_run, load_trained, tells_classes
+from confrank.run_folder import RunFolder
 
 # How many pictures are held at once: so many, or as many as fit into so many bytes.
 BLOCK, BLOCK_BYTES = 1000, 1 << 26

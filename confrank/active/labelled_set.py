@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from confrank.active.labelled import Labelled
 from confrank.active.pool import ImagePool, TablePool, open_pool
+from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
 from confrank.data.own import own_data_set
 from confrank.data.pictures import Picture, stack
-from confrank.files import write_atomically
-from confrank.words import named
+from confrank.phrasing import named
 
 
 def labelled_set(

@@ -11,11 +11,12 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from confrank.answers import answer
-from confrank.config import RunConfig, RunFolder
+from confrank.classify_images import answer
+from confrank.config import RunConfig
 from confrank.data import load
 from confrank.data.sets import DataSet, split_of
 from confrank.predict import predict, save_weights_file
+from confrank.run_folder import RunFolder
 from confrank.training import train
 
 CPU = torch.device("cpu")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from confrank.metrics.detection import KEYS, detection, roc_curve
+from confrank.metrics.separation import KEYS, detection, roc_curve
 
 SCORES = st.lists(st.integers(-4, 4).map(lambda value: value / 3), min_size=1, max_size=40)
 

@@ -11,8 +11,7 @@ from scipy.stats import beta, binom
 from torch import nn
 
 from confrank.confidence import margin, max_probability
-from confrank.metrics import evaluate, sample_values
-from confrank.selective import (
+from confrank.decisions import (
     ABSTAIN,
     SelectiveClassifier,
     UnreachableError,
@@ -24,7 +23,8 @@ from confrank.selective import (
     scaled_logits,
     threshold_for_coverage,
 )
-from confrank.selective.temperature import as_logits
+from confrank.decisions.temperature import as_logits
+from confrank.metrics import evaluate, sample_values
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,76 @@
+"""Files that are written atomically: aside first, flushed to disk, then renamed."""
+
+import io
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def write_atomically(path: Path, content: bytes | str) -> None:
+    """Write a file so that a reader or a crash never meets half of it; a link stays one, a pipe or device too."""
+    content = content.encode() if isinstance(content, str) else content
+    if is_stream(path):
+        path.write_bytes(content)
+        return
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether this is a pipe or a device, which must be written to, not replaced."""
+    return path.exists() and not path.is_dir() and (not path.is_file() or Path("/dev") in path.absolute().parents)
+
+
+def is_leftover(path: Path) -> bool:
+    """Whether this is what a killed writer left: a file or folder under a name like .config.yaml.123.part."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what killed writers left in a folder that nobody else is working in."""
+    for path in filter(is_leftover, folder.iterdir()):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+def packed(**arrays: NDArray[Any]) -> bytes:
+    """Arrays as the content of a compressed .npz file."""
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def canonical_safetensors(content: bytes) -> bytes:
+    """The same file with its metadata in alphabetical order: equal contents give equal bytes."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

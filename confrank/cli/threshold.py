@@ -1,0 +1,85 @@
+"""Choose the threshold from which answers are accepted."""
+
+import json
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, at_least
+from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.source import predictions_path, read_source, temperature_of
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.predictions import Predictions
+
+
+def _threshold_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("file", type=str, help="predictions that the model was not trained on, or a run folder")
+    parser.add_argument("--risk", type=float | None, default=None, help="error rate to guarantee among the accepted")
+    parser.add_argument("--delta", type=float, default=0.001, help="the guarantee holds with probability 1 - delta")
+    parser.add_argument("--coverage", type=float | None, default=None, help="share to accept, instead of a risk")
+    parser.add_argument(
+        "--split", type=float | None, default=None, help="share of the rows kept aside to check it on"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the split")
+    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+
+
+def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
+    """The confidence that ranks, where it is known by name, and whether it is that of an average."""
+    from confrank.config import AES, is_ensemble
+    from confrank.methods import METHODS
+
+    told = predictions.metadata
+    name = told.get("method", "")
+    method = METHODS.get(name)
+    if "members" in told or name in AES or is_ensemble(name) or (method is not None and method.stochastic):
+        return None, True
+    if predictions.table is not None and predictions.confidence is None:
+        return "max_probability", False
+    return None if method is None else method.confidence, False
+
+
+def _threshold(arguments: "Namespace") -> None:
+    from confrank.atomic import write_atomically
+    from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
+    from confrank.report.decision import check_lines, classifier_lines, threshold_lines
+
+    at_least(0, arguments, "seed")
+    if (arguments.risk is None) == (arguments.coverage is None):
+        raise ValueError(
+            "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
+        )
+    table = json_path(arguments.json)
+    keep_inputs([arguments.file, predictions_path(arguments.file)], table)
+    source = read_source(arguments.file)
+    predictions, samples = source.predictions, source.samples
+    print("\n".join([f"read {predictions.describe()}", *samples.notes]))
+    kept = None
+    if arguments.split is not None:
+        rows, kept_rows = random_split(len(samples), arguments.split, arguments.seed)
+        samples, kept = samples.select(rows), samples.select(kept_rows)
+    if arguments.risk is not None:
+        point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, arguments.delta)
+    else:
+        point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
+    name, averaged = _rule(predictions)
+    temperature = temperature_of(predictions, arguments.file)
+    check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
+    lines = threshold_lines(point, arguments.risk, arguments.delta)
+    lines += classifier_lines(point, name, temperature, averaged=averaged)
+    lines += [] if check is None else check_lines(check, arguments.risk)
+    if table:
+        asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
+        rule = {"confidence": name, "temperature": temperature and float(temperature)}
+        result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
+        write_atomically(table, json.dumps(result, indent=1))
+    print("\n".join(lines))
+
+
+THRESHOLD = Command(
+    "choose the confidence from which answers are accepted, with a guaranteed error rate",
+    "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
+    _threshold_arguments,
+    _threshold,
+)

@@ -1,0 +1,80 @@
+"""The folder of a run: which file is where, and reading its config and log."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from confrank.config import RunConfig
+from confrank.folders import LOCK
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.jsonl"
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """The records of the epochs so far; a last line that is not whole (yet, or on a full disk) is none."""
+        text = self.log.read_text() if self.log.exists() else ""
+        records = []
+        for line in text.splitlines(keepends=True):
+            try:
+                records.append(json.loads(line))
+            except ValueError as error:
+                if line.endswith("\n"):
+                    raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
+        return records
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint"
+
+    @property
+    def metrics(self) -> Path:
+        return self.metrics_of("test")
+
+    def metrics_of(self, split: str) -> Path:
+        return self.path / ("metrics.json" if split == "test" else f"metrics-{split}.json")
+
+    @property
+    def history(self) -> Path:
+        return self.path / "history.npz"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / LOCK
+
+    def snapshot(self, epoch: int) -> Path:
+        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
+
+    @property
+    def environment(self) -> Path:
+        return self.path / "environment.json"
+
+    def predictions(self, split: str) -> Path:
+        return self.path / "predictions" / f"{split}.safetensors"
+
+
+def load_config(run: Path) -> RunConfig:
+    """The config of a run folder."""
+    path = RunFolder(run).config
+    if not path.exists():
+        state = "has none" if run.exists() else "does not exist"
+        raise ValueError(f"expected a run folder with a config.yaml, but {run} {state}")
+    try:
+        return RunConfig.from_dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
+        why = " ".join(str(error).split())
+        raise ValueError(f"expected run settings in {path}, but it does not read as such: {why}") from None

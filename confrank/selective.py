@@ -1,0 +1,3 @@
+"""The former name of `confrank.decisions`."""
+
+from confrank.decisions import *  # noqa: F403
