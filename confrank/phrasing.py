@@ -1,6 +1,29 @@
-"""Numbers and lists in sentences for people."""
+"""Counts, lists and errors worded for people."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+
+
+class InputError(ValueError):
+    """A user's mistake: the problem, and a remedy that names parameters in braces.
+
+    Python callers read the parameter's name; the command line replaces it with its flag.
+
+    >>> error = InputError("expected a new folder, but runs holds other files", "choose another {out}")
+    >>> print(error)
+    expected a new folder, but runs holds other files; choose another `out`
+    >>> error.worded("--{}".format)
+    'expected a new folder, but runs holds other files; choose another --out'
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        self.problem, self.remedy = problem, remedy
+        super().__init__(self.worded("`{}`".format))
+
+    def worded(self, parameter: Callable[[str], str]) -> str:
+        """The whole message, with each parameter of the remedy worded by `parameter`."""
+        remedy = re.sub(r"\{(\w+)\}", lambda found: parameter(found[1]), self.remedy)
+        return f"{self.problem}; {remedy}" if remedy else self.problem
 
 
 def counted(number: int, noun: str) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from confrank.phrasing import InputError
+
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -59,6 +61,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def _flag_of(parameter: str) -> str:
+    return f"--{parameter.replace('_', '-')}"
+
+
 def in_words(error: Exception) -> str:
     """What went wrong, for a person: the system's words with what was expected, names with a hint if one is near.
 
@@ -78,7 +84,7 @@ def in_words(error: Exception) -> str:
             return f"expected a file, but {place} is a folder; give another path"
         why = f"{error.strerror}; mend that, or give another path"
         return f"expected to be able to read or write {place}, but got: {why}"
-    message = str(error)
+    message = error.worded(_flag_of) if isinstance(error, InputError) else str(error)
     found = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
     return message + did_you_mean(found[2], re.split(r", (?:or )?| or ", found[1])) if found else message
 
