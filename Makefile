@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= 2
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test test-slow lint format bench clean
 
 help:
-	@echo "make demo    train baseline and CRL on embedded data, print the comparison (under 2 minutes)"
-	@echo "make test    lint, types, import contracts and tests (WORKERS=2 processes)"
-	@echo "make format  put the code into its canonical form"
-	@echo "make bench   run the CPU benchmarks"
+	@echo "make demo       train baseline and CRL on embedded data, print the comparison (under 2 minutes)"
+	@echo "make test       lint, types, import contracts and tests (WORKERS=2 processes)"
+	@echo "make test-slow  the tests marked slow, which \"make test\" leaves out"
+	@echo "make format     put the code into its canonical form"
+	@echo "make bench      run the CPU benchmarks"
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,9 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
+
+test-slow: $(READY)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -51,6 +51,7 @@ def final_state(out):
     return checkpoint, log, counts, folder.metrics.read_text(), snapshots
 
 
+@pytest.mark.slow
 def test_killed_twenty_times_equals_never_killed(tmp_path, server):
     process = server.Process(target=work, args=(tmp_path / "whole", 60))
     process.start()
