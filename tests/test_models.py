@@ -45,6 +45,17 @@ def test_variance_head_and_dropout_variants(name):
     assert convolutions == {"small": 2, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]
 
 
+def test_vgg_with_dropout_is_the_network_of_geifman_et_al():
+    """Their published summary has 14,991,946 trainable parameters for ten classes."""
+    model = create("vgg16", 10, dropout=True)
+    assert sum(p.numel() for p in model.parameters()) == 14_991_946
+    short = {"Conv2d": "c", "ReLU": "r", "BatchNorm2d": "n", "Dropout": "d", "MaxPool2d": "p"}
+    layers = ["".join(short[type(layer).__name__] for layer in block) for block in model.blocks]
+    assert layers == ["crndcrnp"] * 2 + ["crndcrndcrnp"] * 3
+    neck = [type(layer).__name__ for layer in model.neck]
+    assert neck == ["Flatten", "Dropout", "Linear", "ReLU", "BatchNorm1d", "Dropout"]
+
+
 def test_only_vgg_has_dropout_in_the_baseline():
     rates = {
         name: [module.p for module in create(name, 10).modules() if isinstance(module, nn.Dropout)] for name in MODELS

@@ -69,6 +69,13 @@ def norm(width: int) -> nn.BatchNorm2d:
     return layer
 
 
+def flat_norm(width: int) -> nn.BatchNorm1d:
+    """The same for vectors [n, width]."""
+    layer = nn.BatchNorm1d(width)
+    layer.num_batches_tracked = None
+    return layer
+
+
 def conv(in_width: int, out_width: int, size: int = 3, stride: int = 1, bias: bool = False) -> nn.Conv2d:
     """A convolution that keeps the image size (up to the stride)."""
     return nn.Conv2d(in_width, out_width, size, stride=stride, padding=size // 2, bias=bias)
