@@ -99,7 +99,7 @@ _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy
 
 
 def reproduction() -> tuple[Recipe, ...]:
-    """Our part of the tables: what docs/reproduction.md shows. Ensembles have three members instead of five.
+    """Our part of the tables: what docs/evidence/reproduction.md shows. Ensembles have three members instead of five.
 
     Command: confrank study reproduction. Run time: about 1.1 hours for 24 runs.
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.

@@ -1,7 +1,7 @@
 """The demo: does the correctness ranking loss help a small network on embedded data?
 
 Command: `confrank demo`. Run time: under 2 minutes on 2 cores. Baseline and crl-softmax, five seeds each, on
-`digits`; the settings were chosen on held-out training data with other seeds (docs/log.md).
+`digits`; the settings were chosen on held-out training data with other seeds (docs/evidence/log.md).
 """
 
 from collections.abc import Callable, Sequence
