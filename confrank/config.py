@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 
-def _flag(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
+    """A field with what the command line shows of it: its help, the heading it is listed under, and its value's name."""
+    return field(default=default, metadata={"help": text, "group": group, "metavar": metavar})
 
 
+DATA, NETWORK, TRAINING, OUTPUT = "data", "network and method", "training", "output"
 # What is written down on the way; the network that comes out is the same.
 RECORDED = ("test_every", "snapshots")
 # How many snapshots these methods average; a run that keeps any keeps those of both.
@@ -49,25 +51,33 @@ def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
 class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
-    dataset: str = _flag("digits", "data set by name, or the path of one's own (a folder of class folders, an .npz)")
-    model: str = _flag("small", "network by name, or package.module:factory of one's own")
-    method: str = _flag("crl-softmax", "what is trained and how it predicts")
-    epochs: int = _flag(300, "passes over the training set")
-    batch_size: int = _flag(128, "samples a step; the last, partial batch is kept")
-    lr: float = _flag(0.1, "initial learning rate of SGD")
-    lr_drops: tuple[float, ...] = _flag((1 / 2, 5 / 6), "divide the rate by 10 after these shares of the epochs")
-    momentum: float = _flag(0.9, "momentum of SGD")
-    weight_decay: float = _flag(1e-4, "weight decay of SGD")
-    weight: float = _flag(1.0, "weight of the ranking loss (methods crl-*)")
-    seed: int = _flag(0, "seed of initialisation, order and augmentation")
-    holdout: float = _flag(0.0, "stratified share of the training set kept for validation")
-    test_every: int = _flag(0, "also evaluate the test split every so many epochs, into the log (0: at the end)")
-    snapshots: bool = _flag(False, "keep the test predictions of the epochs that AES averages")
-    image_size: int | None = _flag(None, "cut one's own pictures to their central square and scale that to this size")
-    padding: int | None = _flag(
-        None, "shift training images at random by up to so many pixels (default: as the data say)"
+    dataset: str = _flag(
+        "digits", "data set by name, or the path of your own: a folder or an .npz file", DATA, "NAME"
     )
-    flip: bool | None = _flag(None, "mirror half of the training images, left to right (default: as the data say)")
+    model: str = _flag("small", "network by name, or package.module:factory for your own", NETWORK, "NAME")
+    method: str = _flag("crl-softmax", "what to train and how it predicts", NETWORK, "NAME")
+    epochs: int = _flag(300, "passes over the training set", TRAINING)
+    batch_size: int = _flag(128, "samples per step; the last batch of an epoch may be smaller", TRAINING)
+    lr: float = _flag(0.1, "initial learning rate of SGD", TRAINING)
+    lr_drops: tuple[float, ...] = _flag(
+        (1 / 2, 5 / 6), "divide the learning rate by 10 after these shares of the epochs", TRAINING, "SHARE,..."
+    )
+    momentum: float = _flag(0.9, "momentum of SGD", TRAINING)
+    weight_decay: float = _flag(1e-4, "weight decay of SGD", TRAINING)
+    weight: float = _flag(1.0, "weight of the ranking loss, for the crl-* methods", NETWORK)
+    seed: int = _flag(0, "seed of the initial weights, the sample order and the augmentation", TRAINING)
+    holdout: float = _flag(0.0, "share of the training set to hold out for validation, stratified", DATA, "SHARE")
+    test_every: int = _flag(0, "also log test metrics every N epochs; 0: at the end only", OUTPUT)
+    snapshots: bool = _flag(False, "save the test predictions of the epochs that AES averages", OUTPUT)
+    image_size: int | None = _flag(
+        None, "crop your own images to their central square and scale it to N pixels", DATA, "N"
+    )
+    padding: int | None = _flag(
+        None, "shift training images at random by up to N pixels (default: set by the data set)", DATA, "N"
+    )
+    flip: bool | None = _flag(
+        None, "mirror half of the training images left to right (default: set by the data set)", DATA
+    )
 
     def __post_init__(self) -> None:
         for name, (plain, what) in KINDS.items():

@@ -37,7 +37,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
             f"--{item.name.replace('_', '-')}",
             type=item.type | str if shares else item.type,
             default=item.default,
-            help=f"{item.metadata['help']}, e.g. 0.5,0.8" if shares else item.metadata["help"],
+            help=item.metadata["help"],
             **switch,
         )
     add_root(parser)
