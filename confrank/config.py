@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
-    """A field with what the command line shows of it: its help, the heading it is listed under, and its value's name."""
+    """A field, with the help, heading and value name that the command line shows."""
     return field(default=default, metadata={"help": text, "group": group, "metavar": metavar})
 
 
