@@ -125,7 +125,7 @@ def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
     logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
     if not np.isfinite(logits).all():
         return dict.fromkeys(KEYS, float("nan"))
-    found = evaluate(logits=logits, label=prediction.label_ids).metrics
+    found = evaluate(logits=logits, label=np.asarray(prediction.label_ids)).metrics
     return {key: float("nan") if (value := found[key]) is None else value for key in KEYS}
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from confrank.decisions.operating import OperatingPoint, point_on
+from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 
 
@@ -48,7 +49,9 @@ def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:
     return 1.0 - float(betaincinv(num_accepted - num_wrong, num_wrong + 1, delta))
 
 
-def guaranteed_threshold(confidence: object, correct: object, risk: float, delta: float = 0.001) -> OperatingPoint:
+def guaranteed_threshold(
+    confidence: ArrayLike, correct: ArrayLike, risk: float, delta: float = 0.001
+) -> OperatingPoint:
     """The threshold of most coverage, among those searched, whose risk is at most `risk` with probability 1 - delta.
 
     Raises `UnreachableError` if none is. The predictions must not have been used to train the model.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import as_flags, as_scores, same_length
+from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, same_length
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 
 
@@ -42,7 +42,7 @@ def point_on(curve: RiskCoverageCurve, position: int, bound: float | None = None
     return OperatingPoint(float(curve.threshold[position]), accepted, wrong, curve.num_samples, bound)
 
 
-def threshold_for_coverage(confidence: object, correct: object, coverage: float) -> OperatingPoint:
+def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float) -> OperatingPoint:
     """The largest threshold that accepts at least this share.
 
     >>> threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True], 0.75).threshold
@@ -56,7 +56,7 @@ def threshold_for_coverage(confidence: object, correct: object, coverage: float)
     return point_on(curve, curve.at_coverage(coverage))
 
 
-def measured_at(threshold: float, confidence: object, correct: object) -> OperatingPoint:
+def measured_at(threshold: float, confidence: ArrayLike, correct: ArrayLike) -> OperatingPoint:
     """What a threshold does to these predictions."""
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)

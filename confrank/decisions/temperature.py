@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from confrank.metrics.arrays import Array, as_labels, as_probabilities, as_table, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, as_labels, as_probabilities, as_table, chunks, same_length
 
 Floats = NDArray[np.float64]
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
@@ -13,7 +13,7 @@ LIMIT = 6.0
 LARGEST = float(np.finfo(np.float64).max)
 
 
-def as_logits(*, logits: object = None, probabilities: object = None) -> tuple[Array, list[str]]:
+def as_logits(*, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None) -> tuple[Array, list[str]]:
     """Logits as they are, or the logarithm of probabilities; and what to tell of it.
 
     Zeros are mostly rounded: they are raised to half of the smallest other probability of the table (but at least to
@@ -25,6 +25,8 @@ def as_logits(*, logits: object = None, probabilities: object = None) -> tuple[A
     """
     if logits is not None:
         return as_table(logits, "logits"), []
+    if probabilities is None:
+        raise ValueError("expected logits or probabilities, but got neither")
     table = as_probabilities(probabilities)
     if np.isin(table, (0, 1)).all():
         raise ValueError("expected probabilities, but every one is 0 or 1; give them as they were before rounding")
@@ -36,7 +38,7 @@ def as_logits(*, logits: object = None, probabilities: object = None) -> tuple[A
     return log_table, [f"{raised:,} of {table.size:,} probabilities {note}"] if raised else []
 
 
-def fit_temperature(logits: object, label: object) -> float:
+def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     """The temperature T > 0 that minimises the NLL of softmax(logits / T) (Guo et al. 2017).
 
     The NLL is convex in 1/T, so its slope has one root. A sample that no temperature can help (all answers right,
@@ -86,7 +88,7 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
     return total
 
 
-def scaled_logits(logits: object, temperature: float) -> Floats:
+def scaled_logits(logits: ArrayLike, temperature: float) -> Floats:
     """Logits [n, K] whose softmax is that of the calibrated model, in float64.
 
     In float64, since rounding would make or break ties: a threshold chosen on them would accept other samples than

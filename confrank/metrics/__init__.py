@@ -1,5 +1,6 @@
 """Numbers that say how good a classifier's confidence is. Raw fractions, float64, `None` where undefined."""
 
+from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
@@ -19,6 +20,7 @@ from confrank.metrics.samples import Samples, sample_values
 
 __all__ = [
     "KEYS",
+    "ArrayLike",
     "ClassSummary",
     "Evaluation",
     "Interval",
@@ -27,6 +29,7 @@ __all__ = [
     "RiskCoverageCurve",
     "Samples",
     "accuracy",
+    "at_or_above",
     "augrc",
     "aupr_error",
     "aurc",

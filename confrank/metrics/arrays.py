@@ -1,13 +1,26 @@
 """What callers hand in, checked once: torch tensors on any device or numpy arrays -> numpy arrays."""
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+
+
+class HasArray(Protocol):
+    """Anything that numpy can read as an array: a numpy array, a torch tensor, a pandas series."""
+
+    def __array__(self) -> Array: ...
+
+
+# What every public function takes: numpy arrays, torch tensors on any device, sequences of numbers or of rows.
+ArrayLike: TypeAlias = HasArray | Sequence[float] | Sequence[Sequence[float]]
+
+# Confidences closer than this are equal: numpy and torch round a softmax differently in its last digit.
+TOLERANCE = 1e-12
 # Rows looked at at once: small enough for the processor's cache, large enough to hide Python's overhead.
 CHUNK = 1 << 16
 # Rows of few probabilities that were rounded sum to 1 within 0.01, itself rounded (0.33 + 0.33 + 0.33).
@@ -20,20 +33,20 @@ _REMEDY = (
 )
 
 
-def to_numpy(values: Any) -> Array:
+def to_numpy(values: ArrayLike) -> Array:
     """A numpy view where possible; half-precision tensors become float32."""
     # A tensor cannot be there before torch is; files are evaluated without importing it, in half the time.
-    torch = sys.modules.get("torch")
+    torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(values, torch.Tensor):
-        values = values.detach()
-        if values.dtype in (torch.bfloat16, torch.float16):
-            values = values.float()
-        tensor: Array = values.cpu().numpy()
-        return tensor
+        tensor = values.detach()
+        if tensor.dtype in (torch.bfloat16, torch.float16):
+            tensor = tensor.float()
+        array: Array = tensor.cpu().numpy()
+        return array
     return np.asarray(values)
 
 
-def as_scores(values: object, name: str = "confidence") -> Array:
+def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
     """A finite 1-D array of float32 or float64, in the precision it came in."""
     scores = to_numpy(values)
     if scores.ndim != 1 or scores.dtype.kind not in "fiub":
@@ -46,7 +59,7 @@ def as_scores(values: object, name: str = "confidence") -> Array:
     return scores
 
 
-def as_flags(values: object, name: str = "correct") -> NDArray[np.bool_]:
+def as_flags(values: ArrayLike, name: str = "correct") -> NDArray[np.bool_]:
     """A 1-D boolean array from booleans or zeros and ones."""
     flags = to_numpy(values)
     if flags.ndim != 1 or flags.dtype.kind not in "fiub":
@@ -59,7 +72,7 @@ def as_flags(values: object, name: str = "correct") -> NDArray[np.bool_]:
     return flags.astype(bool)
 
 
-def as_classes(values: object, name: str) -> NDArray[np.int64]:
+def as_classes(values: ArrayLike, name: str) -> NDArray[np.int64]:
     """A 1-D integer array, of class numbers; whole numbers and booleans of whatever type will do."""
     classes = to_numpy(values)
     whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
@@ -68,7 +81,7 @@ def as_classes(values: object, name: str) -> NDArray[np.int64]:
     return classes.astype(np.int64, copy=False)
 
 
-def as_labels(values: object, num_classes: int) -> NDArray[np.int64]:
+def as_labels(values: ArrayLike, num_classes: int) -> NDArray[np.int64]:
     """A 1-D integer array with values in 0..num_classes-1."""
     labels = as_classes(values, "label")
     wrong = (labels < 0) | (labels >= num_classes)
@@ -77,7 +90,7 @@ def as_labels(values: object, num_classes: int) -> NDArray[np.int64]:
     return labels
 
 
-def as_table(values: object, name: str) -> Array:
+def as_table(values: ArrayLike, name: str) -> Array:
     """A finite array [n, K] of float32 or float64 with K >= 2."""
     table = to_numpy(values)
     if table.ndim != 2 or table.dtype.kind not in "fiu":
@@ -95,7 +108,7 @@ def as_table(values: object, name: str) -> Array:
     return table
 
 
-def as_probabilities(values: object) -> Array:
+def as_probabilities(values: ArrayLike) -> Array:
     """A table [n, K] whose rows are probability distributions; see `as_distributions`."""
     return as_distributions(values)[0]
 
@@ -116,7 +129,7 @@ def rounding_of(table: Array) -> float:
     return ROUNDING
 
 
-def as_distributions(values: object) -> tuple[Array, int]:
+def as_distributions(values: ArrayLike) -> tuple[Array, int]:
     """A table [n, K] whose rows sum to 1, and how many of them were divided by their sum to do so.
 
     Sums may be off by `rounding_of` the table; rows that sum to 1 within `EXACT` come out as they are.
@@ -155,6 +168,17 @@ def are_distributions(table: Array) -> bool:
         return False
     sums = (table[rows].sum(axis=1, dtype=np.float64) for rows in chunks(len(table), table.shape[1]))
     return all(np.abs(total - 1).max() <= ROUNDING for total in sums)
+
+
+def at_or_above(confidence: ArrayLike, threshold: float) -> NDArray[np.bool_]:
+    """Which rows a threshold accepts: those above it, at it, or below it by no more than `TOLERANCE`. [n] -> [n]
+
+    >>> at_or_above([0.7 - 1e-13, 0.7, 0.6], 0.7).tolist()
+    [True, True, False]
+    """
+    scores = as_scores(confidence).astype(np.float64)  # in float32 the threshold would be rounded too
+    accepted: NDArray[np.bool_] = scores >= threshold - TOLERANCE
+    return accepted
 
 
 def same_length(**named: Array) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import as_flags, as_scores, chunks, same_length
+from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, chunks, same_length
 
 Floats = NDArray[np.float64]
 
@@ -23,7 +23,7 @@ class ReliabilityBins:
     accuracy: Floats
 
 
-def reliability_bins(confidence: object, correct: object, bins: int = 15) -> ReliabilityBins:
+def reliability_bins(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> ReliabilityBins:
     """Sort predictions into bins (lo, hi] of confidence, the first one closed at 0.
 
     >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
@@ -63,7 +63,7 @@ def bin_index(confidence: Floats, edges: Floats) -> NDArray[np.int64]:
     return inside
 
 
-def ece(confidence: object, correct: object, bins: int = 15) -> float | None:
+def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float | None:
     """Expected calibration error: the count-weighted mean of |accuracy - confidence| over the bins.
 
     None for no predictions; an error for scores outside [0, 1].

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import dataclass, field
 
 from confrank.metrics import calibration, proper, ranking
+from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
@@ -34,12 +35,12 @@ class Evaluation:
 
 def evaluate(
     *,
-    logits: object = None,
-    probabilities: object = None,
-    label: object = None,
-    confidence: object = None,
-    correct: object = None,
-    prediction: object = None,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    label: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    prediction: ArrayLike | None = None,
 ) -> Evaluation:
     """Every metric that the given arrays define.
 

@@ -5,12 +5,12 @@ import warnings
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, as_flags, as_labels, as_probabilities, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_labels, as_probabilities, chunks, same_length
 
 Floats = NDArray[np.float64]
 
 
-def accuracy(correct: object) -> float | None:
+def accuracy(correct: ArrayLike) -> float | None:
     """Share of right predictions; None for no predictions.
 
     >>> accuracy([True, False, True, True])
@@ -20,7 +20,7 @@ def accuracy(correct: object) -> float | None:
     return float(np.count_nonzero(flags) / len(flags)) if len(flags) else None
 
 
-def nll(probabilities: object, label: object) -> float | None:
+def nll(probabilities: ArrayLike, label: ArrayLike) -> float | None:
     """Mean of -ln p(label). A zero is clipped at the type's smallest normal number, and a warning counts them.
 
     >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
@@ -35,7 +35,7 @@ def nll(probabilities: object, label: object) -> float | None:
     return mean_of(values)
 
 
-def brier(probabilities: object, label: object) -> float | None:
+def brier(probabilities: ArrayLike, label: ArrayLike) -> float | None:
     """Mean over samples of the squared distance to the one-hot label, summed over classes.
 
     >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])

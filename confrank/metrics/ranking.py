@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Counts, Floats
-from confrank.metrics.arrays import Array, as_flags, as_scores, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_scores, chunks, same_length
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Ranking:
         return found
 
 
-def rank(confidence: object, correct: object) -> Ranking:
+def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:
     """Sort once; every ranking metric is then one cheap pass. `confidence` [n] and `correct` [n]."""
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
@@ -158,7 +158,7 @@ def fpr_at_tpr_of(ranking: Ranking, tpr: float = 0.95) -> float | None:
     raise AssertionError("the last step accepts everything")
 
 
-def aurc(confidence: object, correct: object, estimator: str = "expected") -> float | None:
+def aurc(confidence: ArrayLike, correct: ArrayLike, estimator: str = "expected") -> float | None:
     """Area under the risk-coverage curve, lower is better; None for no predictions.
 
     "expected" is the mean error rate among the k surest, over k = 1..n, and exact under ties. For comparison
@@ -198,7 +198,7 @@ def _threshold_aurc(curve: "RiskCoverageCurve") -> float | None:
     return float(np.dot(widths, (curve.risk + np.append(curve.risk[:1], curve.risk[:-1])) / 2))
 
 
-def e_aurc(confidence: object, correct: object) -> float | None:
+def e_aurc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     """AURC minus that of a perfect ranking at the same error rate r, r + (1 - r) ln(1 - r).
 
     >>> round(e_aurc([0.7, 0.6, 0.8], [True, False, True]), 4)
@@ -207,7 +207,7 @@ def e_aurc(confidence: object, correct: object) -> float | None:
     return e_aurc_of(rank(confidence, correct))
 
 
-def augrc(confidence: object, correct: object) -> float | None:
+def augrc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     """Area under the generalised risk (accepted errors / n) over coverage; lower is better.
 
     >>> round(augrc([0.7, 0.6, 0.8], [True, False, True]), 4)
@@ -216,7 +216,7 @@ def augrc(confidence: object, correct: object) -> float | None:
     return augrc_of(rank(confidence, correct))
 
 
-def aupr_error(confidence: object, correct: object) -> float | None:
+def aupr_error(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     """Average precision with errors as positives and -confidence as score; None without both kinds.
 
     >>> aupr_error([0.7, 0.6, 0.8], [True, False, True])
@@ -225,7 +225,7 @@ def aupr_error(confidence: object, correct: object) -> float | None:
     return aupr_error_of(rank(confidence, correct))
 
 
-def auroc(confidence: object, correct: object) -> float | None:
+def auroc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     """Area under the ROC curve of confidence for being right; None without both kinds.
 
     >>> auroc([0.7, 0.6, 0.8], [True, False, True])
@@ -234,7 +234,7 @@ def auroc(confidence: object, correct: object) -> float | None:
     return auroc_of(rank(confidence, correct))
 
 
-def fpr_at_tpr(confidence: object, correct: object, tpr: float = 0.95) -> float | None:
+def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, tpr: float = 0.95) -> float | None:
     """Share of errors accepted when at least `tpr` of the right predictions are; None without both kinds.
 
     >>> fpr_at_tpr([0.7, 0.9, 0.8], [True, False, True])
@@ -268,7 +268,7 @@ class RiskCoverageCurve:
         return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
 
 
-def risk_coverage_curve(confidence: object, correct: object) -> RiskCoverageCurve:
+def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverageCurve:
     """The risk-coverage curve at its distinct thresholds (accept confidence >= threshold).
 
     >>> risk_coverage_curve([0.5, 0.25, 0.5], [True, False, False]).risk.round(3).tolist()

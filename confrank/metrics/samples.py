@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
+    ArrayLike,
     are_distributions,
     as_classes,
     as_distributions,
@@ -62,26 +63,21 @@ class Samples:
 
 def sample_values(
     *,
-    logits: object = None,
-    probabilities: object = None,
-    label: object = None,
-    confidence: object = None,
-    correct: object = None,
-    prediction: object = None,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    label: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+    prediction: ArrayLike | None = None,
 ) -> Samples:
     """Check what is given and reduce it to one value per sample; see `evaluate` for what may be given."""
-    if logits is not None or probabilities is not None:
-        if logits is not None and probabilities is not None:
-            raise ValueError("expected logits or probabilities, but got both")
+    if logits is not None and probabilities is not None:
+        raise ValueError("expected logits or probabilities, but got both")
+    given_table = probabilities if logits is None else logits
+    if given_table is not None:
         if label is None:
             raise ValueError("expected label beside logits or probabilities, but got none")
-        if logits is not None:
-            table, notes = as_table(logits, "logits"), []
-            if are_distributions(table):
-                notes.append(LOGITS_LIKE_PROBABILITIES)
-        else:
-            table, divided = as_distributions(probabilities)
-            notes = [_division_note(divided, len(table))] if divided else []
+        table, notes = _checked_table(given_table, is_logits=logits is not None)
         labels = as_labels(label, table.shape[1])
         said = None if prediction is None else as_classes(prediction, "prediction")
         return _from_table(table, labels, confidence, correct, said, notes, is_logits=logits is not None)
@@ -114,19 +110,25 @@ def sample_values(
     )
 
 
-def _given(**named: object) -> list[str]:
+def _given(**named: ArrayLike | None) -> list[str]:
     return [name for name, value in named.items() if value is not None]
 
 
-def _division_note(divided: int, total: int) -> str:
-    return f"{divided:,} of {total:,} rows of probabilities were rounded and have been divided by their sum"
+def _checked_table(values: ArrayLike, *, is_logits: bool) -> tuple[Array, list[str]]:
+    """Logits or probabilities [n, K], and notes about them."""
+    if is_logits:
+        table = as_table(values, "logits")
+        return table, [LOGITS_LIKE_PROBABILITIES] if are_distributions(table) else []
+    table, divided = as_distributions(values)
+    note = f"{divided:,} of {len(table):,} rows of probabilities were rounded and have been divided by their sum"
+    return table, [note] if divided else []
 
 
 def _from_table(
     table: Array,
     labels: Array,
-    confidence: object,
-    correct: object,
+    confidence: ArrayLike | None,
+    correct: ArrayLike | None,
     said: Array | None,
     notes: list[str],
     *,

@@ -13,7 +13,7 @@ import numpy as np
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Counts, Floats
-from confrank.metrics.arrays import as_scores
+from confrank.metrics.arrays import ArrayLike, as_scores
 from confrank.metrics.ranking import (
     Ranking,
     aupr_error_of,
@@ -36,7 +36,7 @@ class Detection:
     undefined: dict[str, str] = field(default_factory=dict)
 
 
-def detection(inside: object, outside: object, aupr: str = "average") -> Detection:
+def detection(inside: ArrayLike, outside: ArrayLike, aupr: str = "average") -> Detection:
     """All five metrics from the scores of in-distribution images [n] and of foreign ones [m].
 
     `aupr` "average" is average precision; "trapezoid" joins the points of the precision-recall curve by straight
@@ -58,7 +58,7 @@ def detection(inside: object, outside: object, aupr: str = "average") -> Detecti
     return Detection(found, {key: _reason(ranking) for key, value in found.items() if value is None})
 
 
-def rank_sets(inside: object, outside: object) -> Ranking:
+def rank_sets(inside: ArrayLike, outside: ArrayLike) -> Ranking:
     """Both sets sorted together, once for all metrics."""
     scores = as_scores(inside, "inside"), as_scores(outside, "outside")
     flags = np.repeat([True, False], [len(scores[0]), len(scores[1])])
@@ -135,7 +135,7 @@ class RocCurve:
     tpr: Floats
 
 
-def roc_curve(inside: object, outside: object, limit: int | None = None) -> RocCurve:
+def roc_curve(inside: ArrayLike, outside: ArrayLike, limit: int | None = None) -> RocCurve:
     """The ROC curve at all distinct scores, or at about `limit` of them.
 
     >>> roc_curve([3.0, 2.0], [1.0, 2.5]).tpr.tolist()
