@@ -5,7 +5,7 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
@@ -14,8 +14,11 @@ def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> An
 
 
 DATA, NETWORK, TRAINING, OUTPUT = "data", "network and method", "training", "output"
+OPTIMIZERS = ("sgd", "adamw")
 # What is written down on the way; the network that comes out is the same.
 RECORDED = ("test_every", "snapshots")
+# Settings that older files lack, and what they were then.
+ADDED_LATER = {"optimizer": "sgd"}
 # How many snapshots these methods average; a run that keeps any keeps those of both.
 AES = {"aes-10": 10, "aes-30": 30}
 
@@ -43,6 +46,7 @@ def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     >>> changes({"epochs": 3, "lr": 0.1}, {"epochs": 1, "lr": 0.1})
     'epochs 3 (there: 1)'
     """
+    there = {**ADDED_LATER, **there}
     differing = [key for key in wanted if key not in RECORDED and there.get(key) != wanted[key]]
     return ", ".join(f"{key} {wanted[key]} (there: {there.get(key)})" for key in differing)
 
@@ -58,12 +62,13 @@ class RunConfig:
     method: str = _flag("crl-softmax", "what to train and how it predicts", NETWORK, "NAME")
     epochs: int = _flag(300, "passes over the training set", TRAINING)
     batch_size: int = _flag(128, "samples per step; the last batch of an epoch may be smaller", TRAINING)
-    lr: float = _flag(0.1, "initial learning rate of SGD", TRAINING)
+    lr: float = _flag(0.1, "initial learning rate", TRAINING)
     lr_drops: tuple[float, ...] = _flag(
         (1 / 2, 5 / 6), "divide the learning rate by 10 after these shares of the epochs", TRAINING, "SHARE,..."
     )
+    optimizer: Literal["sgd", "adamw"] = _flag("sgd", "optimizer", TRAINING)
     momentum: float = _flag(0.9, "momentum of SGD", TRAINING)
-    weight_decay: float = _flag(1e-4, "weight decay of SGD", TRAINING)
+    weight_decay: float = _flag(1e-4, "weight decay", TRAINING)
     weight: float = _flag(1.0, "weight of the ranking loss, for the crl-* methods", NETWORK)
     seed: int = _flag(0, "seed of the initial weights, the sample order and the augmentation", TRAINING)
     holdout: float = _flag(0.0, "share of the training set to hold out for validation, stratified", DATA, "SHARE")
@@ -94,6 +99,8 @@ class RunConfig:
             raise ValueError(f"expected holdout to be a share in [0, 1), but got {self.holdout}")
         if not 0 < self.lr < math.inf:
             raise ValueError(f"expected lr to be positive, but got {self.lr}")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"expected an optimizer among {', '.join(OPTIMIZERS)}, but got {self.optimizer!r}")
         if not self.momentum < 1:
             raise ValueError(f"expected momentum to be below 1, but got {self.momentum}")
         for name in ("weight", "weight_decay", "momentum", "seed", "test_every", "padding"):
@@ -113,7 +120,8 @@ class RunConfig:
         dataset = os.path.basename(os.path.abspath(self.dataset)).removesuffix(".npz")  # a path gives its last part
         weighted = self.weight != RunConfig.weight and "crl-" in self.method
         weight = f"-weight{self.weight:g}" if weighted else ""
-        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}"
+        optimizer = "" if self.optimizer == RunConfig.optimizer else f"-{self.optimizer}"
+        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}{optimizer}"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}

@@ -36,13 +36,16 @@ def test_variance_head_and_dropout_variants(name):
     convolutions = sum(isinstance(module, nn.Conv2d) and module.kernel_size > (1, 1) for module in model.modules())
     expected = {
         "small": [0.2] * 3,
+        "mlp": [0.2] * 2,
         "vgg16": [0.3] + [0.4] * 7 + [0.5] * 2,
         "resnet110": [0.2] * 111 + [0.1],
         "densenet-bc": [0.2] * (2 * 48 + 2),
         "resnet18": [0.2] * 20 + [0.1],
     }
     assert dropped == expected[name]
-    assert convolutions == {"small": 2, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]
+    assert (
+        convolutions == {"small": 2, "mlp": 0, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]
+    )
 
 
 def test_vgg_with_dropout_is_the_network_of_geifman_et_al():
@@ -60,12 +63,13 @@ def test_only_vgg_has_dropout_in_the_baseline():
     rates = {
         name: [module.p for module in create(name, 10).modules() if isinstance(module, nn.Dropout)] for name in MODELS
     }
-    assert rates == {"small": [], "vgg16": [0.5, 0.5], "resnet110": [], "densenet-bc": [], "resnet18": []}
+    assert rates == {"small": [], "mlp": [], "vgg16": [0.5, 0.5], "resnet110": [], "densenet-bc": [], "resnet18": []}
 
 
 @pytest.mark.parametrize(
     ("name", "penultimate", "blocks"),
     [
+        ("mlp", 128, [128, 128]),
         ("vgg16", 512, [64, 128, 256, 512, 512]),
         ("resnet110", 64, [16, 16, 32, 64]),
         ("densenet-bc", 342, [24, 108, 150, 342]),

@@ -81,7 +81,7 @@ def test_killed_twenty_times_equals_never_killed(tmp_path, server):
     assert during_save >= 5
     (first, *rest), (second, *others) = final_state(tmp_path / "whole"), final_state(tmp_path / "killed")
     assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
-    for one, other in zip(first.state["momentum"], second.state["momentum"], strict=True):
+    for one, other in zip(first.state["optimizer"], second.state["optimizer"], strict=True):
         assert torch.equal(one, other)
     for name, value in first.state["criterion"].items():
         assert torch.equal(value, second.state["criterion"][name]), name

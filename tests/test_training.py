@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch._dynamo.utils import counters
 
 from confrank.checkpoint import load_latest, saved
 from confrank.cli import main
-from confrank.config import RunConfig, learning_rate
+from confrank.config import RunConfig, changes, learning_rate
 from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
@@ -35,8 +36,8 @@ from confrank.training.run import PLAIN, StepFunctions
 CPU = torch.device("cpu")
 
 
-def tiny(**changes):
-    return replace(RunConfig(epochs=3, seed=5), **changes)
+def tiny(**settings):
+    return replace(RunConfig(epochs=3, seed=5), **settings)
 
 
 def test_two_runs_of_one_seed_are_identical(tmp_path):
@@ -84,12 +85,22 @@ def test_finished_run_is_not_trained_again(tmp_path):
     assert saved(tmp_path / "run" / "checkpoint") == checkpoints
 
 
-def test_losses_equal_a_plain_loop():
+@pytest.mark.parametrize(
+    ("settings", "plain_optimizer"),
+    [
+        ({"lr": 0.1}, partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-4)),
+        (
+            {"lr": 0.01, "optimizer": "adamw", "weight_decay": 0.1},
+            partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1),
+        ),
+    ],
+)
+def test_losses_equal_a_plain_loop(settings, plain_optimizer):
     """The run's step against the same thing written with nothing but torch."""
     data = load("digits")
-    run = Run(tiny(method="baseline", batch_size=300), data, CPU)
-    twin = Run(tiny(method="baseline", batch_size=300), data, CPU)
-    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    run = Run(tiny(method="baseline", batch_size=300, **settings), data, CPU)
+    twin = Run(tiny(method="baseline", batch_size=300, **settings), data, CPU)
+    optimizer = plain_optimizer(twin.model.parameters())
     order = twin.draws.order.clone()
     for step in range(3):
         rows = order[300 * step : 300 * (step + 1)].numpy()
@@ -173,6 +184,7 @@ def test_augmentation_is_the_data_sets_unless_it_is_given(tmp_path, command):
         ("lr", "fast", "expected lr to be a number, but got 'fast'"),
         ("lr_drops", 0.5, "expected lr_drops to be several numbers, but got 0.5"),
         ("dataset", 3, "expected dataset to be a name or a path, but got 3"),
+        ("optimizer", "adam", "expected an optimizer among sgd, adamw, but got 'adam'"),
     ],
 )
 def test_settings_that_are_no_numbers(tmp_path, name, value, message):
@@ -262,9 +274,10 @@ def test_a_closed_terminal_leaves_a_checkpoint_but_for_nohup(tmp_path):
     assert lasting.returncode == 143
 
 
-def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"optimizer": "adamw", "lr": 0.003}])
+def test_resumed_run_equals_an_uninterrupted_one(tmp_path, settings):
     """Stop in the middle of an epoch, load the checkpoint, go on: bit for bit the same."""
-    data, config = load("digits"), tiny(method="crl-margin")
+    data, config = load("digits"), tiny(method="crl-margin", **settings)
     first = Run(config, data, CPU)
     for _ in range(11):
         first.step()
@@ -281,9 +294,37 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path):
                 record = run.finish_epoch()
         run.last_record = record
     assert whole.last_record == second.last_record
+    for one, other in zip(whole.state_dict()["optimizer"], second.state_dict()["optimizer"], strict=True):
+        assert one.any() and torch.equal(one, other)
     for key, value in whole.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[key]), key
     assert torch.equal(whole.history.correct, second.history.correct)
+
+
+def test_a_checkpoint_from_before_the_choice_of_optimizers_resumes():
+    first, second = (Run(tiny(), load("digits"), CPU) for _ in range(2))
+    first.step()
+    weights, state = first.snapshot()
+    state["momentum"] = state.pop("optimizer")
+    second.load_state(weights, state)
+    for run in (first, second):
+        run.step()
+    for key, value in first.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[key]), key
+
+
+def test_the_optimizer_is_part_of_what_a_run_is(tmp_path):
+    plain, adaptive = tiny(), tiny(optimizer="adamw", lr=0.003)
+    assert plain.run_name == "digits-small-crl-softmax-seed5"
+    assert adaptive.run_name == "digits-small-crl-softmax-adamw-seed5"
+    assert replace(adaptive, weight=0.5).run_name == "digits-small-crl-softmax-weight0.5-adamw-seed5"
+    older = {key: value for key, value in plain.as_dict().items() if key != "optimizer"}
+    assert RunConfig.from_dict(older) == plain
+    assert changes(plain.as_dict(), older) == ""
+    assert changes(replace(plain, optimizer="adamw").as_dict(), older) == "optimizer adamw (there: sgd)"
+    train(adaptive, tmp_path, device=CPU)
+    with pytest.raises(ValueError, match=r"differs in optimizer sgd \(there: adamw\)"):
+        train(replace(adaptive, optimizer="sgd"), tmp_path, device=CPU)
 
 
 def test_an_unfinished_run_is_not_used(tmp_path, capsys):

@@ -8,6 +8,7 @@ from importlib import import_module
 from torch import nn
 
 from confrank.models.densenet import densenet_bc
+from confrank.models.mlp import mlp
 from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of
 from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
@@ -15,6 +16,7 @@ from confrank.models.vgg import vgg16
 
 MODELS: dict[str, Callable[..., Network]] = {
     "small": small,
+    "mlp": mlp,
     "vgg16": vgg16,
     "resnet110": resnet110,
     "densenet-bc": densenet_bc,

@@ -155,7 +155,7 @@ class Run:
             "epoch": self.epoch,
             "next_step": self.next_step,
             "criterion": self.criterion.state_dict(),
-            "momentum": self._momentum(),
+            "optimizer": self._optimizer_state(),
             "step_loss": self.step_loss,
             "num_correct": self.num_correct,
             "random": self.random.get_state(),
@@ -166,7 +166,8 @@ class Run:
         """Go to a saved position, writing into the tensors that are there."""
         models.load_weights(self.model, weights)
         self.criterion.load_state_dict(state["criterion"])
-        for mine, saved in zip(self._momentum(), state["momentum"], strict=True):
+        moments = state["optimizer"] if "optimizer" in state else state["momentum"]  # the name before AdamW
+        for mine, saved in zip(self._optimizer_state(), moments, strict=True):
             mine.copy_(saved)
         self.step_loss.copy_(state["step_loss"])
         self.num_correct.copy_(state["num_correct"])
@@ -177,9 +178,9 @@ class Run:
         """Copies of the weights and of the state, to come back to with `load_state`."""
         return copy.deepcopy((dict(self.model.state_dict()), self.state_dict()))
 
-    def _momentum(self) -> list[Tensor]:
+    def _optimizer_state(self) -> list[Tensor]:
         parameters = self.optimizer.param_groups[0]["params"]
-        return [self.optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
+        return [values for parameter in parameters for values in self.optimizer.state[parameter].values()]
 
     def _drawn(self, epoch: int) -> Draws:
         return epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
@@ -248,13 +249,21 @@ def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
         )
 
 
-def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.SGD:
-    """SGD whose momentum starts at zero buffers (the same as starting at the first gradient) that stay in place."""
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=rate, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
-    )
+def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.Optimizer:
+    """The optimizer, with its state at zero, as before the first step, in tensors that stay in place."""
+    optimizer: torch.optim.Optimizer
+    settings: dict[str, Any] = {"lr": rate, "weight_decay": config.weight_decay, "fused": True}
+    if config.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(model.parameters(), capturable=rate.device.type == "cuda", **settings)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), momentum=config.momentum, **settings)
     for parameter in model.parameters():
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        if config.optimizer == "adamw":
+            step = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[parameter] = {"step": step, **moments}
+        else:
+            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
     return optimizer
 
 
