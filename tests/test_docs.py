@@ -96,9 +96,9 @@ def test_nothing_names_a_machine():
 
 def test_the_gaps_are_those_of_the_results():
     printed = subprocess.run(
-        [sys.executable, "benchmarks/gaps.py"], capture_output=True, text=True, check=True
+        [sys.executable, "experiments/gaps.py"], capture_output=True, text=True, check=True
     ).stdout
-    assert printed == Path("benchmarks/gaps.md").read_text()
+    assert printed == Path("experiments/gaps.md").read_text()
 
 
 def test_the_reproduction_shows_what_the_results_hold():

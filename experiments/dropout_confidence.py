@@ -1,6 +1,6 @@
 """The methods with dropout, ranked by the entropy of their mean or by its largest probability.
 
-    python benchmarks/dropout_confidence.py [--results results]
+    python experiments/dropout_confidence.py [--results results]
 
 The paper ranks mcdropout and aleatoric-mc by the entropy of the mean probabilities and every other method by the
 largest probability. The kept results hold both, so each run is ranked by either here (test split, 10,000 images).

@@ -1,6 +1,6 @@
 """The first steps of aleatoric-mc: how far does the log-variance run away, with and without its bound?
 
-    python benchmarks/aleatoric_start.py --root DATA [--steps 200] [--dataset cifar10] [--seed 0]
+    python experiments/aleatoric_start.py --root DATA [--steps 200] [--dataset cifar10] [--seed 0]
 
 VGG-16 from the paper's start (learning rate 0.1, batch 128), as `confrank train` takes its steps, float32 on a CPU.
 Prints the mean loss of every 20 steps, the largest log-variance s in them and the largest norm of the gradient.

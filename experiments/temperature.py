@@ -1,6 +1,6 @@
 """Does one temperature, fitted afterwards, do what CRL does in training?
 
-    python benchmarks/temperature.py RUN_FOLDER... [--split test]
+    python experiments/temperature.py RUN_FOLDER... [--split test]
 
 For the predictions of finished runs: a temperature is fitted on one random half of the samples and measured on the
 other, and the other way round; the mean of both, as predicted and scaled. Folders whose names differ in their seed

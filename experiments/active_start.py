@@ -1,6 +1,6 @@
 """The first steps of active learning's first stage: does a loop written independently also jump at rate 0.1?
 
-    python benchmarks/active_start.py --root DATA
+    python experiments/active_start.py --root DATA
 
 ResNet-18 on the 2,000 samples of CIFAR-10 that trial 0 starts from, batch 128, SGD with rate 0.1, momentum 0.9 and
 weight decay 1e-4, float32 on a CPU. `confrank` is our run; `plain` is a network and loop of torch's own parts, with

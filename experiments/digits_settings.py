@@ -1,6 +1,6 @@
 """How the settings of `confrank demo` were chosen: on held-out training images, with seeds the demo does not use.
 
-    python benchmarks/digits_settings.py [--seeds 6] [--noises 0.3 0.4 0.5] [--widths 32 64] [--epochs 60 120]
+    python experiments/digits_settings.py [--seeds 6] [--noises 0.3 0.4 0.5] [--widths 32 64] [--epochs 60 120]
 
 Prints, for each noise level, network width and number of epochs, the error rates on training and held-out images
 and the AURC of baseline and crl-softmax on the held-out fifth of the 900 training images. The test split is not read.

@@ -1,6 +1,6 @@
 """Does the initialisation explain accuracies below the paper's in the first stage of active learning?
 
-    python benchmarks/active_initialisation.py --root DATA
+    python experiments/active_initialisation.py --root DATA
 
 ResNet-18 on 2,000 samples of CIFAR-10 (the first labelled set of trial 0), the paper's protocol, with torch's own
 initialisation and with He-normal convolutions, two seeds each. Judged on 10,000 training images without a label:

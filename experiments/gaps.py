@@ -1,10 +1,10 @@
 """Where the kept results and the paper's tables differ, and by how much more than chance.
 
-    python benchmarks/gaps.py [--results results] > benchmarks/gaps.md
+    python experiments/gaps.py [--results results] > experiments/gaps.md
 
 Prints, for the classification tables, every value beyond two of the paper's standard deviations, or, where we have
 more than one seed, with a p-value below 0.05 in Welch's test on both means; then how low the share of correct
-examinations of any training sample is at the end of each crl-softmax run (benchmarks/rate_range.py: why it matters).
+examinations of any training sample is at the end of each crl-softmax run (experiments/rate_range.py: why it matters).
 """
 
 import argparse
@@ -54,7 +54,7 @@ def main() -> None:
     beyond = [cell for cell in cells if abs(cell.deviations or 0) > LIMIT]
     chosen = [cell for cell in cells if stands_out(cell)]
     print(
-        "# Gaps to the paper's tables\n\nPrinted by `python benchmarks/gaps.py` from results/.\n\n"
+        "# Gaps to the paper's tables\n\nPrinted by `python experiments/gaps.py` from results/.\n\n"
         f"{len(beyond)} of {len(cells)} values lie beyond {LIMIT:g} of the paper's standard deviations,"
         f" {len(chosen) - len(beyond)} more have p < {LEVEL:g}.\n"
     )

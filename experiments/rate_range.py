@@ -1,7 +1,7 @@
 """What the range of the correctness rates does: c = correct / examined, or stretched so that the lowest is 0.
 
-    python benchmarks/rate_range.py [--noise 0.2] [--seeds 0 1 2] [--out runs/rate-range]
-    python benchmarks/rate_range.py --dataset cifar10 --model vgg16 --root DATA
+    python experiments/rate_range.py [--noise 0.2] [--seeds 0 1 2] [--out runs/rate-range]
+    python experiments/rate_range.py --dataset cifar10 --model vgg16 --root DATA
 
 The paper defines c as the share of correct examinations. The code published with it takes (n - m) / (epochs - m) for
 n correct examinations, m the smallest n of all training samples, which makes every margin of the ranking loss

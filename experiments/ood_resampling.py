@@ -1,6 +1,6 @@
 """How much of Mahalanobis' success depends on how the foreign images were made small?
 
-    python benchmarks/ood_resampling.py WEIGHTS.safetensors --root DATA
+    python experiments/ood_resampling.py WEIGHTS.safetensors --root DATA
 
 The same 4,000 patches of 64x64 pixels out of scikit-learn's two photographs are reduced to 32x32 in three ways:
 bicubic with Pillow, the mean of 2x2 pixels, and every second pixel. Content is equal, so differences are the

@@ -1,6 +1,6 @@
 """How a network with dropout may be made to predict: ours, and what else could be meant by 50 stochastic passes.
 
-    python benchmarks/dropout_prediction.py RUN... --root DATA [--limit 10000]
+    python experiments/dropout_prediction.py RUN... --root DATA [--limit 10000]
 
 For finished runs of mcdropout or aleatoric-mc: one pass without dropout; 50 passes with batch norm in evaluation mode
 (ours); 10 of them; 50 passes with the whole network in training mode, where batch norm takes the means and variances
