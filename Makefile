@@ -1,28 +1,36 @@
-# Every target creates .venv itself when it is missing or when its inputs changed.
+# Each target creates .venv if it is missing, and updates it after a change of pyproject.toml or constraints.txt.
+# `make demo` installs what confrank needs to run; every other target adds the development tools.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
 .PHONY: help demo test test-slow lint format bench clean
 
 help:
-	@echo "make demo       train baseline and CRL on embedded data, print the comparison (under 2 minutes)"
+	@echo "make demo       train baseline and CRL on embedded data and compare them (under 2 minutes)"
 	@echo "make test       lint, types, import contracts and tests (WORKERS=2 processes)"
-	@echo "make test-slow  the tests marked slow, which \"make test\" leaves out"
-	@echo "make format     put the code into its canonical form"
+	@echo "make test-slow  the tests marked slow, which make test leaves out"
+	@echo "make format     format the code"
 	@echo "make bench      run the CPU benchmarks"
+	@echo "make clean      remove .venv and the caches"
 
-$(READY): pyproject.toml constraints.txt
+$(RUNTIME): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(INSTALL) -e .
 	@touch $@
 
-demo: $(READY)
+$(DEV): $(RUNTIME)
+	$(INSTALL) -e '.[dev]'
+	@touch $@
+
+demo: $(RUNTIME)
 	$(BIN)/confrank demo
 
-lint: $(READY)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -31,14 +39,14 @@ lint: $(READY)
 test: lint
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal
 
-test-slow: $(READY)
+test-slow: $(DEV)
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m slow
 
-format: $(READY)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(DEV)
 	$(BIN)/python benchmarks/loss.py
 	$(BIN)/python benchmarks/metrics.py
 	$(BIN)/python benchmarks/evaluate.py

@@ -1,0 +1,40 @@
+"""What stands twice in the repository's own files must agree."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import yaml
+
+import confrank
+
+PROJECT = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+
+
+def test_the_citation_is_of_this_version():
+    citation = yaml.safe_load(Path("CITATION.cff").read_text())
+    assert citation["version"] == confrank.__version__
+    assert citation["license"] == PROJECT["license"]
+
+
+def test_hosted_ci_runs_make_test_on_the_declared_pythons():
+    (job,) = yaml.safe_load(Path(".github/workflows/test.yml").read_text())["jobs"].values()
+    assert {"make test", "make test-slow"} <= {step.get("run") for step in job["steps"]}
+    declared = [item.rpartition(" ")[2] for item in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", item)]
+    assert job["strategy"]["matrix"]["python"] == declared
+    assert PROJECT["requires-python"] == f">={declared[0]}"
+
+
+def test_the_development_tools_include_every_extra():
+    extras = dict(PROJECT["optional-dependencies"])
+    tools = extras.pop("dev")
+    assert {item for items in extras.values() for item in items} <= set(tools)
+
+
+def test_every_requirement_is_pinned():
+    def plain(text):
+        return re.split(r"[\[<>=!]", text)[0].lower().replace("_", "-")
+
+    pinned = {plain(line) for line in Path("constraints.txt").read_text().splitlines()}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
+    assert {plain(item) for item in wanted} <= pinned
