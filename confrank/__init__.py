@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from confrank.analysis import compare
     from confrank.decisions import SelectiveClassifier
     from confrank.distributed import SharedHistory
     from confrank.history import CorrectnessHistory
@@ -23,6 +24,7 @@ _HOME = {
     "IndexedDataset": "confrank.indexed",
     "SelectiveClassifier": "confrank.decisions",
     "SharedHistory": "confrank.distributed",
+    "compare": "confrank.analysis",
     "evaluate": "confrank.metrics",
 }
 
@@ -33,6 +35,7 @@ __all__ = [
     "IndexedDataset",
     "SelectiveClassifier",
     "SharedHistory",
+    "compare",
     "evaluate",
 ]
 

@@ -249,9 +249,8 @@ def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys, command):
     assert page.read_text().count("data:image/png") == 24
     row = next(line for line in printed.splitlines() if "AURC x10^3" in line and "E-AURC" not in line)
     one, other, difference = (cell.strip() for cell in row.strip("│ ").split("│")[1:])
-    told = f"One of 2 seeds: seed 0. Over all of them, AURC x10^3 is {one} for baseline and {other} for crl-softmax"
-    assert told in page.read_text()
-    assert f"a difference of {difference} (± its standard error)" in page.read_text()
+    assert f"AURC x10^3 {other} against {one}, paired difference {difference}." in page.read_text()
+    assert "Seed 0 of 2, test split." in page.read_text()
     assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 

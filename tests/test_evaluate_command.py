@@ -301,8 +301,14 @@ def test_threshold_for_a_coverage(files, capsys, command):
             "a share in (0, 1) to keep, but got 1.0",
         ),
         (["evaluate", "FILE", "--report", "page.pdf"], "expected a page ending in .html, but got page.pdf"),
-        (["evaluate", "FILE", "--resamples", "-1"], "at least 100, or 0 for no intervals, but got -1"),
-        (["evaluate", "FILE", "--resamples", "99"], "at least 100, or 0 for no intervals, but got 99"),
+        (
+            ["evaluate", "FILE", "--resamples", "-1"],
+            "expected 100 resamples or more, but got -1; raise --resamples",
+        ),
+        (
+            ["evaluate", "FILE", "--resamples", "99"],
+            "but got 99; raise --resamples, or set it to 0 for no intervals",
+        ),
         (["evaluate", "FILE", "--json", "x.npz"], "expected --json to name a file ending in .json, but got x.npz"),
         (["threshold", "FILE", "--risk", "0.3", "--json", "x.csv"], "a file ending in .json, but got x.csv"),
         (["calibrate", "FILE", "--json", "x"], "a file ending in .json, but got x"),

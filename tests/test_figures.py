@@ -10,10 +10,10 @@ import torch
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 
+from confrank.analysis import analyse
 from confrank.history import CorrectnessHistory
 from confrank.metrics import sample_values
 from confrank.report import active, detection_plots, epochs, events, fonts, plots
-from confrank.report.contents import examine
 from confrank.report.detection import Scored
 
 OWN_RUNS = [f"/data/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
@@ -60,7 +60,7 @@ def tick_labels(axis):
 )
 def test_legends_lie_inside_the_picture_and_off_the_data(names, figures, tmp_path):
     runs = {name: samples(place) for place, name in enumerate(names)}
-    plots.paper_figures([examine(name, run) for name, run in runs.items()], tmp_path)
+    plots.paper_figures([analyse(name, run) for name, run in runs.items()], tmp_path)
     plots.comparison_figure({name: [run] for name, run in runs.items()}, tmp_path / "comparison.png")
     epochs.epochs_figure(dict.fromkeys(names, log_of(1.0, 0.5)), tmp_path / "epochs.png")
     active.active_figure([10, 20], {name: [[0.5, 0.6]] for name in names}, tmp_path / "active.png")
@@ -79,7 +79,7 @@ def test_legends_lie_inside_the_picture_and_off_the_data(names, figures, tmp_pat
 
 @pytest.mark.parametrize("names", [OWN_RUNS, OWN_FILES])
 def test_names_that_differ_at_their_end_look_different(names, figures, tmp_path):
-    plots.paper_figures([examine(name, samples()) for name in names], tmp_path)
+    plots.paper_figures([analyse(name, samples()) for name in names], tmp_path)
     epochs.epochs_figure(dict.fromkeys(names, log_of(1.0, 0.5)), tmp_path / "epochs.png")
     expected = {f"cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)}
     for name in ("risk_coverage", "reliability", "epochs", "confidence"):
@@ -107,14 +107,14 @@ def test_letters_of_any_script_are_drawn_without_a_word(tmp_path, monkeypatch, c
         monkeypatch.setattr(fonts.fontManager, "ttflist", sans)
         assert fonts.drawable("ж模\n\t") == "ж\\u6a21\n\\t"
         assert fonts.font_notes(["ж", "模型"]) == ["no installed font has 型模: figures show their codes instead"]
-        plots.paper_figures([examine("模型", samples()), examine("b", samples())], tmp_path)
+        plots.paper_figures([analyse("模型", samples()), analyse("b", samples())], tmp_path)
     assert caplog.records == []
 
 
 def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
     confidence = np.r_[0.1, 0.2, np.full(98, 0.95)]
     run = sample_values(confidence=confidence, correct=confidence > 0.15)
-    plots.paper_figures([examine("a", run)], tmp_path)
+    plots.paper_figures([analyse("a", run)], tmp_path)
     plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")
     for axes in (figures["reliability"].axes[0], figures["comparison"].axes[1]):
         (dots,) = axes.collections
@@ -126,7 +126,7 @@ def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
 
 def test_a_curve_without_errors_lies_off_the_axis(figures, tmp_path):
     run = sample_values(confidence=np.linspace(0.5, 1, 50), correct=np.ones(50, dtype=bool))
-    plots.paper_figures([examine("a", run)], tmp_path)
+    plots.paper_figures([analyse("a", run)], tmp_path)
     plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")
     for name in ("risk_coverage", "comparison"):
         axes = figures[name].axes[0]
@@ -201,7 +201,7 @@ def test_places_of_figures_may_be_strings(tmp_path, monkeypatch):
     plots.comparison_figure({"a": [samples()]}, "new/comparison.png")
     events.events_figure(shown, "new/events.png", count=3)
     epochs.epochs_figure({"a": log_of(1.0, 0.5)}, "new/epochs.png")
-    paths = plots.paper_figures([examine("a", samples())], "new")
+    paths = plots.paper_figures([analyse("a", samples())], "new")
     scored = Scored("digits", "small", "baseline", "x", {"odin": [(np.arange(9), np.arange(5))]})
     paths += detection_plots.detection_figures([scored], "new")
     assert {*paths} | {Path(f"new/{name}.png") for name in ("comparison", "events", "epochs")} == {

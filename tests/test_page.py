@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from confrank.active import STRATEGIES
+from confrank.analysis import analyse, repeats_of, with_images, with_intervals
 from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.metrics.separation import KEYS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colours_of, places_of
-from confrank.report.contents import examine, shortened, with_images, with_intervals
 from confrank.report.detection import Scored, detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
+from confrank.report.names import shortened
 from confrank.report.page import FOLDER, data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
 
@@ -51,7 +52,7 @@ def samples_of(seed=0, size=400):
 
 def nasty_page():
     samples = [samples_of(0), samples_of(1, size=300)]
-    examined = [examine(name, item, name, NASTY) for name, item in zip([NASTY[0], NASTY[2]], samples, strict=True)]
+    examined = [analyse(name, item, name, NASTY) for name, item in zip([NASTY[0], NASTY[2]], samples, strict=True)]
     rows = [(np.arange(400), ""), (None, "400 and 300 predictions")]
     return page(with_intervals(examined, samples, rows, [50, 50])), samples
 
@@ -168,7 +169,7 @@ def test_the_slider_stands_below_the_marker(browser, tmp_path):
     """Nine in ten answers are equally sure: the second of three thresholds accepts 95%, not a half."""
     confidence = np.repeat([0.9, 0.8, 0.1], [50, 900, 50])
     path = tmp_path / "ties.html"
-    path.write_text(page([examine("ties", Samples(confidence, np.arange(1000) % 3 > 0))]), encoding="utf-8")
+    path.write_text(page([analyse("ties", Samples(confidence, np.arange(1000) % 3 > 0))]), encoding="utf-8")
     watched = Watched(browser, path)
     slider, marker = watched.page.locator("#slider"), watched.page.locator("#dot")
     for wanted, coverage in ((0.0, 0.05), (0.4, 0.05), (0.6, 0.95), (1.0, 1.0)):
@@ -203,6 +204,26 @@ def test_choosing_the_other_model(opened):
     assert opened.text("accepted") == "150"
     radios.nth(0).check()
     check_readout(opened, opened.samples[0])
+
+
+def test_all_seeds_come_first(browser, tmp_path):
+    runs = {"baseline": [samples_of(0), samples_of(1)], "crl-softmax": [samples_of(2), samples_of(3)]}
+    repeats, models = repeats_of(runs), [analyse(name, each[0]) for name, each in runs.items()]
+    path = tmp_path / "seeds.html"
+    path.write_text(page(models, repeats=repeats, note="Seed 0 of 2."), encoding="utf-8")
+    watched = Watched(browser, path, width=360)
+    section = watched.page.locator("#repeats")
+    assert section.locator(".curve.seed").count() == 4 and section.locator(".curve.on").count() == 2
+    summary, gap = repeats.summary("baseline", "aurc"), repeats.difference("crl-softmax", "aurc")
+    text = section.inner_text()
+    assert f"{1000 * summary.mean:.2f} ± {1000 * summary.std:.2f}" in text
+    assert f"{1000 * gap.mean:+.2f} ± {1000 * gap.standard_error:.2f}" in text
+    assert section.bounding_box()["y"] < watched.page.locator(".verdict").bounding_box()["y"]
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 360
+    watched.page.locator("#slider").evaluate(SLIDE, 0.5)
+    check_readout(watched, runs["baseline"][0])
+    assert watched.complaints == []
+    watched.context.close()
 
 
 def test_sorting_by_mouse_and_keyboard(opened):
@@ -310,7 +331,7 @@ def test_all_numbers_are_seen_on_a_phone(browser, tmp_path, width):
     """Each under the name of what it is about, and no column outside of its box."""
     samples = samples_of()
     examined = with_intervals(
-        [examine(name, samples) for name in ("first model.csv", "second model.csv")],
+        [analyse(name, samples) for name in ("first model.csv", "second model.csv")],
         [samples] * 2,
         [(np.arange(400), "")] * 2,
         [50] * 2,
@@ -413,7 +434,7 @@ def test_a_million_predictions_fit_in_the_page():
     confidence, label = rng.random(10**6), rng.integers(0, 1000, 10**6)
     correct = rng.random(10**6) < confidence
     samples = Samples(confidence, correct, confidence, label=label, prediction=np.where(correct, label, 0))
-    examined = examine("big", samples, "", [f"a class with a name of ordinary length {k}" for k in range(1000)])
+    examined = analyse("big", samples, "", [f"a class with a name of ordinary length {k}" for k in range(1000)])
     examined = with_images(examined, {one.row: np.zeros((32, 32, 3), dtype=np.uint8) for one in examined.mistakes})
     content = page([examined, examined])
     assert len(content.encode()) < 1_500_000
@@ -432,7 +453,7 @@ def test_a_million_predictions_fit_in_the_page():
     Samples(np.full(50, 0.5), np.arange(50) % 2 == 0, np.full(50, 0.5)),
 ])  # fmt: skip
 def test_odd_predictions_have_a_page_too(samples):
-    content = page([examine("odd", samples)])
+    content = page([analyse("odd", samples)])
     assert "Accepting the surest 100%" in content or len(samples) == 3
     assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
 
@@ -442,7 +463,7 @@ def test_the_verdict_says_what_was_counted():
     correct = np.ones(1000, dtype=bool)
     correct[[500, 900, 950]] = False
     samples = Samples(confidence, correct)
-    examined = examine("model", samples)
+    examined = analyse("model", samples)
     right, key, everything, area = verdict(examined)
     assert right == "Right in 99.7% of 1,000 predictions."
     assert key == "Accepting the surest 80% leaves 0.1% errors."
@@ -454,7 +475,7 @@ def test_the_verdict_says_what_was_counted():
     correct[600::10] = False
     samples, worse = Samples(confidence, correct), Samples(confidence[::-1].copy(), correct)
     pair = with_intervals(
-        [examine("model", samples), examine("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
+        [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
     assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC x10^3 differs by +")
 

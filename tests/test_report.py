@@ -1,18 +1,19 @@
 import json
+import re
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from confrank.analysis import Repeats, histogram_of
 from confrank.cli import main
 from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
 from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
-from confrank.report.contents import histogram_of
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
-from confrank.report.table import comparison_table, difference_table, evaluation_table
+from confrank.report.table import difference_table, evaluation_table, repeats_table
 from confrank.study.results import export_run
 
 
@@ -37,13 +38,14 @@ def test_every_metric_is_shown_scaled():
     assert shown("nll", 0.25) == "2.50"
 
 
-def test_comparison_shows_mean_spread_and_paired_difference():
+def test_the_table_of_seeds_shows_mean_spread_and_paired_difference():
     first, second = [evaluation(0.0), evaluation(0.1)], [evaluation(0.05), evaluation(0.2)]
-    text = text_of(comparison_table({"a": first, "b": second}, "title"))
+    text = text_of(repeats_table(Repeats({"a": first, "b": second}, {}), "title"))
     values = [[100 * run.metrics["acc"] for run in runs] for runs in (first, second)]
     gaps = np.subtract(values[1], values[0])
     assert f"{np.mean(values[0]):.2f} ± {np.std(values[0], ddof=1):.2f}" in text
     assert f"{gaps.mean():+.2f} ± {gaps.std(ddof=1) / np.sqrt(2):.2f}" in text
+    assert "NLL" in text and re.search(r"NLL \S+ ↓ +│ +- +│ +- +│ +- ", text)
 
 
 def test_figures_take_any_names(tmp_path):

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, at_least, make_console, say, say_once
-from confrank.cli.evaluate import examine_sources, write_page
+from confrank.cli.evaluate import compare_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
 
@@ -22,9 +22,10 @@ def _demo_arguments(parser: "ArgumentParser") -> None:
 def _demo(arguments: "Namespace") -> None:
     import torch
 
+    from confrank.analysis import repeats_of
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
-    from confrank.report.table import comparison_table, seeds_note
+    from confrank.report.table import repeats_table
     from confrank.study.demo import demo_configs, first_runs, load_samples, run_demo
 
     at_least(1, arguments, "seeds")
@@ -34,21 +35,21 @@ def _demo(arguments: "Namespace") -> None:
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:
-        results = run_demo(
+        run_demo(
             configs,
             out,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),
         )
-    console.print(comparison_table(results, f"digits, small network, {arguments.seeds} seeds, test split"))
+    samples = load_samples(configs, out)
+    repeats = repeats_of(samples)
+    console.print(repeats_table(repeats, f"digits, small network, {arguments.seeds} seeds, test split"))
     figure = out / "demo.png"
-    comparison_figure(load_samples(configs, out), figure, f"digits, mean of {arguments.seeds} seeds")
+    comparison_figure(samples, figure, f"digits, mean of {arguments.seeds} seeds")
     say(console, f"figure: {figure}; runs: {out}")
     runs = [read_source(str(run)) for run in first_runs(configs, out)]
-    note = seeds_note(results, configs[0].seed)
-    if note:
-        say(console, f"the page below compares one seed of each method, the table above all {arguments.seeds}", "dim")
-    for line in write_page(examine_sources(runs, None, 0), runs, out / "report.html", None, 0, note):
+    seeds = (f"Seed {configs[0].seed} of {arguments.seeds}, test split.", repeats) if arguments.seeds > 1 else ()
+    for line in write_page(compare_sources(runs, None, 0), runs, out / "report.html", None, 0, *seeds):
         say(console, line)
 
 

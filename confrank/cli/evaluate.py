@@ -13,10 +13,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
-    from confrank.report.contents import Examined
-
-# Fewer resamples give no 95% interval to speak of, and no p-value below 0.05 with it.
-FEWEST_RESAMPLES = 100
+    from confrank.analysis import Analysis, Repeats
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
@@ -43,15 +40,12 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
 
 
 def _evaluate(arguments: "Namespace") -> None:
+    from confrank.analysis import check_resamples
     from confrank.atomic import write_atomically
-    from confrank.report.contents import short_names
+    from confrank.report.names import short_names
 
     at_least(0, arguments, "seed")
-    if arguments.resamples and arguments.resamples < FEWEST_RESAMPLES:
-        raise ValueError(
-            f"expected --resamples to be at least {FEWEST_RESAMPLES}, or 0 for no intervals, but got"
-            f" {arguments.resamples}"
-        )
+    check_resamples(arguments.resamples)
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
     keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table)
@@ -61,7 +55,7 @@ def _evaluate(arguments: "Namespace") -> None:
         # A file may be given twice, e.g. to see that it does not differ from itself.
         again = any(item.name == place for item in sources)
         sources.append(read_source(place, f"{place} ({len(sources) + 1})" if again else place))
-    examined = examine_sources(sources, arguments.resamples, arguments.seed)
+    examined = compare_sources(sources, arguments.resamples, arguments.seed)
     # Files first: whoever reads the output may stop reading after a few lines.
     written = []
     if figure:
@@ -91,25 +85,15 @@ def _evaluate(arguments: "Namespace") -> None:
         say(console, line)
 
 
-def examine_sources(sources: Sequence[Source], resamples: int | None, seed: int) -> "list[Examined]":
-    """What a report shows of each source, with intervals; the first is what the others are compared with."""
-    from confrank.metrics.intervals import default_resamples
-    from confrank.predictions import pairing
-    from confrank.report.contents import examine, with_intervals, with_keys
+def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int) -> "list[Analysis]":
+    """What a report says about each source; the later ones are compared with the first."""
+    from confrank.analysis import compare_samples
 
-    examined = []
-    for item in sources:
-        parser = item.predictions.metadata.get("parser")
-        read = item.predictions.describe() + (f", parsed {parser}" if parser else "")
-        shown = examine(item.name, item.samples, read, item.predictions.class_names)
-        examined.append(with_keys(shown, item.predictions.key_of))
-    samples = [item.samples for item in sources]
-    pairings = [pairing(sources[0].predictions, item.predictions) for item in sources]
-    counts = [default_resamples(len(item)) if resamples is None else resamples for item in samples]
-    return with_intervals(examined, samples, pairings, counts, seed)
+    names, samples = [item.name for item in sources], [item.samples for item in sources]
+    return list(compare_samples(names, [item.predictions for item in sources], samples, resamples, seed).models)
 
 
-def _print_examined(console: "Console", examined: "list[Examined]") -> None:
+def _print_examined(console: "Console", examined: "list[Analysis]") -> None:
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, footnotes
 
@@ -123,16 +107,18 @@ def _print_examined(console: "Console", examined: "list[Examined]") -> None:
 
 
 def write_page(
-    examined: "Sequence[Examined]",
+    examined: "Sequence[Analysis]",
     sources: Sequence[Source],
     path: Path,
     root: Path | None,
     seed: int,
     note: str | None = None,
+    repeats: "Repeats | None" = None,
 ) -> list[str]:
-    """Write the page, with a note under its title; the lines say where it is, and which pictures it lacks."""
+    """Write the page; the lines say where it is, and which pictures it lacks. See `page` for `note` and `repeats`."""
+    from confrank.analysis import with_images
     from confrank.atomic import write_atomically
-    from confrank.report.contents import with_images, with_short_names
+    from confrank.report.names import with_short_names
     from confrank.report.page import page
 
     pictured, lines = [], []
@@ -143,7 +129,7 @@ def write_page(
         except (ValueError, OSError, LookupError) as error:
             lines.append(f"{source.name}: no pictures of mistakes: {error}")
             pictured.append(item)
-    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note))
+    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats))
     return [*lines, f"report: {path}"]
 
 

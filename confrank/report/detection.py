@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.analysis import Histogram
 from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets, roc_curve
-from confrank.report.contents import Histogram, shortened
+from confrank.report.names import shortened
 from confrank.report.verdict import percent
 
 GRID = np.linspace(0, 1, 401)

@@ -9,7 +9,6 @@ from confrank import __version__
 from confrank.metrics.separation import KEYS
 from confrank.report import svg
 from confrank.report.colours import places_of
-from confrank.report.contents import shortened
 from confrank.report.detection import (
     GRID,
     MeanCurve,
@@ -19,6 +18,7 @@ from confrank.report.detection import (
     mean_roc,
     score_histogram,
 )
+from confrank.report.names import shortened
 from confrank.report.page import FOLDER, template
 from confrank.report.paper_table import CellLike, cell_text
 from confrank.report.scales import ALL_SHOWN

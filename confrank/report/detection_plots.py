@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from confrank.analysis import Histogram
 from confrank.report.colours import COLOURS, colours_of
-from confrank.report.contents import Histogram
 from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
 from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import shown

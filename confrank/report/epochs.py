@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from confrank.report.colours import colours_of
-from confrank.report.contents import short_names
+from confrank.report.names import short_names
 from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN
 

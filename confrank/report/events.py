@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from confrank.metrics.arrays import to_numpy
-from confrank.report.contents import shortened
+from confrank.report.names import shortened
 from confrank.report.plots import escaped, save_figure
 
 EASY, HARD = "#55a868", "#c44e52"

@@ -13,11 +13,13 @@ from markupsafe import Markup
 from PIL import Image
 
 from confrank import __version__
+from confrank.analysis import Analysis, Mistake, Repeats
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import places_of
-from confrank.report.contents import Examined, Mistake, shortened
+from confrank.report.names import shortened
+from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
 from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, verdict
 
@@ -26,15 +28,23 @@ MAX_CLASS_ROWS = 2000
 
 
 def page(
-    examined: Sequence[Examined], title: str = "Which answers can be trusted?", seed: int = 0, note: str | None = None
+    examined: Sequence[Analysis],
+    title: str = "Which answers can be trusted?",
+    seed: int = 0,
+    note: str | None = None,
+    repeats: Repeats | None = None,
 ) -> str:
-    """The finished page for one or more sets of predictions; `note` stands under its title."""
+    """The finished page for one or more sets of predictions.
+
+    With `repeats`, a section on all seeds comes first. `note` introduces the predictions below it.
+    """
     limit = svg.risk_limit(item.curve for item in examined)
     places = places_of([item.name for item in examined])
     return template("page.html").render(
         title=title,
         names=[item.name for item in examined],
         note=note,
+        repeats=None if repeats is None else _repeats(repeats),
         version=__version__,
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
@@ -50,6 +60,15 @@ def page(
         num_samples=sorted({item.curve.num_samples for item in examined}),
         has_intervals=any(item.intervals for item in examined),
     )
+
+
+def _repeats(repeats: Repeats) -> dict[str, Any]:
+    return {
+        "num_seeds": repeats.num_seeds,
+        "verdict": repeats_verdict(repeats),
+        "rows": repeats_rows(repeats),
+        **repeats_charts(repeats),
+    }
 
 
 def template(name: str) -> Template:
@@ -70,7 +89,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _points(item: Examined, colour: int) -> dict[str, Any]:
+def _points(item: Analysis, colour: int) -> dict[str, Any]:
     """What the slider can choose from: exact thresholds and counts."""
     curve = item.curve
     return {
@@ -85,7 +104,7 @@ def _points(item: Examined, colour: int) -> dict[str, Any]:
     }
 
 
-def _model(item: Examined, colour: int, limit: float, num_models: int) -> dict[str, Any]:
+def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[str, Any]:
     start = item.curve.at_coverage(COVERAGE)
     up, down, top = svg.mirrored_bars(item.histogram)
     low, high = float(item.histogram.edges[0]), float(item.histogram.edges[-1])
@@ -111,7 +130,7 @@ def _model(item: Examined, colour: int, limit: float, num_models: int) -> dict[s
     }
 
 
-def _readout(item: Examined, position: int) -> dict[str, Any]:
+def _readout(item: Analysis, position: int) -> dict[str, Any]:
     curve = item.curve
     accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
     rejected_wrong = curve.num_wrong - wrong
@@ -128,24 +147,24 @@ def _readout(item: Examined, position: int) -> dict[str, Any]:
     }
 
 
-def _class_row(item: Examined, one: ClassSummary) -> dict[str, Any]:
+def _class_row(item: Analysis, one: ClassSummary) -> dict[str, Any]:
     return {
         "name": item.class_name(one.label),
         "count": one.num_samples,
         "accuracy": one.accuracy,
         "confidence": one.confidence,
-        "is_share": item.ranks_by_share,
+        "is_share": item.confidence_is_share,
         "aurc": one.aurc,
         "aurc_text": shown("aurc", one.aurc),
         "error_share": one.error_share,
     }
 
 
-def _mistake(item: Examined, one: Mistake) -> dict[str, Any]:
+def _mistake(item: Analysis, one: Mistake) -> dict[str, Any]:
     return {
         "row": one.row,
         "key": one.key,
-        "confidence": percent(one.confidence, 2) if item.ranks_by_share else f"{one.confidence:.6g}",
+        "confidence": percent(one.confidence, 2) if item.confidence_is_share else f"{one.confidence:.6g}",
         "label": None if one.label is None else item.class_name(one.label),
         "prediction": None if one.prediction is None else item.class_name(one.prediction),
         "image": None if one.image is None else data_uri(one.image),
@@ -161,7 +180,7 @@ def data_uri(image: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def _metric_row(key: str, examined: Sequence[Examined]) -> dict[str, Any]:
+def _metric_row(key: str, examined: Sequence[Analysis]) -> dict[str, Any]:
     how = SHOWN[key]
     cells = []
     for item in examined:

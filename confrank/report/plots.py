@@ -8,15 +8,15 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from confrank.metrics import ReliabilityBins, Samples, reliability_bins
-from confrank.metrics.ranking import aurc_of, curve_of, rank
+from confrank.analysis import Analysis
+from confrank.analysis.repeats import GRID, risks_on_grid
+from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
 from confrank.report.colours import colours_of
-from confrank.report.contents import Examined, shortened, with_short_names
 from confrank.report.fonts import drawable
+from confrank.report.names import shortened, with_short_names
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
-GRID = np.linspace(0.005, 1, 400)
 # Columns and font sizes of a legend, the most wanted first.
 LEGENDS = ((4, 10), (3, 10), (2, 10), (2, 8), (1, 10), (1, 8), (1, 6), (1, 4))
 DOT_SCALE = 0.4  # points of diameter for a unit of the page's radius
@@ -46,10 +46,8 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path
 
 
 def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
-    ranked = [rank(run.confidence, run.correct) for run in runs]
-    curves = [curve_of(item) for item in ranked]
-    risks = np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])
-    area = float(np.mean([value for item in ranked if (value := aurc_of(item)) is not None]))
+    risks, areas = risks_on_grid(runs), (aurc(run.confidence, run.correct) for run in runs)
+    area = float(np.mean([value for value in areas if value is not None]))
     axes.plot(
         GRID,
         risks.mean(axis=0),
@@ -118,9 +116,9 @@ def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
     figure.savefig(path, dpi=dpi)
 
 
-def paper_figures(examined: Sequence[Examined], folder: str | Path) -> list[Path]:
+def paper_figures(examined: Sequence[Analysis], folder: str | Path) -> list[Path]:
     """Risk-coverage curve, reliability diagram and histograms, each as PNG and SVG."""
-    drawings: dict[str, Callable[[Axes, Sequence[Examined]], None]] = {
+    drawings: dict[str, Callable[[Axes, Sequence[Analysis]], None]] = {
         "risk_coverage": _draw_curves,
         "reliability": _draw_reliability,
         "confidence": _draw_histograms,
@@ -140,14 +138,14 @@ def paper_figures(examined: Sequence[Examined], folder: str | Path) -> list[Path
     return paths
 
 
-def _draw_curves(axes: Axes, examined: Sequence[Examined]) -> None:
+def _draw_curves(axes: Axes, examined: Sequence[Analysis]) -> None:
     for item, colour in _coloured(examined):
         axes.plot(item.curve.coverage, item.curve.risk, color=colour, label=legend_text(item.name))
     axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
     _set_risks(axes, risk_limit(item.curve for item in examined))
 
 
-def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
+def _draw_reliability(axes: Axes, examined: Sequence[Analysis]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
     for item, colour in _coloured(examined):
         if item.bins is not None:
@@ -155,7 +153,7 @@ def _draw_reliability(axes: Axes, examined: Sequence[Examined]) -> None:
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
-def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
+def _draw_histograms(axes: Axes, examined: Sequence[Analysis]) -> None:
     for item, colour in _coloured(examined):
         for counts, style in ((item.histogram.right, "-"), (item.histogram.wrong, "--")):
             share = counts / max(1, counts.sum())
@@ -166,7 +164,7 @@ def _draw_histograms(axes: Axes, examined: Sequence[Examined]) -> None:
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
 
 
-def _coloured(examined: Sequence[Examined]) -> Iterator[tuple[Examined, str]]:
+def _coloured(examined: Sequence[Analysis]) -> Iterator[tuple[Analysis, str]]:
     return zip(examined, colours_of([item.name for item in examined]), strict=True)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from confrank.analysis import Histogram
 from confrank.metrics import ReliabilityBins, RiskCoverageCurve
-from confrank.report.contents import Histogram
 
 SIZE = 1000
 
@@ -69,7 +69,11 @@ def _tick_text(value: float, step: float, percent: bool) -> str:
 
 def risk_limit(curves: Iterable[RiskCoverageCurve]) -> float:
     """The top of the risk axis: the largest risk beyond the first 2% of coverage, and some air."""
-    tops = [float(curve.risk[curve.coverage >= 0.02].max()) for curve in curves]
+    return risk_axis_limit(float(curve.risk[curve.coverage >= 0.02].max()) for curve in curves)
+
+
+def risk_axis_limit(tops: Iterable[float]) -> float:
+    """A little above the largest of some error rates, within what an axis can show."""
     return min(1.0, max(max(tops) * 1.1, 1e-4))
 
 

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
+from confrank.analysis import Analysis, Repeats
 from confrank.metrics import Evaluation, Interval, PairedDifference
-from confrank.metrics.repeats import paired_difference, summarise
-from confrank.report.contents import Examined
-from confrank.report.scales import PAPER_METRICS, SHOWN, p_text, shown, with_spread
+from confrank.report.repeats import repeats_rows
+from confrank.report.scales import SHOWN, p_text, shown
 
 Intervals = Mapping[str, Interval | None]
 
@@ -55,7 +55,7 @@ def _gap(factor: float, gap: PairedDifference | None) -> str:
     return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) {p_text(gap.p)}"
 
 
-def interval_note(examined: Sequence[Examined]) -> str:
+def interval_note(examined: Sequence[Analysis]) -> str:
     """How many resamples the intervals rest on, or why there are none."""
     counts = list(dict.fromkeys(item.num_resamples for item in examined))
     if not any(counts):
@@ -63,50 +63,17 @@ def interval_note(examined: Sequence[Examined]) -> str:
     return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
 
 
-def comparison_table(results: Mapping[str, Sequence[Evaluation]], title: str) -> Table:
-    """Mean ± std of the paper's eight metrics for two methods over the same seeds, and their paired difference."""
-    (first, first_runs), (second, second_runs) = results.items()
-    table = Table(title=title, caption="± is one standard deviation; the difference carries its standard error")
-    for column in ("metric", first, second, f"{second} - {first}"):
-        table.add_column(column, justify="left" if column == "metric" else "right")
-    for key in PAPER_METRICS:
-        how, found = SHOWN[key], _compared(key, first_runs, second_runs)
-        if found is None:
-            table.add_row(how.heading, "-", "-", "-")
-            continue
-        *values, difference, better = found
-        heading = f"{how.heading} {'↓' if how.lower_is_better else '↑'}"
-        table.add_row(heading, *values, f"[{'green' if better else 'red'}]{difference}[/]")
+def repeats_table(repeats: Repeats, title: str) -> Table:
+    """Mean ± std of the paper's eight metrics over the seeds, and each method's paired difference to the first."""
+    first, *others = repeats.evaluations
+    table = Table(title=title, caption="± is one standard deviation; for differences, one standard error")
+    table.add_column("metric")
+    for column in (first, *others, *(f"{name} - {first}" for name in others)):
+        table.add_column(Text(column), justify="right")
+    for row in repeats_rows(repeats):
+        gaps = [Text(gap.text, "green" if gap.is_better else "red") for gap in row.gaps]
+        table.add_row(f"{row.heading} {row.arrow}", *row.values, *gaps)
     return table
-
-
-def seeds_note(results: Mapping[str, Sequence[Evaluation]], seed: int) -> str | None:
-    """What a page of one seed says of the others, by the numbers of `comparison_table`; None if there are none."""
-    (first, first_runs), (second, second_runs) = results.items()
-    found = _compared("aurc", first_runs, second_runs)
-    if len(first_runs) < 2 or found is None:
-        return None
-    one, other, difference, _ = found
-    return (
-        f"One of {len(first_runs)} seeds: seed {seed}. Over all of them, {SHOWN['aurc'].heading} is {one} for {first}"
-        f" and {other} for {second} (± one standard deviation), a difference of {difference} (± its standard error)."
-    )
-
-
-def _compared(
-    key: str, first_runs: Sequence[Evaluation], second_runs: Sequence[Evaluation]
-) -> tuple[str, str, str, bool] | None:
-    """A metric of two methods over the same seeds, their difference, and whether the second is better."""
-    how = SHOWN[key]
-    pairs = [(a.metrics[key], b.metrics[key]) for a, b in zip(first_runs, second_runs, strict=True)]
-    known = [(a * how.factor, b * how.factor) for a, b in pairs if a is not None and b is not None]
-    if not known:
-        return None
-    a, b = zip(*known, strict=True)
-    gap = paired_difference(a, b)
-    one, other = (with_spread(each.mean, each.std, mark=" ± ") for each in (summarise(a), summarise(b)))
-    better = (gap.mean < 0) == how.lower_is_better and gap.mean != 0
-    return one, other, with_spread(gap.mean, gap.standard_error, mark=" ± ", sign="+"), better
 
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:

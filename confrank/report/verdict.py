@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
+from confrank.analysis import Analysis
 from confrank.metrics import Evaluation
 from confrank.phrasing import counted
-from confrank.report.contents import Examined
 from confrank.report.scales import SHOWN, p_text, shown
 
 COVERAGE = 0.8
@@ -26,7 +26,7 @@ def percent(share: float, digits: int = 1) -> str:
     return text
 
 
-def verdict(examined: Examined) -> list[str]:
+def verdict(examined: Analysis) -> list[str]:
     """Sentences about one set of predictions."""
     curve, metrics = examined.curve, examined.evaluation.metrics
     position = curve.at_coverage(COVERAGE)
@@ -44,7 +44,7 @@ def verdict(examined: Examined) -> list[str]:
     return sentences
 
 
-def _limits(examined: Examined, key: str) -> str:
+def _limits(examined: Analysis, key: str) -> str:
     limits = examined.intervals.get(key)
     return "" if limits is None else f", 95% interval {shown(key, limits.low)} to {shown(key, limits.high)}"
 
@@ -58,7 +58,7 @@ def _calibration(claimed: float, right: float) -> str:
     return f"{claim}: {word} by {abs(100 * gap):.1f} points."
 
 
-def comparisons(examined: Sequence[Examined]) -> list[str]:
+def comparisons(examined: Sequence[Analysis]) -> list[str]:
     """A sentence for each further set that has a paired difference in AURC to the first."""
     sentences = []
     for item in examined[1:]:

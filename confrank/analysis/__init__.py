@@ -1,0 +1,22 @@
+"""Everything that a report says about one or several models, as values."""
+
+from confrank.analysis.comparison import Comparison, check_resamples, compare, compare_samples, with_intervals
+from confrank.analysis.model import Analysis, Histogram, Mistake, analyse, histogram_of, with_images, with_keys
+from confrank.analysis.repeats import Repeats, repeats_of
+
+__all__ = [
+    "Analysis",
+    "Comparison",
+    "Histogram",
+    "Mistake",
+    "Repeats",
+    "analyse",
+    "check_resamples",
+    "compare",
+    "compare_samples",
+    "histogram_of",
+    "repeats_of",
+    "with_images",
+    "with_intervals",
+    "with_keys",
+]

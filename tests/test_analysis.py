@@ -1,0 +1,108 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import confrank
+from confrank.analysis import Comparison, analyse, compare, repeats_of
+from confrank.analysis.repeats import GRID
+from confrank.metrics import Samples, evaluate
+from confrank.predictions import Predictions, save_predictions
+
+
+def logits_of_model(seed, size=300, num_classes=4):
+    rng = np.random.default_rng(seed)
+    label = np.arange(size) % num_classes
+    logits = rng.normal(size=(size, num_classes)) + 1.5 * np.eye(num_classes)[label]
+    return {"logits": logits, "label": label, "index": np.arange(size)}
+
+
+def shuffled(model, seed=9):
+    order = np.random.default_rng(seed).permutation(len(model["label"]))
+    return {name: values[order] for name, values in model.items()}
+
+
+def test_compare_is_what_the_command_writes(tmp_path, command):
+    models = [logits_of_model(0), shuffled(logits_of_model(1)), logits_of_model(2, size=200)]
+    files = [tmp_path / f"{number}.safetensors" for number in range(3)]
+    for file, model in zip(files, models, strict=True):
+        save_predictions(file, Predictions(**model))
+    command("evaluate", *files, "--json", tmp_path / "out.json", "--resamples", 120, "--seed", 5)
+    written = json.loads((tmp_path / "out.json").read_text())
+    result = confrank.compare(*models, resamples=120, seed=5)
+    assert isinstance(result, Comparison)
+    assert list(result.metrics) == [one["metrics"] for one in written]
+    limits = [{key: pair and [pair.low, pair.high] for key, pair in one.items()} for one in result.intervals]
+    assert limits == [one["intervals"] for one in written]
+    assert result.pairings == ("matched by index", "other samples: 300 and 200 predictions")
+    gap, none = result.differences
+    expected = written[1]["difference_to_first"]["aurc"]
+    assert [gap["aurc"].value, gap["aurc"].low, gap["aurc"].high, gap["aurc"].p] == list(expected.values())
+    assert none == {}
+
+
+def test_compare_takes_predictions_mappings_tensors_and_lists():
+    model = logits_of_model(0)
+    as_tensors = {name: torch.from_numpy(values) for name, values in model.items()}
+    as_lists = {name: values.tolist() for name, values in model.items()}
+    result = compare(Predictions(**model), as_tensors, as_lists, resamples=0)
+    expected = evaluate(logits=model["logits"], label=model["label"]).metrics
+    assert list(result.metrics) == [expected] * 3
+    assert result.intervals == ({},) * 3 and result.differences == ({},) * 2
+
+
+def test_a_model_compared_with_itself_does_not_differ():
+    model = logits_of_model(0)
+    (difference,) = compare(model, shuffled(model), resamples=100).differences
+    assert all(gap.value == pytest.approx(0, abs=1e-15) and gap.p == 1 for gap in difference.values())
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"logit": np.eye(3), "label": np.arange(3)}, "expected arrays among .*, but got 'logit'"),
+        ({"logits": np.eye(3)}, "model 2: expected label"),
+        ({"confidence": np.ones(0), "correct": np.ones(0)}, "expected predictions to compare, but model 2 has none"),
+    ],
+)
+def test_compare_says_which_model_is_wrong(model, message):
+    with pytest.raises(ValueError, match=message):
+        compare(logits_of_model(0), model)
+
+
+def test_too_few_resamples_are_refused():
+    with pytest.raises(ValueError, match="expected 100 resamples or more, but got 99; raise `resamples`, or set it"):
+        compare(logits_of_model(0), logits_of_model(1), resamples=99)
+
+
+def run_of(seed):
+    rng = np.random.default_rng(seed)
+    confidence = rng.random(100)
+    return Samples(confidence, rng.random(100) < 0.2 + 0.8 * confidence, confidence)
+
+
+def test_repeats_pair_by_seed():
+    runs = {"a": [run_of(0), run_of(1), run_of(2)], "b": [run_of(3), run_of(4), run_of(5)]}
+    repeats = repeats_of(runs)
+    areas = {name: [analyse("", run).evaluation.metrics["aurc"] for run in each] for name, each in runs.items()}
+    gaps = np.subtract(areas["b"], areas["a"])
+    difference = repeats.difference("b", "aurc")
+    assert difference.mean == pytest.approx(gaps.mean(), rel=1e-12)
+    assert difference.standard_error == pytest.approx(gaps.std(ddof=1) / np.sqrt(3), rel=1e-12)
+    assert repeats.summary("a", "aurc").std == pytest.approx(np.std(areas["a"], ddof=1), rel=1e-12)
+    assert repeats.summary("a", "nll") is None and repeats.difference("b", "nll") is None
+    # At full coverage the error rate among accepted is that of all predictions.
+    assert GRID[-1] == 1 and repeats.risks["a"][:, -1].tolist() == [np.mean(~run.correct) for run in runs["a"]]
+
+
+def test_a_metric_counts_in_the_seeds_that_define_it_for_all_methods():
+    perfect = Samples(np.array([0.9, 0.8]), np.array([True, True]))
+    repeats = repeats_of({"a": [run_of(0), perfect], "b": [run_of(1), run_of(2)]})
+    assert repeats.summary("b", "auroc").n == repeats.difference("b", "auroc").n == 1
+    assert repeats.summary("b", "acc").n == 2
+
+
+def test_repeats_need_as_many_runs_of_each_method():
+    with pytest.raises(ValueError, match="expected as many runs of each method, but got 1 of a, 2 of b"):
+        repeats_of({"a": [run_of(0)], "b": [run_of(1), run_of(2)]})
