@@ -29,6 +29,7 @@ def test_public_names():
         "IndexedDataset",
         "SelectiveClassifier",
         "SharedHistory",
+        "compare",
         "evaluate",
     ]
     assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)

@@ -86,7 +86,8 @@ def _as_predictions(model: Predictions | Mapping[str, Any]) -> Predictions:
         return model
     if unknown := [name for name in model if name not in ARRAYS]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
-    return Predictions(**{name: to_numpy(values) for name, values in model.items() if values is not None})
+    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items() if values is not None}
+    return Predictions(**arrays)
 
 
 def _samples_of(name: str, predictions: Predictions) -> Samples:
