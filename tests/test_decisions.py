@@ -81,7 +81,7 @@ def test_the_threshold_is_that_of_a_direct_transcription(seed, size, risk, delta
         assert (point.threshold, point.accepted) == slow[:2]
         assert point.bound == pytest.approx(slow[2], rel=1e-9)
         assert point.bound >= point.risk
-        assert replace(point, bound=None) == measured_at(point.threshold, confidence, correct)
+        assert replace(point, bound=None) == measured_at(confidence, correct, point.threshold)
 
 
 @pytest.mark.parametrize("delta", [0.1, 0.05])
@@ -147,7 +147,7 @@ def test_threshold_for_a_coverage_is_the_largest_that_suffices(seed, size, cover
     point = threshold_for_coverage(confidence, correct, coverage)
     enough = [level for level in set(confidence.tolist()) if (confidence >= level).sum() >= coverage * size - 1e-9]
     assert point.threshold == max(enough)
-    assert point == measured_at(point.threshold, confidence, correct)
+    assert point == measured_at(confidence, correct, point.threshold)
     with pytest.raises(ValueError, match=r"coverage in \(0, 1\], but got 0"):
         threshold_for_coverage(confidence, correct, 0)
 
@@ -280,11 +280,11 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
 def test_a_threshold_is_not_rounded_to_the_type_of_the_scores():
     scores = np.array([0.3, 0.7], dtype=np.float32)
     threshold = float(scores[1]) + 1e-10
-    assert measured_at(threshold, scores, [True, True]).accepted == 0
+    assert measured_at(scores, [True, True], threshold).accepted == 0
 
 
 def test_a_threshold_on_no_predictions_has_neither_coverage_nor_risk():
-    point = measured_at(0.5, np.zeros(0), np.zeros(0))
+    point = measured_at(np.zeros(0), np.zeros(0), 0.5)
     assert (point.coverage, point.risk) == (None, None)
 
 

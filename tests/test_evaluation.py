@@ -206,6 +206,22 @@ def test_rounded_probabilities_are_divided_by_their_sum():
     assert nll([[0.33, 0.33, 0.33]], [2]) == pytest.approx(np.log(3))
 
 
+@pytest.mark.parametrize(("scale", "num_classes"), [(1.0, 2), (10.0, 10), (700.0, 1000), (1e300, 3)])
+def test_samples_of_logits_equal_those_of_torch(scale, num_classes):
+    logits = scale * np.random.default_rng(0).normal(size=(500, num_classes))
+    label = np.arange(500) % num_classes
+    samples = sample_values(logits=logits, label=label)
+    log_probability = torch.log_softmax(torch.tensor(logits), dim=1)
+    one_hot = torch.nn.functional.one_hot(torch.tensor(label), num_classes)
+    expected = {
+        "confidence": torch.softmax(torch.tensor(logits), dim=1).max(dim=1).values,
+        "nll": torch.nn.functional.nll_loss(log_probability, torch.tensor(label), reduction="none"),
+        "brier": ((log_probability.exp() - one_hot) ** 2).sum(dim=1),
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(getattr(samples, name), values.numpy(), rtol=1e-13, atol=1e-15)
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_probabilities_in_half_precision(kind):
     logits, probabilities, label = table(num_classes=50)

@@ -14,7 +14,7 @@ from confrank.active import STRATEGIES
 from confrank.analysis import analyse, repeats_of, with_images, with_intervals
 from confrank.methods import METHODS
 from confrank.metrics import Samples
-from confrank.metrics.separation import KEYS, detection
+from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colours_of, places_of
@@ -270,7 +270,7 @@ def detection_example():
         SimpleNamespace(
             dataset="d", model="m", method="a/odin", out_set="o", metric=key, paper=None, ours=None, deviations=None
         )
-        for key in KEYS
+        for key in DETECTION_METRICS
     ]
     scored = Scored("d", "m", "a", "o", {"odin": [(np.arange(9.0), np.arange(5.0))]})
     return detection_page([scored], cells, "protocol", [])

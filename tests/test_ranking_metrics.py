@@ -160,10 +160,10 @@ def test_a_thinned_curve_keeps_exact_points_and_both_ends(seed, size, limit):
 
 def test_other_conventions():
     correct = [True, False, True]
-    assert aurc([0.7, 0.6, 0.8], correct, "trapezoid") == pytest.approx(1 / 12)
-    assert aurc([0.7, 0.6, 0.8], correct, "thresholds") == pytest.approx(1 / 18)
+    assert aurc([0.7, 0.6, 0.8], correct, estimator="trapezoid") == pytest.approx(1 / 12)
+    assert aurc([0.7, 0.6, 0.8], correct, estimator="thresholds") == pytest.approx(1 / 18)
     with pytest.raises(ValueError, match="expected, trapezoid, thresholds, but got 'trapz'"):
-        aurc([0.7, 0.6, 0.8], correct, "trapz")
+        aurc([0.7, 0.6, 0.8], correct, estimator="trapz")
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.float16, torch.bfloat16])

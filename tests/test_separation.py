@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from confrank.metrics.separation import KEYS, detection, roc_curve
+from confrank.metrics.separation import DETECTION_METRICS, detection, roc_curve
 
 SCORES = st.lists(st.integers(-4, 4).map(lambda value: value / 3), min_size=1, max_size=40)
 
@@ -28,7 +28,7 @@ def test_metrics_equal_scikit_learn_and_brute_force_under_ties(inside, outside):
     inside, outside = np.array(inside), np.array(outside)
     label, score = labelled(inside, outside)
     found = detection(inside, outside).metrics
-    assert tuple(found) == KEYS
+    assert tuple(found) == DETECTION_METRICS
     assert found["auroc"] == pytest.approx(sk.roc_auc_score(label, score), abs=1e-9)
     assert found["aupr_in"] == pytest.approx(sk.average_precision_score(label, score), abs=1e-9)
     assert found["aupr_out"] == pytest.approx(sk.average_precision_score(1 - label, -score), abs=1e-9)

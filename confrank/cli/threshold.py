@@ -65,7 +65,7 @@ def _threshold(arguments: "Namespace") -> None:
         point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
     name, averaged = _rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
-    check = None if kept is None else measured_at(point.threshold, kept.confidence, kept.correct)
+    check = None if kept is None else measured_at(kept.confidence, kept.correct, point.threshold)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
     lines += classifier_lines(point, name, temperature, averaged=averaged)
     lines += [] if check is None else check_lines(check, arguments.risk)

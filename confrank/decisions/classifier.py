@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from confrank import confidence as confidences
+from confrank.metrics.arrays import TOLERANCE
 
 ABSTAIN = -1
 
@@ -37,7 +38,7 @@ class SelectiveClassifier(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Labels [n], `ABSTAIN` where the model is not sure enough."""
         logits: Tensor = self.model(inputs)
-        sure = self.confidence(logits) >= self.threshold
+        sure = self.confidence(logits) >= self.threshold - TOLERANCE  # as `at_or_above` accepts
         return torch.where(sure, logits.argmax(dim=-1), ABSTAIN)
 
     def confidence(self, logits: Tensor) -> Tensor:

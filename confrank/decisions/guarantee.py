@@ -6,6 +6,7 @@ level delta / steps, so that all bounds hold together with probability 1 - delta
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import betaincinv
@@ -84,9 +85,9 @@ def _search(curve: RiskCoverageCurve, risk: float, delta: float) -> list[Operati
         middle = (low + high + 1) // 2
         # The middle-th smallest confidence is the threshold; its ties are accepted with it.
         position = int(np.searchsorted(curve.accepted, curve.num_samples - middle + 1))
-        wrong, accepted = int(curve.wrong[position]), int(curve.accepted[position])
-        bound = risk_bound(wrong, accepted, delta / num_steps)
-        points.append(point_on(curve, position, bound))
+        point = point_on(curve, position)
+        bound = risk_bound(point.wrong, point.accepted, delta / num_steps)
+        points.append(replace(point, bound=bound))
         if bound <= risk:
             high = middle
         else:

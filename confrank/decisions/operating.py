@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, same_length
+from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, at_or_above, same_length
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 
 
@@ -38,8 +38,9 @@ class OperatingPoint:
 
 
 def point_on(curve: RiskCoverageCurve, position: int, bound: float | None = None) -> OperatingPoint:
-    accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
-    return OperatingPoint(float(curve.threshold[position]), accepted, wrong, curve.num_samples, bound)
+    threshold = float(curve.threshold[position])
+    last = int(curve.last_accepted(threshold))
+    return OperatingPoint(threshold, int(curve.accepted[last]), int(curve.wrong[last]), curve.num_samples, bound)
 
 
 def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float) -> OperatingPoint:
@@ -56,11 +57,11 @@ def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: 
     return point_on(curve, curve.at_coverage(coverage))
 
 
-def measured_at(threshold: float, confidence: ArrayLike, correct: ArrayLike) -> OperatingPoint:
+def measured_at(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> OperatingPoint:
     """What a threshold does to these predictions."""
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
-    accepted = scores.astype(np.float64) >= threshold  # in float32 the threshold would be rounded too
+    accepted = at_or_above(scores, threshold)
     return OperatingPoint(
         float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(scores)
     )

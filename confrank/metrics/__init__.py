@@ -1,5 +1,6 @@
 """Numbers that say how good a classifier's confidence is. Raw fractions, float64, `None` where undefined."""
 
+from confrank.metrics.acceptance import coverage_at_risk, risk_at_coverage
 from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
@@ -7,6 +8,7 @@ from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_o
 from confrank.metrics.intervals import Interval, PairedDifference, bootstrap, intervals_of, paired_differences
 from confrank.metrics.proper import accuracy, brier, nll
 from confrank.metrics.ranking import (
+    AurcEstimator,
     RiskCoverageCurve,
     augrc,
     aupr_error,
@@ -17,16 +19,21 @@ from confrank.metrics.ranking import (
     risk_coverage_curve,
 )
 from confrank.metrics.samples import Samples, sample_values
+from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
 
 __all__ = [
     "KEYS",
     "ArrayLike",
+    "AuprEstimator",
+    "AurcEstimator",
     "ClassSummary",
+    "Detection",
     "Evaluation",
     "Interval",
     "PairedDifference",
     "ReliabilityBins",
     "RiskCoverageCurve",
+    "RocCurve",
     "Samples",
     "accuracy",
     "at_or_above",
@@ -37,6 +44,8 @@ __all__ = [
     "bootstrap",
     "brier",
     "class_summaries",
+    "coverage_at_risk",
+    "detection",
     "e_aurc",
     "ece",
     "evaluate",
@@ -46,6 +55,8 @@ __all__ = [
     "nll",
     "paired_differences",
     "reliability_bins",
+    "risk_at_coverage",
     "risk_coverage_curve",
+    "roc_curve",
     "sample_values",
 ]

@@ -79,13 +79,19 @@ def sample_brier(table: Array, labels: NDArray[np.int64]) -> Floats:
     return values
 
 
-def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """NLL and Brier score of each sample in float64; log-softmax never takes the logarithm of zero."""
-    import torch
+def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+    """NLL, Brier score and largest softmax probability of each sample, in float64.
 
-    nll, brier = np.empty(len(labels)), np.empty(len(labels))
+    The NLL never takes the logarithm of zero; it is infinite only if logits are further apart than numbers go.
+    """
+    nll, brier, largest = (np.empty(len(labels)) for _ in range(3))
     for rows in chunks(len(logits), logits.shape[1]):
-        log_probability = torch.log_softmax(torch.from_numpy(logits[rows].astype(np.float64)), dim=1).numpy()
-        nll[rows] = -log_probability[np.arange(len(log_probability)), labels[rows]]
-        brier[rows] = sample_brier(np.exp(log_probability), labels[rows])
-    return nll, brier
+        shifted = logits[rows].astype(np.float64)
+        with np.errstate(over="ignore"):
+            shifted -= shifted.max(axis=1, keepdims=True)
+        exponentials = np.exp(shifted)
+        total = exponentials.sum(axis=1)
+        nll[rows] = np.log(total) - shifted[np.arange(len(shifted)), labels[rows]]
+        brier[rows] = sample_brier(exponentials / total[:, None], labels[rows])
+        largest[rows] = 1 / total
+    return nll, brier, largest

@@ -8,13 +8,16 @@ result depends on the order of rows. Confidence may be any score, higher = surer
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Counts, Floats
-from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, chunks, same_length
+
+AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def fpr_at_tpr_of(ranking: Ranking, tpr: float = 0.95) -> float | None:
     raise AssertionError("the last step accepts everything")
 
 
-def aurc(confidence: ArrayLike, correct: ArrayLike, estimator: str = "expected") -> float | None:
+def aurc(confidence: ArrayLike, correct: ArrayLike, *, estimator: AurcEstimator = "expected") -> float | None:
     """Area under the risk-coverage curve, lower is better; None for no predictions.
 
     "expected" is the mean error rate among the k surest, over k = 1..n, and exact under ties. For comparison
@@ -168,9 +171,9 @@ def aurc(confidence: ArrayLike, correct: ArrayLike, estimator: str = "expected")
 
     >>> aurc([0.7, 0.6, 0.8], [True, False, True])
     0.1111111111111111
-    >>> round(aurc([0.7, 0.6, 0.8], [True, False, True], "trapezoid"), 4)
+    >>> round(aurc([0.7, 0.6, 0.8], [True, False, True], estimator="trapezoid"), 4)
     0.0833
-    >>> round(aurc([0.7, 0.6, 0.8], [True, False, True], "thresholds"), 4)
+    >>> round(aurc([0.7, 0.6, 0.8], [True, False, True], estimator="thresholds"), 4)
     0.0556
     """
     if estimator == "expected":
@@ -234,7 +237,7 @@ def auroc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
     return auroc_of(rank(confidence, correct))
 
 
-def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, tpr: float = 0.95) -> float | None:
+def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95) -> float | None:
     """Share of errors accepted when at least `tpr` of the right predictions are; None without both kinds.
 
     >>> fpr_at_tpr([0.7, 0.9, 0.8], [True, False, True])
@@ -266,6 +269,14 @@ class RiskCoverageCurve:
     def at_coverage(self, coverage: float) -> int:
         """Position of the largest threshold that accepts at least this share."""
         return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
+
+    def last_accepted(self, threshold: Floats | float) -> Counts:
+        """Position of the last point whose predictions `at_or_above` accepts; -1 if it accepts none.
+
+        `accepted` and `wrong` at this position are what the threshold does to these predictions.
+        """
+        position: Counts = np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
+        return position
 
 
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverageCurve:

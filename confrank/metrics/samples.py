@@ -21,7 +21,6 @@ from confrank.metrics.arrays import (
     as_labels,
     as_scores,
     as_table,
-    chunks,
     same_length,
     to_numpy,
 )
@@ -145,18 +144,18 @@ def _from_table(
         if not np.array_equal(flags, prediction == labels):
             raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
     right = prediction == labels
-    probability = _max_probability(table, prediction, is_logits=is_logits)
-    scores = probability if confidence is None else as_scores(confidence)
-    same_length(confidence=scores, correct=right)
     nll: Array | None
     if is_logits:
-        nll, brier = proper.sample_scores_of_logits(table, labels)
-        # Logits may lie further apart than numbers go. Whatever is drawn of these values shall have a sum.
+        nll, brier, probability = proper.sample_scores_of_logits(table, labels)
+        # Logits may be further apart than numbers go. Every resample of these values must have a finite sum.
         nll = nll if math.isfinite(float(nll.max(initial=0)) * len(nll)) else None
     else:
+        probability = np.minimum(table[np.arange(len(table)), prediction], 1)
         nll, clipped = proper.sample_nll(table, labels)
         brier = proper.sample_brier(table, labels)
         notes = notes + ([proper.clipping_note(clipped, nll, table.dtype)] if clipped else [])
+    scores = probability if confidence is None else as_scores(confidence)
+    same_length(confidence=scores, correct=right)
     return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
 
 
@@ -184,17 +183,3 @@ def _meant(prediction: Array, flags: Array, labels: Array, table: Array) -> Arra
             break  # they differ in whatever is chosen
         prediction[row] = fitting[0]
     return prediction
-
-
-def _max_probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
-    if not is_logits:
-        largest: Array = np.minimum(table[np.arange(len(table)), prediction], 1)
-        return largest
-    import torch
-
-    from confrank.confidence import max_probability
-
-    largest = np.empty(len(table))  # filled in place: many small results would keep the memory around them
-    for rows in chunks(len(table), table.shape[1]):
-        largest[rows] = max_probability(torch.from_numpy(table[rows].astype(np.float64))).numpy()
-    return largest

@@ -8,6 +8,7 @@ outside the wrong ones, and ties are one step.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -24,8 +25,9 @@ from confrank.metrics.ranking import (
     sum_over_steps,
 )
 
-KEYS = ("fpr95", "detection_error", "auroc", "aupr_in", "aupr_out")
-ESTIMATORS = ("average", "trapezoid")
+DETECTION_METRICS = ("fpr95", "detection_error", "auroc", "aupr_in", "aupr_out")
+AuprEstimator = Literal["average", "trapezoid"]
+AUPR_ESTIMATORS: tuple[AuprEstimator, ...] = get_args(AuprEstimator)
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Detection:
     undefined: dict[str, str] = field(default_factory=dict)
 
 
-def detection(inside: ArrayLike, outside: ArrayLike, aupr: str = "average") -> Detection:
+def detection(inside: ArrayLike, outside: ArrayLike, *, aupr: AuprEstimator = "average") -> Detection:
     """All five metrics from the scores of in-distribution images [n] and of foreign ones [m].
 
     `aupr` "average" is average precision; "trapezoid" joins the points of the precision-recall curve by straight
@@ -45,8 +47,8 @@ def detection(inside: ArrayLike, outside: ArrayLike, aupr: str = "average") -> D
     >>> detection([3.0, 2.0], [1.0, 2.5]).metrics["detection_error"]
     0.25
     """
-    if aupr not in ESTIMATORS:
-        raise ValueError(f"expected an AUPR among {', '.join(ESTIMATORS)}, but got {aupr!r}")
+    if aupr not in AUPR_ESTIMATORS:
+        raise ValueError(f"expected an AUPR among {', '.join(AUPR_ESTIMATORS)}, but got {aupr!r}")
     ranking = rank_sets(inside, outside)
     found = {
         "fpr95": fpr_at_tpr_of(ranking),
@@ -135,7 +137,7 @@ class RocCurve:
     tpr: Floats
 
 
-def roc_curve(inside: ArrayLike, outside: ArrayLike, limit: int | None = None) -> RocCurve:
+def roc_curve(inside: ArrayLike, outside: ArrayLike, *, limit: int | None = None) -> RocCurve:
     """The ROC curve at all distinct scores, or at about `limit` of them.
 
     >>> roc_curve([3.0, 2.0], [1.0, 2.5]).tpr.tolist()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from confrank.data import Split
-from confrank.metrics.separation import ESTIMATORS, Detection, detection
+from confrank.metrics.separation import AUPR_ESTIMATORS, AuprEstimator, Detection, detection
 from confrank.ood.features import evaluating, logits_of
 from confrank.ood.images import Images, Labelled, over
 from confrank.ood.logits import LOGIT_SCORES
@@ -42,7 +42,7 @@ class Protocol:
     num_tuning: int = 1000
     seed: int = 0
     neighbours: int = 50
-    aupr: str = "average"
+    aupr: AuprEstimator = "average"
     batch_size: int = 500
 
     def __post_init__(self) -> None:
@@ -51,8 +51,8 @@ class Protocol:
                 raise ValueError(f"expected detectors among {', '.join(DETECTORS)}, but got {name!r}")
         if len(set(self.detectors)) < len(self.detectors):
             raise ValueError(f"expected each detector once, but got {' '.join(self.detectors)}")
-        if self.aupr not in ESTIMATORS:
-            raise ValueError(f"expected an AUPR among {', '.join(ESTIMATORS)}, but got {self.aupr!r}")
+        if self.aupr not in AUPR_ESTIMATORS:
+            raise ValueError(f"expected an AUPR among {', '.join(AUPR_ESTIMATORS)}, but got {self.aupr!r}")
 
     @property
     def tuned(self) -> tuple[str, ...]:

@@ -41,9 +41,13 @@ def tensor(path: Path, file: Any, name: str) -> Array:
     if file.get_slice(name).get_dtype() != "BF16":
         values: Array = file.get_tensor(name)
         return values
-    with safe_open(path, framework="pt") as other:
-        lifted: Array = other.get_tensor(name).float().numpy()
-        return lifted
+    with path.open("rb") as stream:
+        size = int.from_bytes(stream.read(8), "little")
+        stored = json.loads(stream.read(size))[name]
+        start, end = stored["data_offsets"]
+        stream.seek(8 + size + start)
+        upper_halves = np.frombuffer(stream.read(end - start), dtype="<u2")
+    return (upper_halves.astype("<u4") << 16).view("<f4").reshape(stored["shape"])
 
 
 def read_npz(path: Path) -> Predictions:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.predictions.layout import KEYS, Layout
+from confrank.predictions.layout import KEY_NAMES, Layout
 from confrank.predictions.schema import Array, Predictions, as_keys
 
 TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -49,7 +49,7 @@ def predictions_of(
     if table is None and any(isinstance(column, Text) for column in classes.values()):
         names = _all_names(classes)
     numbers, ambiguous = class_numbers(classes, names)
-    keys, told, unused = distinct_keys({name: columns.pop(name) for name in KEYS if name in columns})
+    keys, told, unused = distinct_keys({name: columns.pop(name) for name in KEY_NAMES if name in columns})
     for role, column in columns.items():
         if role in classes:
             arrays[role] = numbers[role]
@@ -103,7 +103,7 @@ def distinct_keys(columns: Mapping[str, Any]) -> tuple[dict[str, Array], dict[st
     """
     found: dict[str, Array] = {}
     ignored = []
-    for name in sorted(columns, key=KEYS.index):
+    for name in sorted(columns, key=KEY_NAMES.index):
         keys = _keys_or_reason(columns[name])
         if isinstance(keys, str):
             ignored.append(name + keys)

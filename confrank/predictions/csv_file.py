@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from confrank.predictions.columns import Column, Text, codes_of, predictions_of
-from confrank.predictions.layout import KEYS, Layout, layout_of
+from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
 # The roles whose cells may be words.
@@ -96,7 +96,7 @@ def _read_with_pyarrow(
     for role in WORDS:
         if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
             types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
-    types |= {str(place): pa.binary() for role, place in layout.roles.items() if role in KEYS}
+    types |= {str(place): pa.binary() for role, place in layout.roles.items() if role in KEY_NAMES}
     places = [str(place) for place in range(len(header))]
     options = {
         "read_options": pa_csv.ReadOptions(column_names=places, skip_rows=num_lines, block_size=1 << 22),
@@ -126,7 +126,7 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
     parts: dict[int, list[Array]] = {place: [] for place in layout.roles.values()}
     tables: list[Array] = []
     words: dict[int, dict[str, int]] = {}
-    keys = {place for role, place in layout.roles.items() if role in KEYS}
+    keys = {place for role, place in layout.roles.items() if role in KEY_NAMES}
     for batch in batches:
         for place in parts:
             column = batch.column(str(place))
@@ -182,7 +182,7 @@ def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -
                     known = words[role]
                     codes = [known.setdefault(cell, len(known)) for cell in cells[place]]
                     parts[role].append(np.array(codes, dtype=np.int64))
-                elif role in KEYS:
+                elif role in KEY_NAMES:
                     parts[role].append(np.array([cell.encode() for cell in cells[place]], dtype=object))
                 else:
                     parts[role].append(_numbers(cells[place], header[place], row, lines))

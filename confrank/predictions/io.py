@@ -9,7 +9,7 @@ from safetensors.numpy import save
 from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
 from confrank.predictions.csv_file import read_csv
-from confrank.predictions.layout import KEYS
+from confrank.predictions.layout import KEY_NAMES
 from confrank.predictions.parquet import read_parquet
 from confrank.predictions.schema import Predictions
 
@@ -54,7 +54,7 @@ def save_predictions(path: str | Path, predictions: Predictions) -> None:
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
     arrays.pop("key", None)
     for name, keys in predictions.keys.items():  # the format knows no words
-        if name not in KEYS:
-            raise ValueError(f"expected keys to be called one of {', '.join(KEYS)}, but got {name!r}")
+        if name not in KEY_NAMES:
+            raise ValueError(f"expected keys to be called one of {', '.join(KEY_NAMES)}, but got {name!r}")
         arrays[name] = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

@@ -25,9 +25,9 @@ FORMS = (
 )
 # What people call the columns that tell samples apart, the most telling first.
 FILES = ("path", "image_path", "filename", "file_name", "file")
-KEYS = (*FILES, "image_id", "sample_id", "id")
+KEY_NAMES = (*FILES, "image_id", "sample_id", "id")
 # Never a class.
-ROW_NAMES = {"", "row", "unnamed: 0", *KEYS}
+ROW_NAMES = {"", "row", "unnamed: 0", *KEY_NAMES}
 _ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
 
 
@@ -37,7 +37,7 @@ class Layout:
 
     `kind` is probabilities or logits, or None where the values have to tell; `class_names` is None where the
     classes are just numbered from 0; `ignored` names the columns that nothing is made of. Columns that may tell
-    samples apart are among the roles by their own names, those of `KEYS`.
+    samples apart are among the roles by their own names, those of `KEY_NAMES`.
     """
 
     roles: dict[str, int]
@@ -60,7 +60,7 @@ def key_of(name: str) -> str | None:
     >>> key_of("ID "), key_of("label")
     ('id', None)
     """
-    return key if (key := name.strip().lower()) in KEYS else None
+    return key if (key := name.strip().lower()) in KEY_NAMES else None
 
 
 def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:

@@ -9,7 +9,7 @@ import numpy as np
 
 from confrank.predictions.arrays import named_arrays
 from confrank.predictions.columns import Column, Text, codes_of, predictions_of
-from confrank.predictions.layout import KEYS, Layout, layout_of
+from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
 TABLES = ("probabilities", "logits")
@@ -48,7 +48,7 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
     for batch in batches:
         for key, place in places.items():
             column = batch.column(header[place])
-            if key in KEYS:
+            if key in KEY_NAMES:
                 parts[key].append(_keys(column))
                 continue
             if column.null_count:
@@ -64,7 +64,11 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
 
 def _without_odd_keys(layout: Layout, schema: Any) -> Layout:
     """Only words and numbers tell samples apart; a column of anything else is ignored."""
-    odd = [role for role, place in layout.roles.items() if role in KEYS and not _may_be_key(schema.field(place).type)]
+    odd = [
+        role
+        for role, place in layout.roles.items()
+        if role in KEY_NAMES and not _may_be_key(schema.field(place).type)
+    ]
     roles = {role: place for role, place in layout.roles.items() if role not in odd}
     return replace(layout, roles=roles, ignored=[*layout.ignored, *odd])
 

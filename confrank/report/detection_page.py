@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from confrank import __version__
-from confrank.metrics.separation import KEYS
+from confrank.metrics.separation import DETECTION_METRICS
 from confrank.report import svg
 from confrank.report.colours import places_of
 from confrank.report.detection import (
@@ -42,7 +42,7 @@ def detection_page(
         protocol=protocol,
         notes=notes,
         shares=svg.ticks(1.0),
-        headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in KEYS],
+        headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in DETECTION_METRICS],
         sections=[_section(item, values, tuned) for item in scored],
     )
 
@@ -54,7 +54,7 @@ def _section(
     curves = {name: mean_roc(runs) for name, runs in item.detectors.items()}
     for place, (name, runs) in zip(places_of([*item.detectors]), item.detectors.items(), strict=True):
         key = item.dataset, item.model, f"{item.method}/{name}", item.out_set
-        row = [cell_text(values[(*key, metric)]) for metric in KEYS]
+        row = [cell_text(values[(*key, metric)]) for metric in DETECTION_METRICS]
         detectors.append({"name": name, "colour": place, "row": row, **_charts(curves[name], runs)})
     first = next(iter(item.detectors.values()))
     return {

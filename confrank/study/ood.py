@@ -8,7 +8,7 @@ from typing import Any
 
 from confrank.config import RunConfig
 from confrank.metrics.repeats import Summary, summarise
-from confrank.metrics.separation import KEYS
+from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood import Outcome, Protocol
 from confrank.study.paper import table_values
 from confrank.study.tables import Cell, label_of
@@ -47,7 +47,7 @@ def ood_cells(found: Iterable[Found]) -> list[Cell]:
     for one in found:
         label = label_of(one.config.as_dict())
         place = (one.config.dataset, one.config.model, f"{label}/{one.detector}", one.out_set)
-        for metric in KEYS:
+        for metric in DETECTION_METRICS:
             key = (*place, metric)
             comparable[key] = label == one.config.method
             value = one.metrics[metric]
