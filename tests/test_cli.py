@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import confrank
@@ -233,26 +232,6 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
     assert "training eagerly in float32: graphs and bfloat16 need a CUDA device\n" in printed
     assert "metrics: run/metrics.json; predictions: run/predictions/test.safetensors\n" in printed
     assert "AUROC % undefined: needs right and wrong predictions" in printed
-
-
-def test_demo_compares_both_methods(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.setattr("confrank.training.loop.default_device", lambda: torch.device("cpu"))
-    command("demo", "--seeds", "2", "--epochs", "2", "--out", tmp_path / "demo")
-    printed = capsys.readouterr().out
-    assert printed.count("training eagerly in float32") == 1
-    assert "crl-softmax - baseline" in printed
-    assert all(
-        name in printed for name in ("accuracy %", "AURC", "E-AURC", "AUPR-Err", "FPR-95", "ECE", "NLL", "Brier")
-    )
-    page = tmp_path / "demo" / "report.html"
-    assert printed.splitlines()[-1] == f"report: {page}"
-    assert "digits-small-crl-softmax-seed0" in page.read_text()
-    assert page.read_text().count("data:image/png") == 24
-    row = next(line for line in printed.splitlines() if "AURC x10^3" in line and "E-AURC" not in line)
-    one, other, difference = (cell.strip() for cell in row.strip("│ ").split("│")[1:])
-    assert f"AURC x10^3 {other} against {one}, paired difference {difference}." in page.read_text()
-    assert "Seed 0 of 2, test split." in page.read_text()
-    assert (tmp_path / "demo" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

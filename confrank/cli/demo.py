@@ -1,5 +1,6 @@
 """The demo: baseline against CRL on embedded data."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, at_least, make_console, say, say_once
@@ -10,13 +11,15 @@ from confrank.cli.source import read_source
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.study.demo import Threshold
+
 
 def _demo_arguments(parser: "ArgumentParser") -> None:
-    from confrank.study.demo import EPOCHS
+    from confrank.study.demo import EPOCHS, SEEDS
 
-    parser.add_argument("--seeds", type=int, default=5, help="runs per method")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the 900 training images")
-    parser.add_argument("--out", type=str, default="demo", help="folder for the runs and the figure")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="networks to train per method")
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the training images")
+    parser.add_argument("--out", type=str, default="demo", help="folder for the runs, the figure and the page")
 
 
 def _demo(arguments: "Namespace") -> None:
@@ -26,14 +29,14 @@ def _demo(arguments: "Namespace") -> None:
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import repeats_table
-    from confrank.study.demo import demo_configs, first_runs, load_samples, run_demo
+    from confrank.study.demo import choose_threshold, demo_configs, first_runs, load_samples, run_demo
 
     at_least(1, arguments, "seeds")
-    # A network this small gains little from a second thread, and on a busy machine loses all to waiting for it.
+    # A second thread gains little for a network this small, and on a busy machine it slows training down.
     torch.set_num_threads(1)
     out, console = folder_path(arguments.out), make_console(lasting=True)
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
-    say(console, f"training {len(configs)} small networks on noisy 8x8 digits (finished ones in {out} are kept)")
+    say(console, f"training {len(configs)} small networks on noisy 8x8 digits; finished runs in {out} are reused")
     with epoch_bar(console, sum(config.epochs for config in configs)) as bar:
         run_demo(
             configs,
@@ -41,21 +44,58 @@ def _demo(arguments: "Namespace") -> None:
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),
         )
-    samples = load_samples(configs, out)
-    repeats = repeats_of(samples)
-    console.print(repeats_table(repeats, f"digits, small network, {arguments.seeds} seeds, test split"))
+    test, held_out = load_samples(configs, out), load_samples(configs, out, "holdout")
+    repeats = repeats_of(test)
+    console.print(repeats_table(repeats, f"digits, three-layer perceptron, {arguments.seeds} seeds, test split"))
     figure = out / "demo.png"
-    comparison_figure(samples, figure, f"digits, mean of {arguments.seeds} seeds")
+    comparison_figure(test, figure, f"digits, mean of {arguments.seeds} seeds")
     say(console, f"figure: {figure}; runs: {out}")
+    thresholds = {name: list(map(choose_threshold, held_out[name], test[name])) for name in test}
     runs = [read_source(str(run)) for run in first_runs(configs, out)]
-    seeds = (f"Seed {configs[0].seed} of {arguments.seeds}, test split.", repeats) if arguments.seeds > 1 else ()
-    for line in write_page(compare_sources(runs, None, 0), runs, out / "report.html", None, 0, *seeds):
+    lines = threshold_lines(thresholds)
+    note = f"Seed {configs[0].seed} of {arguments.seeds}, test split. {lines[0]}"
+    all_seeds = repeats if arguments.seeds > 1 else None
+    lines += write_page(compare_sources(runs, None, 0), runs, out / "report.html", None, 0, note, all_seeds)
+    for line in lines:
         say(console, line)
+
+
+def threshold_lines(thresholds: "Mapping[str, Sequence[Threshold | None]]") -> list[str]:
+    """The guaranteed threshold of the last method's first network in words, then what each method accepts."""
+    from confrank.study.demo import DELTA, RISK
+
+    (*_, (method, (first, *_))) = thresholds.items()
+    guarantee = f"an error rate of at most {RISK:.0%} among accepted answers, with {1 - DELTA:.0%} probability"
+    if first is None:
+        return [f"Threshold: the held-out images are too few to guarantee {guarantee}, for {method}, seed 0."]
+    chosen, test = first.chosen, first.test
+    first_line = (
+        f"Threshold: accept an answer of {method}, seed 0, if its confidence is at least {chosen.threshold:.6g}. This"
+        f" guarantees {guarantee}. It was chosen on {chosen.num_samples:,} images held out of training. On the"
+        f" {test.num_samples:,} test images it accepts {test.coverage:.1%} of the answers; {test.risk or 0:.1%}"
+        " of the accepted ones are wrong."
+    )
+    return [first_line, *(_accepted(name, points) for name, points in thresholds.items())]
+
+
+def _accepted(name: str, thresholds: "Sequence[Threshold | None]") -> str:
+    """What the guaranteed thresholds of a method's networks accept of the test images; without one, nothing."""
+    from confrank.metrics.repeats import summarise
+    from confrank.report.scales import with_spread
+
+    points = [one.test for one in thresholds if one is not None]
+    shares = summarise([0.0 if one is None else one.test.coverage or 0.0 for one in thresholds])
+    accepted, wrong = sum(point.accepted for point in points), sum(point.wrong for point in points)
+    share = with_spread(shares.mean, shares.std, 100, mark=" ± ")
+    return (
+        f"  {name}: {len(points)} of {len(thresholds)} networks can guarantee it; their thresholds accept"
+        f" {share}% of the test answers, {wrong / max(accepted, 1):.1%} of them wrong"
+    )
 
 
 DEMO = Command(
     "train baseline and CRL on embedded data and compare them",
-    "confrank demo --seeds 5",
+    "confrank demo --seeds 6",
     _demo_arguments,
     _demo,
 )
