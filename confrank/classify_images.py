@@ -1,4 +1,4 @@
-"""Pictures and a trained network -> answers: what each one shows, and how sure the network is."""
+"""Image files and a trained network -> answers: the class of each image, and how sure the network is."""
 
 import csv
 import io
@@ -15,19 +15,20 @@ from torch import nn
 from confrank import methods
 from confrank.data import split_of
 from confrank.data.pictures import Size, cut_note, in_channels, natural_order, picture_files, read_picture
-from confrank.predict import Trained, load_run, load_trained, tells_classes
 from confrank.run_folder import RunFolder
+from confrank.trained import Trained, load_run, load_trained
+from confrank.weights import read_provenance
 
-# How many pictures are held at once: so many, or as many as fit into so many bytes.
+# Images are read in blocks of this many, or of as many as fit into this many bytes.
 BLOCK, BLOCK_BYTES = 1000, 1 << 26
 COLUMNS = ("path", "prediction", "confidence")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a network says of pictures: their paths, the names of the predicted classes, and confidence [n].
+    """The paths of images, the names of the predicted classes, and confidence [n].
 
-    `notes` tell what was done to make pictures fit, `unreadable` why others have no answer.
+    `notes` say how images were changed to fit the network, `unreadable` why others have no answer.
     """
 
     paths: list[str]
@@ -40,7 +41,7 @@ class Answers:
         return self.confidence >= threshold
 
     def as_csv(self, threshold: float | None = None) -> str:
-        """A row for each picture; with `threshold`, whether the answer is accepted."""
+        """A row for each image; with `threshold`, whether the answer is accepted."""
         columns: list[Sequence[Any]] = [self.paths, self.predictions, self.confidence.tolist()]
         header = [*COLUMNS]
         if threshold is not None:
@@ -60,56 +61,59 @@ def answer(
     network: nn.Module | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
-    """What a finished run (or a weights file) says of all pictures under a folder, in the order of their paths.
+    """Classify all images under a folder with a finished run (or a weights file), in the order of their paths.
 
-    Pictures are brought to the size of the run's as `image_size` does it in training. A stochastic method draws
-    from the number of the block of pictures: the same folder gives the same answers.
+    Images are cropped and scaled to the input size of the run as `image_size` does in training. A stochastic method
+    is seeded with the number of the block of images, so the same folder gives the same answers.
     """
     run, folder = Path(run), Path(folder)
     if not folder.is_dir():
-        state = "is none" if folder.exists() else "does not exist"
-        raise ValueError(f"expected a folder of pictures, but {folder} {state}")
+        state = "is not a folder" if folder.exists() else "does not exist"
+        raise ValueError(f"expected a folder of images, but {folder} {state}")
     files = picture_files(folder, every=True)
     names = sorted((file.relative_to(folder).as_posix() for file in files), key=natural_order)
     if not names:
-        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures in {folder}, but there are none")
+        raise ValueError(f"expected PNG, JPEG, WebP or BMP images in {folder}, but there are none")
     trained = _trained(run, root, device, network)
-    size = max(1, min(BLOCK, BLOCK_BYTES // int(np.prod(trained.image_shape))))
+    record = trained.provenance
+    size = max(1, min(BLOCK, BLOCK_BYTES // int(np.prod(record.input_shape))))
     parts, seen = [], _Seen([], [], [], 0)
     for number, start in enumerate(range(0, len(names), size)):
-        images = _read_block(folder, names[start : start + size], trained.image_shape, seen)
+        images = _read_block(folder, names[start : start + size], record.input_shape, seen)
         if len(images):
             split = split_of(images, np.zeros(len(images), dtype=np.int64))
-            method, model, mean, std = trained.method, trained.network, trained.mean, trained.std
-            parts.append(methods.predict_split(method, model, split, mean, std, seed=number))
+            network, mean, std = trained.network, record.mean, record.std
+            parts.append(methods.predict_split(trained.method, network, split, mean, std, seed=number))
         if on_progress:
             on_progress(min(start + size, len(names)), len(names))
     if not parts:
-        raise ValueError(f"expected pictures that can be read, but none of {len(names)} can: {seen.unreadable[0]}")
+        raise ValueError(f"expected readable images, but none of {len(names)} is: {seen.unreadable[0]}")
     rows = np.concatenate([part.table.argmax(axis=1) for part in parts if part.table is not None])
     confidence = np.concatenate([part.confidence for part in parts if part.confidence is not None])
-    predictions = [trained.class_names[row] for row in rows]
-    return Answers(seen.paths, predictions, confidence, seen.notes(trained.image_shape), seen.unreadable)
+    predictions = [record.class_names[row] for row in rows]
+    return Answers(seen.paths, predictions, confidence, seen.notes(record.input_shape), seen.unreadable)
 
 
 def _trained(
     run: Path, root: str | Path | None, device: str | torch.device | None, network: nn.Module | None
 ) -> Trained:
-    """With names of its classes. An old weights file does not tell them: its data set does."""
-    if run.suffix == ".safetensors" and not tells_classes(run):
-        return load_run(run, root=root, device=device, network=network, test_only=True)
+    """With the names of its classes; an old weights file needs its data set for them."""
+    if run.suffix == ".safetensors":
+        stored = read_provenance(run)
+        if stored is None or not (stored.class_names and stored.input_shape):
+            return load_run(run, root=root, device=device, network=network, test_only=True)
     trained = load_trained(run, device, network)
-    if not trained.class_names:
-        told = RunFolder(run).predictions("test")
+    if not trained.provenance.class_names:
+        path = RunFolder(run).predictions("test")
         raise ValueError(
-            f"expected the finished run's {told}, but it is missing or damaged; `confrank predict {run}` writes it"
+            f"expected the class names in {path}, but it is missing or damaged; `confrank predict {run}` writes it"
         )
     return trained
 
 
 @dataclass
 class _Seen:
-    """The pictures that were read: their paths and sizes, and how many were turned grey; and why others were not."""
+    """The paths and sizes of the images read, how many were turned grey, and why others could not be read."""
 
     paths: list[str]
     sizes: list[Size]
@@ -117,30 +121,30 @@ class _Seen:
     greyed: int
 
     def notes(self, shape: Sequence[int]) -> list[str]:
-        """What was done to pictures so that the network takes them."""
-        size, of = (shape[0], shape[1]), f"of {len(self.sizes):,} pictures"
-        scaled = sum(own != size for own in self.sizes)
+        """How images were changed to fit the network."""
+        size, of = (shape[0], shape[1]), f"of {len(self.sizes):,} images"
+        scaled = sum(original != size for original in self.sizes)
         return [
-            *([f"{scaled:,} {of} scaled to {size[1]}x{size[0]}, the size that the run takes"] if scaled else []),
+            *([f"{scaled:,} {of} scaled to {size[1]}x{size[0]}, the input size of the run"] if scaled else []),
             *filter(None, [cut_note(self.sizes, size)]),
-            *([f"{self.greyed:,} {of} turned grey: the run takes grey ones"] if self.greyed else []),
+            *([f"{self.greyed:,} {of} turned grey: the run was trained on grey images"] if self.greyed else []),
         ]
 
 
 def _read_block(folder: Path, names: Sequence[str], shape: Sequence[int], seen: _Seen) -> NDArray[np.uint8]:
-    """The pictures of these names that can be read, as the network takes them [n, h, w, c]."""
+    """The readable images among these names, in the shape that the network takes [n, h, w, c]."""
     height, width, channels = shape
     images = np.empty((len(names), height, width, channels), dtype=np.uint8)
     num_read = 0
     for name in names:
         try:
-            picture, own = read_picture(folder / name, (height, width))
+            picture, original = read_picture(folder / name, (height, width))
         except ValueError as error:
             seen.unreadable.append(str(error))
         else:
             images[num_read] = in_channels(picture, channels)
             num_read += 1
             seen.paths.append(name)
-            seen.sizes.append(own)
+            seen.sizes.append(original)
             seen.greyed += picture.shape[2] > channels
     return images[:num_read]

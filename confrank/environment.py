@@ -10,17 +10,24 @@ from confrank import __version__
 
 
 def default_device() -> torch.device:
-    """The first GPU where there is one, otherwise the CPU."""
+    """The first GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def environment(device: torch.device, path: str) -> dict[str, Any]:
-    """Versions, hardware and the path of the computation, for the record."""
+def versions() -> dict[str, str]:
+    """Versions of what computes a run."""
     return {
         "confrank": __version__,
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
+    }
+
+
+def environment(device: torch.device, path: str) -> dict[str, Any]:
+    """Versions, hardware and the path of the computation, for the record."""
+    return {
+        **versions(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
         "threads": torch.get_num_threads(),
         "path": path,

@@ -21,8 +21,8 @@ from confrank.environment import default_device
 from confrank.methods.dropout import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
 from confrank.models import logits_of
-from confrank.predict import load_run
 from confrank.report.scales import SHOWN
+from confrank.trained import load_run
 
 METRICS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 BATCH = 128
@@ -39,7 +39,7 @@ def main() -> None:
         test = trained.data.test.select(range(min(arguments.limit, len(trained.data.test))))
         print(f"{run.name}, {len(test):,} test images\n{'':30}" + " ".join(f"{name:>10}" for name in METRICS))
         with torch.inference_mode(), evaluating(trained.network) as device:
-            batches = list(normalised(test.images, trained.mean, trained.std, device, BATCH))
+            batches = list(normalised(test.images, trained.provenance.mean, trained.provenance.std, device, BATCH))
             for name, passes, mode, through in (
                 ("one pass, no dropout", 1, (), torch.softmax),
                 ("50 passes", 50, DROPOUT, torch.softmax),

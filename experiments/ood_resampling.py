@@ -26,7 +26,7 @@ from confrank.ood import Mahalanobis
 from confrank.ood.features import features_of
 from confrank.ood.images import Images, Labelled, over
 from confrank.ood.tuning import fit_weights
-from confrank.predict import load_run
+from confrank.trained import load_run
 
 NUM_PATCHES, STRIDE, SIZE = 4000, 7, 64
 NUM_FIT, NUM_TUNING = 500, 1000
@@ -59,10 +59,10 @@ def main() -> None:
     device = next(model.parameters()).device
 
     def images(pixels: Pixels) -> Images:
-        return Images(pixels, trained.mean, trained.std, device)
+        return Images(pixels, trained.provenance.mean, trained.provenance.std, device)
 
     train = trained.data.train
-    detector = Mahalanobis(model, std=trained.std).fit(Labelled(images(train.images), train.labels))
+    detector = Mahalanobis(model, std=trained.provenance.std).fit(Labelled(images(train.images), train.labels))
 
     @torch.no_grad()
     def scores_of(batch: Tensor) -> Tensor:

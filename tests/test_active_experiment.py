@@ -17,11 +17,11 @@ from confrank.active.records import StageFiles, collect, load_curves, save_curve
 from confrank.cli import main
 from confrank.data import load
 from confrank.methods import penultimate, predict_split
-from confrank.predict import load_trained
 from confrank.report.paper_table import render
 from confrank.run_folder import load_config
 from confrank.study.comparison import kept_cells, of_the_paper
 from confrank.study.tables import active_cells, active_means
+from confrank.trained import load_trained
 
 SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epochs": 2, "batch_size": 30, "lr": 0.05}
 CPU = torch.device("cpu")

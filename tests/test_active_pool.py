@@ -21,7 +21,7 @@ from confrank.cli.active import ACTIONS
 from confrank.config import RunConfig
 from confrank.data import Split, load
 from confrank.methods import penultimate, predict_split
-from confrank.predict import load_trained
+from confrank.trained import load_trained
 from confrank.training import train
 
 CPU = torch.device("cpu")

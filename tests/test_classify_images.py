@@ -3,6 +3,7 @@
 import csv
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from confrank.checkpoint import load_latest, save_checkpoint, saved
 from confrank.classify_images import answer
 from confrank.config import RunConfig
 from confrank.data import load
 from confrank.data.sets import DataSet, split_of
-from confrank.predict import predict, save_weights_file
+from confrank.predict import predict
 from confrank.run_folder import RunFolder
+from confrank.trained import save_weights_file
 from confrank.training import train
 
 CPU = torch.device("cpu")
@@ -38,6 +41,15 @@ def pictures(tmp_path):
     for place, image in enumerate(load("digits").test.images[:NUM_PICTURES]):
         Image.fromarray(image[:, :, 0]).save(folder / f"{place}.png")
     return folder
+
+
+def as_first_written(folder):
+    """Save a run's last checkpoint again with what the first versions recorded of the run."""
+    checkpoint, _ = load_latest(folder)
+    meta, (*_, last) = checkpoint.meta, saved(folder)
+    first = {"num_classes": len(meta["class_names"]), "image_shape": meta["input_shape"]}
+    first |= {key: meta[key] for key in ("config", "mean", "std")}
+    save_checkpoint(folder, tuple(map(int, last.name.split("-"))), replace(checkpoint, meta=first))
 
 
 def rows_of(path):
@@ -65,8 +77,8 @@ def test_a_weights_file_answers_too_and_an_old_one_by_its_data_set(run, pictures
     weights, old = tmp_path / "weights.safetensors", tmp_path / "old.safetensors"
     save_weights_file(run, weights)
     with safe_open(weights, "pt") as file:
-        told = {key: value for key, value in file.metadata().items() if key not in ("class_names", "image_shape")}
-    save_file(load_file(weights), old, told)
+        first_keys = {key: value for key, value in file.metadata().items() if key in ("config", "mean", "std")}
+    save_file(load_file(weights), old, first_keys)
     for file in (weights, old):
         assert answer(file, pictures).predictions == answer(run, pictures).predictions
 
@@ -81,9 +93,9 @@ def test_pictures_are_brought_to_the_form_of_the_runs(run, pictures, tmp_path, c
     out = tmp_path / "answers.csv"
     command("predict", run, "--images", pictures, "--out", out, "--device", "cpu")
     told = capsys.readouterr().out
-    assert "2 of 14 pictures scaled to 8x8, the size that the run takes\n" in told
+    assert "2 of 14 images scaled to 8x8, the input size of the run\n" in told
     assert "1 of 14 pictures is not square: cut to its central square\n" in told
-    assert "1 of 14 pictures turned grey: the run takes grey ones\n" in told
+    assert "1 of 14 images turned grey: the run was trained on grey images\n" in told
     rows = rows_of(out)
     cut, whole = (float(rows[place]["confidence"]) for place in (12, 13))
     assert cut == pytest.approx(whole, rel=0.02)
@@ -104,6 +116,8 @@ def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
     assert {*answers.predictions} <= {"cat", "dog"}
     assert np.array_equal(answers.confidence, again.confidence)
     RunFolder(tmp_path / "run").predictions("test").unlink()
+    assert answer(tmp_path / "run", pictures).predictions == answers.predictions
+    as_first_written(RunFolder(tmp_path / "run").checkpoint)
     with pytest.raises(ValueError, match="but it is missing or damaged; `confrank predict"):
         answer(tmp_path / "run", pictures)
     assert answers.notes[1] == "12 of 12 pictures are not 12 wide by 8 high in proportion: cut to that"
@@ -128,9 +142,9 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--images", "nowhere"], "expected a folder of pictures, but nowhere does not exist"),
+        (["--images", "nowhere"], "expected a folder of images, but nowhere does not exist"),
         (["--images", ""], "expected a folder for --images, but got nothing"),
-        (["--images", "empty"], "expected PNG, JPEG, WebP or BMP pictures in empty, but there are none"),
+        (["--images", "empty"], "expected PNG, JPEG, WebP or BMP images in empty, but there are none"),
         (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
         (["--images", "new", "--out", "mine.csv"], "expected a new file or one of answers to write, but mine.csv"),
         (
@@ -151,11 +165,13 @@ def test_mistakes_are_explained(run, pictures, tmp_path, monkeypatch, capsys, co
     assert (tmp_path / "mine.csv").read_text() == "path,label\na.png,cat\n"
 
 
-def test_a_run_without_the_names_of_its_classes(run, pictures, tmp_path, capsys, command):
+def test_a_run_whose_checkpoint_lacks_the_names_of_its_classes(run, pictures, tmp_path, capsys, command):
     shutil.copytree(run, tmp_path / "run")
     predictions = RunFolder(tmp_path / "run").predictions("test")
     predictions.write_bytes(predictions.read_bytes()[:50])
     answer_it = ("predict", tmp_path / "run", "--images", pictures, "--out", tmp_path / "answers.csv")
+    command(*answer_it)  # the checkpoint has the names
+    as_first_written(RunFolder(tmp_path / "run").checkpoint)
     command(*answer_it, code=2)
     assert "is missing or damaged; `confrank predict" in capsys.readouterr().err
     command("predict", tmp_path / "run", "--device", "cpu")

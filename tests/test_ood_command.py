@@ -14,10 +14,10 @@ from confrank.checkpoint import saved
 from confrank.data import load
 from confrank.metrics.separation import detection
 from confrank.ood import protocol
-from confrank.predict import save_weights_file
 from confrank.report.detection import Scored
 from confrank.report.detection_plots import detection_figures
 from confrank.run_folder import RunFolder
+from confrank.trained import save_weights_file
 
 FAST = ("--device", "cpu", "--tuning-images", "60", "--neighbours", "5")
 
@@ -128,9 +128,8 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
     ood(weights, "--model", "small", "--dataset", "digits", *common)
     assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
     ood(weights, *common, code=2)
-    assert (
-        "to tell its config, but it does not; `confrank ood` takes --model and --dataset" in capsys.readouterr().err
-    )
+    error = capsys.readouterr().err
+    assert "but there is none; `confrank ood` takes its --model and --dataset; in Python, give `config`" in error
     ood(weights, "--model", "small", *common, code=2)
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     save_weights_file(place / "run0", place / "half.safetensors")
@@ -140,7 +139,7 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
     assert "baseline-1epochs/max-probability" in capsys.readouterr().out  # as the file tells
     told = ("--model", "small", "--dataset", "digits", "--method", "crl-softmax")
     ood(place / "half.safetensors", *told, *common, code=2)
-    assert "expected method baseline, as" in capsys.readouterr().err
+    assert "expected method baseline, which" in capsys.readouterr().err
     ood(weights, "--method", "crl-softmax", *common, code=2)
     assert "expected --model and --dataset together with a .safetensors file" in capsys.readouterr().err
     ood(weights, "--model", "resnet18", "--dataset", "digits", *common, code=2)

@@ -24,9 +24,10 @@ from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
 from confrank.models import create
-from confrank.predict import load_run, load_trained, predict, save_weights_file
+from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder, load_config
+from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
@@ -677,7 +678,7 @@ def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
     newest = saved(RunFolder(tmp_path / "run").checkpoint)[-1]
     weights = newest / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ValueError, match="expected a whole newest checkpoint .* goes on from the one before"):
+    with pytest.raises(ValueError, match="expected an intact newest checkpoint .* to resume from the one before"):
         predict(tmp_path / "run")
     train(tiny(epochs=3), tmp_path / "run", device=CPU, checkpoint_epochs=1)
     assert len(predict(tmp_path / "run")) == 897

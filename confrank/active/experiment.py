@@ -18,7 +18,7 @@ from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
 from confrank.folders import LOCK, Lock
 from confrank.methods import penultimate, predict_split
-from confrank.predict import Trained, load_trained
+from confrank.trained import Trained, load_trained
 from confrank.training import Failed, train_together
 
 Rows = NDArray[np.int64]
@@ -86,7 +86,7 @@ def ask(
     pool = np.setdiff1d(np.arange(len(train)), labelled)
     rng = np.random.default_rng((seed, 1))
     candidates = rng.choice(pool, min(subset, len(pool)), replace=False)
-    mean, std = trained.mean, trained.std
+    mean, std = trained.provenance.mean, trained.provenance.std
     if strategy.needs == "nothing":
         return candidates[select(strategy.name, scores=candidates, count=count, seed=seed)]
     if strategy.needs == "features":

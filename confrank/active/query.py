@@ -22,9 +22,9 @@ from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.data.pictures import Picture
 from confrank.phrasing import counted, named
-from confrank.predict import load_trained
 from confrank.predictions import Array
 from confrank.run_folder import RunFolder, load_config
+from confrank.trained import load_trained
 
 
 @dataclass(frozen=True)

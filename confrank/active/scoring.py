@@ -17,8 +17,8 @@ from confrank.atomic import write_atomically
 from confrank.data import Split
 from confrank.data.pictures import Picture
 from confrank.methods import penultimate, predict_split
-from confrank.predict import Trained
 from confrank.predictions import Array
+from confrank.trained import Trained
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 26
@@ -46,7 +46,7 @@ def score_pool(
     on_progress: Progress | None = None,
 ) -> Scored:
     """Score ascending `rows` of a pool. Finished chunks lie in `folder`; those of another `key` are dropped."""
-    size = chunk_size(trained.image_shape)
+    size = chunk_size(trained.provenance.input_shape)
     starts = range(0, len(rows), size)
     _prepare(folder, {**key, "chunk": size})
     files = [folder / f"chunk-{place:06d}.npz" for place in range(len(starts))]
@@ -56,7 +56,7 @@ def score_pool(
         if on_progress:
             on_progress(starts[place], len(rows))
         wanted = rows[starts[place] : starts[place] + size]
-        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.image_shape)
+        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.provenance.input_shape)
         values = _values(images, trained, strategy, place, batch_size)
         content, bad_rows = io.BytesIO(), np.array([row for row, _ in bad], dtype=np.int64)
         np.savez(
@@ -113,7 +113,8 @@ def _values(
 ) -> NDArray[Any]:
     """Features [n, d] or confidence [n] of the images; a stochastic method draws from the chunk's number."""
     unknown = np.zeros(len(images), dtype=np.int64)
-    split, (mean, std) = Split(images, unknown, unknown), (trained.mean, trained.std)
+    split = Split(images, unknown, unknown)
+    mean, std = trained.provenance.mean, trained.provenance.std
     if not len(images):
         return np.zeros(0)
     if strategy.needs == "features":

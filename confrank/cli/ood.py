@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from confrank.ood import Protocol
-    from confrank.predict import TrainedOn
     from confrank.report.detection import Scored
     from confrank.study.ood import ExaminedRun
+    from confrank.trained import TrainedOn
 
 
 def _ood_arguments(parser: "ArgumentParser") -> None:
@@ -135,8 +135,8 @@ def _check_names(arguments: "Namespace") -> None:
     """Raise if a run is not there or is none, or a run or an out-set is named twice."""
     from confrank.config import RunConfig
     from confrank.data import changed_settings, same_data
-    from confrank.predict import settings_told
     from confrank.run_folder import load_config
+    from confrank.weights import config_if_readable
 
     if any(same_data(one, other) for one, other in combinations(arguments.out, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
@@ -144,7 +144,7 @@ def _check_names(arguments: "Namespace") -> None:
     for run in map(Path, arguments.runs):
         if not run.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
-        configs[str(run)] = load_config(run) if run.is_dir() else settings_told(run)
+        configs[str(run)] = load_config(run) if run.is_dir() else config_if_readable(run)
     if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
         raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
     for (one, config), (other, another) in combinations(configs.items(), 2):
@@ -173,8 +173,8 @@ def _examined(
         trained.network,
         trained.data.train,
         trained.data.test.images,
-        trained.mean,
-        trained.std,
+        trained.provenance.mean,
+        trained.provenance.std,
         listed(arguments.layers),
     )
     show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
@@ -201,7 +201,7 @@ def _is_part(out: str, dataset: str, root: Path | None) -> bool:
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     from confrank.config import RunConfig
-    from confrank.predict import load_run, load_weights_file
+    from confrank.trained import load_run, load_weights_file
 
     device, root = device_of(arguments.device), root_of(arguments)
     if (arguments.model, arguments.dataset, arguments.method) == (None, None, None):

@@ -2,7 +2,7 @@
 
 from confrank.predictions.io import READERS, load_predictions, save_predictions
 from confrank.predictions.pairing import pairing
-from confrank.predictions.schema import ARRAYS, Array, Predictions, run_metadata
+from confrank.predictions.schema import ARRAYS, Array, Predictions
 
 __all__ = [
     "ARRAYS",
@@ -11,6 +11,5 @@ __all__ = [
     "Predictions",
     "load_predictions",
     "pairing",
-    "run_metadata",
     "save_predictions",
 ]

@@ -8,14 +8,12 @@ model and seed, and under `key` what the keys are.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.config import RunConfig
 from confrank.phrasing import counted
 
 Array = NDArray[Any]
@@ -148,12 +146,3 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {role}" for role, length in lengths.items())
         raise ValueError(f"expected as many rows in each array, but got {shown}")
-
-
-def run_metadata(config: RunConfig, class_names: Iterable[str], split: str) -> dict[str, str]:
-    """What a predictions file of a run says about itself."""
-    return {
-        "class_names": json.dumps(list(class_names)),
-        "split": split,
-        **{key: str(getattr(config, key)) for key in ("dataset", "model", "method", "seed")},
-    }

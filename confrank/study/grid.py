@@ -10,11 +10,11 @@ import torch
 
 from confrank.config import RunConfig
 from confrank.methods import average
-from confrank.predict import save_weights_file
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_whole
 from confrank.study.results import environment_of, export_average, export_run, finished_run, load_result
+from confrank.trained import save_weights_file
 from confrank.training import Failed, Options, train_together
 
 

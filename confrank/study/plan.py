@@ -9,10 +9,11 @@ from typing import Any
 from confrank.config import AES, RunConfig, aes_epochs, is_ensemble
 from confrank.data import PUBLISHED, changed_settings
 from confrank.methods import METHODS
-from confrank.predict import config_of_weights
+from confrank.phrasing import InputError
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.results import load_result
+from confrank.weights import read_provenance
 
 # Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
@@ -60,8 +61,12 @@ class Plan:
         for config in self.runs:
             _check_kept(config.as_dict(), results / f"{config.run_name}.json")
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
-                there = config_of_weights(path)
-                _check_same(config.as_dict(), there, f"{path} to be of this run", "--weights")
+                stored = read_provenance(path)
+                if stored is None:
+                    raise InputError(
+                        f"expected {path} to be of this run, but it has no config", "choose another {weights}"
+                    )
+                _check_same(config.as_dict(), stored.config.as_dict(), f"{path} to be of this run", "--weights")
         for item in self.averages:
             _check_kept(item.config(), results / f"{item.name}.json")
         absent = self._absent(results)

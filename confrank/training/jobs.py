@@ -16,14 +16,16 @@ from confrank.atomic import is_leftover, packed, remove_leftovers, write_atomica
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig, aes_epochs
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
-from confrank.environment import environment
+from confrank.environment import environment, versions
 from confrank.folders import Lock, holder_path, is_lock
 from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
-from confrank.predictions import Predictions, run_metadata, save_predictions
+from confrank.predictions import Predictions, save_predictions
+from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
+from confrank.trained import completed
 from confrank.training.run import Run
 
 Record = dict[str, Any]
@@ -38,7 +40,7 @@ class Job:
     folder: RunFolder
     data: DataSet
     held_out: Split | None
-    digests: dict[str, str]
+    provenance: Provenance
     lock: Lock
     log: list[Record]
     environment: Record
@@ -73,17 +75,9 @@ class Job:
         """Checkpoint this very position, unless the run has diverged."""
         self.run.check_finite()
         state = {**self.run.state_dict(), "log": self.log, "environment": self.environment}
-        meta = {
-            "config": self.run.config.as_dict(),
-            "num_classes": self.data.num_classes,
-            "image_shape": list(self.data.train.images.shape[1:]),
-            "mean": list(self.data.mean),
-            "std": list(self.data.std),
-            **self.digests,
-        }
         position = self.run.epoch, self.run.next_step
         weights = dict(self.run.model.state_dict())
-        save_checkpoint(self.folder.checkpoint, position, Checkpoint(weights, state, meta))
+        save_checkpoint(self.folder.checkpoint, position, Checkpoint(weights, state, self.provenance.as_dict()))
         self.last_saved = time.monotonic()
 
     def judge(self) -> dict[str, Evaluation]:
@@ -101,8 +95,8 @@ class Job:
         return evaluations
 
     def predict(self, name: str, split: Split) -> Predictions:
-        metadata = run_metadata(self.run.config, self.data.class_names, name)
-        return predict_split(self.run.method, self.run.model, split, self.data.mean, self.data.std, metadata=metadata)
+        mean, std, metadata = self.data.mean, self.data.std, self.provenance.of_predictions(name)
+        return predict_split(self.run.method, self.run.model, split, mean, std, metadata=metadata)
 
 
 def open_job(
@@ -135,6 +129,7 @@ def open_job(
                 raise ValueError(f"expected {name} images, but {used.name} has none")
         run = Run(config, used, device, network=network)
         digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
+        provenance = completed(Provenance(config, versions=versions(), digests=digests), used)
         remove_leftovers(out)
         if not folder.history.exists():  # a finished run stays what it was
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
@@ -146,7 +141,7 @@ def open_job(
         raise
     for text in () if run.finished else used.notes:
         note(text)
-    return Job(run, folder, used, held_out, digests, lock, log, now)
+    return Job(run, folder, used, held_out, provenance, lock, log, now)
 
 
 def _remove_empty(places: Sequence[Path]) -> None:

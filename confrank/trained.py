@@ -1,0 +1,197 @@
+"""A run folder or a weights file -> the trained network, with the data of its run if you need them."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import nn
+
+from confrank import methods, models
+from confrank.checkpoint import DamagedCheckpointError, load_latest
+from confrank.config import RunConfig
+from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
+from confrank.methods import Method
+from confrank.phrasing import InputError
+from confrank.provenance import Provenance
+from confrank.run_folder import RunFolder, load_config
+from confrank.weights import read_provenance, read_weights, weights_errors, write_weights
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The network of a finished run on a device, and the record of the run."""
+
+    provenance: Provenance
+    network: nn.Module
+
+    @property
+    def config(self) -> RunConfig:
+        return self.provenance.config
+
+    @property
+    def method(self) -> Method:
+        return methods.get(self.config.method)
+
+
+@dataclass(frozen=True)
+class TrainedOn(Trained):
+    """The same with the data it was trained on, without the held-out split."""
+
+    data: DataSet
+    held_out: Split | None
+
+
+def load_trained(
+    run: str | Path, device: str | torch.device | None = None, network: nn.Module | None = None
+) -> Trained:
+    """The network of a finished run folder, or of a weights file with a complete record.
+
+    `network` receives the weights if the run was trained with your own network.
+    """
+    run = Path(run)
+    if run.suffix == ".safetensors":
+        return _from_weights(run, device, network)
+    config = load_config(run)
+    checkpoint, problems = load_latest(RunFolder(run).checkpoint)
+    if problems:
+        raise DamagedCheckpointError(
+            f"expected an intact newest checkpoint in {run}, but {problems[0]};"
+            " run the training command again to resume from the one before"
+        )
+    if (epoch := checkpoint.state["epoch"]) < config.epochs:
+        raise ValueError(
+            f"expected a finished run in {run}, but it has {epoch} of {config.epochs} epochs;"
+            " wait for it to finish, or run the training command again to resume"
+        )
+    provenance = Provenance.from_dict({**checkpoint.meta, "config": config.as_dict()})
+    network = network or _network(provenance, checkpoint.meta.get("num_classes"))
+    with weights_errors(run):
+        models.load_weights(network, checkpoint.weights)
+    if not provenance.class_names:
+        provenance = replace(provenance, class_names=_predicted_classes(run))
+    return Trained(provenance, network.to(device or torch.device("cpu")))
+
+
+def _predicted_classes(run: Path) -> tuple[str, ...]:
+    """The class names in the test predictions, for checkpoints that do not name them; empty if these are lost."""
+    try:
+        with safe_open(RunFolder(run).predictions("test"), "pt") as predictions:
+            return tuple(json.loads((predictions.metadata() or {}).get("class_names", "[]")))
+    except (OSError, SafetensorError, ValueError):
+        return ()
+
+
+def _from_weights(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:
+    provenance = read_provenance(path)
+    if provenance is None:
+        raise ValueError(f"expected a config in the metadata of {path}, but there is none")
+    wanted = ("class_names", "input_shape", "mean", "std")
+    if missing := [name for name in wanted if not getattr(provenance, name)]:
+        raise ValueError(f"expected {', '.join(missing)} in the metadata of {path}, but got none")
+    network = network or _network(provenance)
+    read_weights(path, network)
+    return Trained(provenance, network.to(device or torch.device("cpu")))
+
+
+def load_run(
+    run: str | Path,
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    network: nn.Module | None = None,
+    data: DataSet | None = None,
+    test_only: bool = False,
+) -> TrainedOn:
+    """`load_trained` together with the data set of the run; a weights file needs only its config.
+
+    `data` is the data set that was given to `train` instead of a named one. The data must equal those of the
+    training; with `test_only`, the test split and the classes must.
+    """
+    run = Path(run)
+    if run.suffix == ".safetensors":
+        return load_weights_file(run, root=root, device=device, network=network, data=data, test_only=test_only)
+    trained = load_trained(run, device, network)
+    used, held_out = _data_of(run, trained.provenance, root, data, test_only)
+    return TrainedOn(completed(trained.provenance, used), trained.network, used, held_out)
+
+
+def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:
+    """Write the weights of a finished run in half precision, with the record of the run.
+
+    `network` receives the weights first if the run was trained with your own network.
+    """
+    trained = load_trained(run, network=network)
+    write_weights(Path(path), trained.network, trained.provenance)
+
+
+def load_weights_file(
+    path: str | Path,
+    config: RunConfig | None = None,
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    network: nn.Module | None = None,
+    data: DataSet | None = None,
+    test_only: bool = False,
+) -> TrainedOn:
+    """The network of a weights file with the data of its run.
+
+    `config` gives model, method and data set if the file does not. `network` receives the weights if they belong to
+    your own network.
+    """
+    path = Path(path)
+    provenance = _agreed(path, read_provenance(path), config)
+    used, held_out = _data_of(path, provenance, root, data, test_only)
+    provenance = completed(provenance, used)
+    network = network or _network(provenance)
+    read_weights(path, network)
+    return TrainedOn(provenance, network.to(device or torch.device("cpu")), used, held_out)
+
+
+def _agreed(path: Path, stored: Provenance | None, config: RunConfig | None) -> Provenance:
+    """The record in the file; a caller's config may only repeat it. Of a bare file, the caller's config."""
+    if stored is None:
+        if config is None:
+            raise InputError(
+                f"expected a config in the metadata of {path}, but there is none",
+                "`confrank ood` takes its {model} and {dataset}; in Python, give `config` to load_weights_file",
+            )
+        return Provenance(config)
+    for key in ("model", "dataset", "method") if config else ():
+        there, given = getattr(stored.config, key), getattr(config, key)
+        if not (same_data(there, given) if key == "dataset" else there == given):
+            raise InputError(
+                f"expected {key} {there}, which {path} was trained with, but got {given}",
+                "leave out {model}, {dataset} and {method}",
+            )
+    return stored
+
+
+def completed(provenance: Provenance, data: DataSet) -> Provenance:
+    """The record with the classes and the input of its data; a normalisation that it has already stays."""
+    return replace(
+        provenance,
+        class_names=data.class_names,
+        input_shape=tuple(data.train.images.shape[1:]),
+        mean=provenance.mean or data.mean,
+        std=provenance.std or data.std,
+    )
+
+
+def _data_of(
+    source: Path, provenance: Provenance, root: str | Path | None, given: DataSet | None, test_only: bool
+) -> tuple[DataSet, Split | None]:
+    """The data set of a run, checked against its digests, and the split that was held out."""
+    config, stored = provenance.config, provenance.digests
+    data = load_of(source, config.dataset, root, image_size=config.image_size) if given is None else given
+    used, held_out = hold_out(data, config.holdout, config.seed)
+    test_only = test_only and "test_data" in stored
+    check_digests(source, stored, **{"test_data" if test_only else "data": used.digest(test_only=test_only)})
+    return used, held_out
+
+
+def _network(provenance: Provenance, num_classes: int | None = None) -> nn.Module:
+    config, classes = provenance.config, num_classes or len(provenance.class_names)
+    return methods.get(config.method).network(config.model, classes, provenance.input_shape[-1])

@@ -1,0 +1,119 @@
+"""One record of a run in its checkpoint, its weights file and its predictions; and files of earlier versions."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from confrank.checkpoint import load_latest
+from confrank.config import RunConfig
+from confrank.data import hold_out, load
+from confrank.environment import versions
+from confrank.predict import predict
+from confrank.predictions import load_predictions
+from confrank.provenance import Provenance
+from confrank.run_folder import RunFolder
+from confrank.trained import load_run, load_trained, load_weights_file, save_weights_file
+from confrank.training import train
+from confrank.weights import config_if_readable, read_provenance
+
+CONFIG = RunConfig(epochs=1, holdout=0.1, seed=3)
+WEIGHTS = sorted((Path(__file__).parents[1] / "results" / "weights").glob("*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs") / "run"
+    train(CONFIG, out, device=torch.device("cpu"))
+    save_weights_file(out, out / "weights.safetensors")
+    return out
+
+
+def expected_record():
+    used, _ = hold_out(load("digits"), 0.1, seed=3)
+    return Provenance(
+        CONFIG,
+        class_names=tuple("0123456789"),
+        input_shape=(8, 8, 1),
+        mean=(0.4,),
+        std=(0.25,),
+        versions=versions(),
+        digests={"data": used.digest(), "test_data": used.digest(test_only=True)},
+    )
+
+
+def test_checkpoint_weights_and_predictions_have_the_same_record(run):
+    expected = expected_record()
+    assert Provenance.from_dict(load_latest(RunFolder(run).checkpoint)[0].meta) == expected
+    assert read_provenance(run / "weights.safetensors") == expected
+    for split in ("test", "holdout"):
+        metadata = load_predictions(RunFolder(run).predictions(split)).metadata
+        assert Provenance.from_metadata(metadata) == expected
+        assert {key: metadata[key] for key in ("dataset", "model", "method", "seed", "split")} == {
+            "dataset": "digits",
+            "model": "small",
+            "method": "crl-softmax",
+            "seed": "3",
+            "split": split,
+        }
+        for source in (run, run / "weights.safetensors"):
+            assert predict(source, split).metadata == metadata
+    for source in (run, run / "weights.safetensors"):
+        assert load_trained(source).provenance == load_run(source).provenance == expected
+
+
+def test_a_text_has_a_vocabulary_instead_of_a_normalisation():
+    text = Provenance(RunConfig(), ("ham", "spam"), (64,), vocabulary=("buy", "hello"), input_kind="text")
+    assert text.as_dict().keys() == {"config", "class_names", "input_shape", "vocabulary", "input_kind"}
+    assert Provenance.from_metadata(text.as_metadata()) == text
+    assert Provenance.from_dict(json.loads(json.dumps(text.as_dict()))) == text
+
+
+def rewritten(run, path, metadata):
+    save_file(load_file(run / "weights.safetensors"), path, metadata)
+    return path
+
+
+def test_weights_files_of_earlier_versions(run, tmp_path):
+    with safe_open(run / "weights.safetensors", "pt") as file:
+        now = file.metadata()
+    first = {key: now[key] for key in ("config", "mean", "std")}
+    second = {**first, "image_shape": "[8, 8, 1]", "class_names": now["class_names"], "data": now["data"]}
+    bare = rewritten(run, tmp_path / "bare.safetensors", None)
+    earlier = rewritten(run, tmp_path / "first.safetensors", first)
+    later = rewritten(run, tmp_path / "second.safetensors", second)
+    expected = replace(expected_record(), versions={}, digests={})
+    assert load_weights_file(bare, CONFIG).provenance == load_run(earlier).provenance == expected
+    assert load_trained(later).provenance == replace(expected, digests={"data": json.loads(now["data"])})
+    assert read_provenance(bare) is None
+    with pytest.raises(ValueError, match="expected class_names, input_shape in the metadata of .*, but got none"):
+        load_trained(earlier)
+    with pytest.raises(ValueError, match="expected a config in the metadata of .*, but there is none"):
+        load_trained(bare)
+
+
+@pytest.mark.parametrize("path", WEIGHTS, ids=[path.stem for path in WEIGHTS])
+def test_committed_weights_load(path):
+    trained = load_trained(path)
+    assert trained.config.run_name == path.stem and trained.config.optimizer == "sgd"
+    assert trained.provenance.input_shape == (32, 32, 3) and len(trained.provenance.class_names) == 10
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{}, {"config": "{}"[:1]}, {"config": '"small"'}, {"class_names": '["a"]', "dataset": "digits"}],
+)
+def test_metadata_without_a_record(metadata):
+    assert Provenance.from_metadata(metadata) is None
+
+
+def test_settings_of_files_that_cannot_be_read(run, tmp_path):
+    assert config_if_readable(run / "weights.safetensors") == CONFIG
+    (tmp_path / "text.safetensors").write_text("no weights")
+    other = rewritten(run, tmp_path / "other.safetensors", {"config": '{"width": 3}'})
+    for path in (tmp_path / "text.safetensors", tmp_path / "absent.safetensors", other):
+        assert config_if_readable(path) is None
