@@ -304,8 +304,8 @@ def write_mistake(name, pool, tmp_path):
         ("seed", "expected --seed to be at least 0, but got -3"),
         ("latin", "expected names in UTF-8 without spaces around them in .* but got 'caf\\udce9.png'; rename it"),
         ("spaces", "but got ' 00.png'; rename it"),
-        ("over labelled", "is read by this command; give another path"),
-        ("in the pool", "whose pictures this command reads, but got"),
+        ("over labelled", "is an input of this command; choose another path"),
+        ("in the pool", "whose images this command reads, but got"),
     ],
 )
 def test_mistakes_are_explained_and_nothing_is_written(run, pool, tmp_path, capsys, name, message):

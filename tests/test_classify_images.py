@@ -68,7 +68,7 @@ def test_answers_are_those_of_the_split_in_the_order_of_numbers(run, pictures, t
     sure = (confidence >= 0.5).sum()
     assert 0 < sure < NUM_PICTURES
     assert [row["accepted"] for row in rows] == ["true" if value >= 0.5 else "false" for value in confidence]
-    assert capsys.readouterr().out == f"answers to 12 pictures, {sure} of them accepted: {out}\n"
+    assert capsys.readouterr().out == f"classified 12 images, {sure} of them accepted: {out}\n"
     command("predict", run, "--images", pictures, "--out", out, "--device", "cpu")
     assert [*rows_of(out)[0]] == ["path", "prediction", "confidence"]
 
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
     assert str(pictures / "4.png") in told.out
     assert f"{pictures / 'film.gif'}: not a picture of these kinds" in told.out
     assert f"{pictures / 'link.png'}: No such file" in told.out
-    assert f"but 4 of 14 cannot, see above; {out} has the answers to the others" in told.err
+    assert f"but 4 of 14 cannot be read (listed above); {out} has the others" in told.err
     assert len(rows_of(out)) == 10
 
 
@@ -146,10 +146,10 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
         (["--images", ""], "expected a folder for --images, but got nothing"),
         (["--images", "empty"], "expected PNG, JPEG, WebP or BMP images in empty, but there are none"),
         (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
-        (["--images", "new", "--out", "mine.csv"], "expected a new file or one of answers to write, but mine.csv"),
+        (["--images", "new", "--out", "mine.csv"], "expected a new file, or one that this command wrote, but mine.csv"),
         (
             ["--images", "new", "--out", "labelled.csv"],
-            "expected a new file or one of answers to write, but labelled",
+            "expected a new file, or one that this command wrote, but labelled",
         ),
         (["--images", "new", "--split", "test"], "expected either --split or --images, but got both"),
         (["--threshold", "0.9"], "expected --threshold together with --images"),

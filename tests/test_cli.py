@@ -73,7 +73,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "expected a command among demo, evaluate, threshold"),
+        (["trian"], "expected a command among demo, train, predict, evaluate"),
         (["train", "--epoch", "3"], "epoch"),
         (["train", "--epochs", "three"], "epochs"),
         (["train", "--epochs", "0"], "expected epochs to be at least 1, but got 0"),
@@ -97,11 +97,11 @@ def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
     file, folder = tmp_path / "file", tmp_path / "folder"
     file.write_text("mine")
     folder.mkdir()
-    no_folder = "expected a folder, but {} is none, or lies in something that is none; give another path"
+    no_folder = "expected a folder, but {} is a file or inside one; choose another path"
     for arguments, path, message in (
         (["train", "--out", file], file, no_folder),
         (["train", "--out", file / "run"], file / "run", no_folder),
-        (["active", "show", folder], folder, "expected a file, but {} is a folder; give another path"),
+        (["active", "show", folder], folder, "expected a file, but {} is a folder; choose another path"),
         (["data", "fetch", "cifar10", "--root", file], file / "cifar10", no_folder),
     ):
         command(*arguments, code=2)
@@ -110,9 +110,9 @@ def test_what_the_system_refuses_is_said_in_words(tmp_path, capsys, command):
 
 def test_words_that_are_no_flags(capsys, command):
     command("threshold", "a.csv", "b.csv", "--risk", "0.2", code=2)
-    assert capsys.readouterr().err == "confrank: error: expected nothing more, but got 'b.csv'; see --help\n"
+    assert capsys.readouterr().err == "confrank: error: expected no further argument, but got 'b.csv'; see --help\n"
     command("active", code=2)
-    message = "expected one of run, show, query, train to follow, but got nothing; see --help"
+    message = "expected one of run, show, query, train, but got nothing; see --help"
     assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
@@ -127,8 +127,8 @@ def test_a_folder_without_permission_is_named(tmp_path, capsys, command):
     ("content", "message"),
     [
         ("label,correct\n" + "1,0\n" * 5000, "but got 'label,correct 1,0 1,0 1,0 1,0 1,0 1,0 1,...'"),
-        ("", "a line like epochs: 60 for each, but got nothing"),
-        ("epoch: 2", "expected settings that the command knows, but got 'epoch'; did you mean epochs?"),
+        ("", "one per line as in epochs: 60, but got nothing"),
+        ("epoch: 2", "expected a known setting, but got 'epoch'; did you mean epochs?"),
     ],
 )
 def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, message, command):
@@ -195,7 +195,7 @@ def test_train_predict_evaluate(tmp_path, capsys, command):
     command("predict", out, "--split", "train", "--device", "cpu")
     assert (out / "predictions" / "train.safetensors").exists()
     command("predict", out, "--split", "train", "--out", out / "predictions" / "test.safetensors", code=2)
-    assert "test.safetensors is read by this command; give another path" in capsys.readouterr().err
+    assert "test.safetensors is an input of this command; choose another path" in capsys.readouterr().err
     figure = tmp_path / "curves.svg"
     command("evaluate", out, tmp_path / "again", "--json", table, "--figure", figure)
     results = json.loads(table.read_text())
@@ -240,9 +240,9 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
         ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
         ("train --lr-drops 0.5,8", "expected lr_drops to be shares in (0, 1], but got (0.5, 8.0)"),
-        ("train --modle small", "expected flags that the command knows, but got '--modle'; did you mean --model?"),
-        ("report events x --device cpu", "expected flags that the command knows, but got '--device'; see --help"),
-        ("active train --pool x --root y", "expected flags that the command knows, but got '--root'"),
+        ("train --modle small", "expected a known option, but got '--modle'; did you mean --model?"),
+        ("report events x --device cpu", "expected a known option, but got '--device'; see --help"),
+        ("active train --pool x --root y", "expected a known option, but got '--root'"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
         (
             "predict x --split tets",
@@ -256,11 +256,11 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("data chck", "expected action to be one of list, fetch, check, but got 'chck'; did you mean check?"),
         ("active rum", "expected action to be one of run, show, query, train, but got 'rum'; did you mean run?"),
         ("active run --strategy random,entrop,", "expected a strategy among random, entropy"),
-        ("active run --strategy ,", "expected values with commas between them, but got ','"),
+        ("active run --strategy ,", "expected values separated by commas, but got ','"),
         ("train --seeds 0,one", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,one'"),
         ("train --seeds 0,0,", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,0,'"),
         ("study table-clf-perf --seeds , --dry-run", "expected --seeds to be distinct whole numbers"),
-        ("study table-clf-perf --models , --dry-run", "expected values with commas between them, but got ','"),
+        ("study table-clf-perf --models , --dry-run", "expected values separated by commas, but got ','"),
         ("ood runs/x", "expected --out, but it is missing; see --help"),
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),

@@ -341,7 +341,7 @@ def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, caps
     told = capsys.readouterr()
     assert "but pets/train/cat/b.png: not a picture of these kinds\n" in told.out
     assert "but pets/test/dog/0.png: " in told.out
-    assert "expected pictures that can be read in pets, but 2 of 8 cannot, see above" in told.err
+    assert "expected readable images in pets, but 2 of 8 cannot be read (listed above)" in told.err
     command("data", "check", "digits", "--image-size", 8, code=2)
     assert "expected an image size for one's own pictures only" in capsys.readouterr().err
 
@@ -361,7 +361,7 @@ def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys
     ):
         command(*arguments, code=2)
         assert "expected a path outside of pets/t" in (said := capsys.readouterr().err), said
-        assert "whose pictures this command reads, but got" in said
+        assert "whose images this command reads, but got" in said
     assert {path: path.read_bytes() for path in sorted(Path("pets").rglob("*")) if path.is_file()} == before
     command("report", "events", "run", "--out", "pets/events.png")
 
@@ -386,5 +386,5 @@ def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
     (folder / "through").symlink_to("a.png/b")
     names = [path.relative_to(folder).as_posix() for path in picture_files(folder)]
     assert names == ["a.png", "again/b.png", "real/d.png"]
-    with pytest.raises(ValueError, match="whose pictures this command reads"):
+    with pytest.raises(ValueError, match="whose images this command reads"):
         keep_out_of_data([folder], elsewhere / "sheet.png")

@@ -437,7 +437,7 @@ def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys, com
     getattr(target, link)(files[0])
     command(name, files[0], *flags, target, code=2)
     printed = capsys.readouterr()
-    assert f"expected a file to write, but {target} is read by this command; give another path" in printed.err
+    assert f"expected a file to write, but {target} is an input of this command; choose another path" in printed.err
     assert printed.out == ""
     assert files[0].read_bytes() == content
 
@@ -460,7 +460,7 @@ def test_no_file_of_a_run_is_overwritten(tmp_path, capsys, command):
         (["predict", weights, "--device", "cpu", "--out"], weights),
     ):
         command(*arguments, target, code=2)
-        assert f"{target} is read by this command" in capsys.readouterr().err
+        assert f"{target} is an input of this command" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == own
     command("evaluate", run, "--resamples", 0, "--json", run / "again.json")
     command("evaluate", run, "--resamples", 0, "--json", run / "again.json")

@@ -158,7 +158,7 @@ ACTIONS: dict[str, Command] = {
 def _active_arguments(parser: "ArgumentParser") -> None:
     actions = parser.add_subcommands(required=True, dest="action")
     for name, command in ACTIONS.items():
-        actions.add_subcommand(name, make_parser(command), help=command.summary)
+        actions.add_subcommand(name, make_parser(command, f"confrank active {name}"), help=command.summary)
 
 
 def _active(arguments: "Namespace") -> None:

@@ -1,19 +1,23 @@
-"""What a command is, and what several of them share."""
+"""What a command is, and what several commands share."""
 
 import os
 import shutil
 import sys
-from argparse import RawDescriptionHelpFormatter
+from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
+from confrank.cli.help import help_of, help_text, usage_of
 from confrank.cli.wording import explained
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+    from jsonargparse._core import ArgumentGroup
     from rich.console import Console
+
+    Options = ArgumentParser | ArgumentGroup
 
 Device = Literal["auto", "cpu", "cuda"]
 USAGE_ERROR = 2
@@ -22,45 +26,42 @@ LISTED = 50
 
 @dataclass(frozen=True)
 class Command:
-    """A command: a line for the overview, an example, its flags, and what it does."""
+    """A command: a summary, an example, its options, what it does, and the page in docs/how-to that explains it."""
 
     summary: str
     example: str
     add_arguments: Callable[["ArgumentParser"], None]
     run: Callable[["Namespace"], None]
+    guide: str = ""
 
 
-def make_parser(command: Command, prog: str | None = None) -> "ArgumentParser":
-    """The parser of a command: its mistakes are one line, its example is one line."""
-    from jsonargparse import ArgumentParser, DefaultHelpFormatter
-
-    class Formatter(RawDescriptionHelpFormatter, DefaultHelpFormatter):
-        pass
+def make_parser(command: Command, prog: str) -> "ArgumentParser":
+    """The parser of a command; a mistake is reported in one line."""
+    from jsonargparse import ArgumentParser
 
     class Parser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
             flags = [flag for action in self._actions for flag in action.option_strings]
             fail(explained(message, flags))
 
-    parser = Parser(
-        prog=prog,
-        description=f"{command.summary[0].upper()}{command.summary[1:]}.",
-        epilog=f"example: {command.example}\n",
-        formatter_class=Formatter,
-        allow_abbrev=False,
-    )
+        def format_help(self, formatter: HelpFormatter | None = None) -> str:
+            return help_text(help_of(self, command.example, command.guide))
+
+    summary = f"{command.summary[0].upper()}{command.summary[1:]}."
+    parser = Parser(prog=prog, description=summary, allow_abbrev=False, print_config=None)
     command.add_arguments(parser)
+    parser.usage = usage_of(parser)
     return parser
 
 
 def fail(message: str) -> NoReturn:
-    """Say what is wrong in one line, and exit as for a user's mistake."""
+    """Report a mistake in one line and exit with code 2."""
     print(f"confrank: error: {message}", file=sys.stderr)
     sys.exit(USAGE_ERROR)
 
 
 def make_console(*, lasting: bool = False) -> "Console":
-    """Where tables and notes go; a `lasting` command goes on where nobody reads them any more."""
+    """Where tables and notes are printed; a `lasting` command keeps running when nobody reads its output any more."""
     from rich.console import Console
 
     class Output(Console):
@@ -69,22 +70,22 @@ def make_console(*, lasting: bool = False) -> "Console":
             if not lasting:
                 raise BrokenPipeError
 
-    # A file or a pipe has no width of its own: wide enough for every table.
+    # A file or a pipe has no width: 120 columns fit every table.
     return Output(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def drop_output(stream: TextIO) -> None:
-    """Let what is written from now on, and what waits to be, go nowhere: its reader is gone."""
+    """Discard buffered and further output of a stream whose reader is gone."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def say(console: "Console", text: str, style: str | None = None) -> None:
-    """Print a line of plain text; in a file or a pipe it stays one line, so that paths and commands stay whole."""
+    """Print a line of plain text; in a file or a pipe it is not wrapped, so that paths can be copied."""
     console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 def list_unreadable(console: "Console", reasons: Sequence[str]) -> None:
-    """Why pictures cannot be read, a line each; of many the first."""
+    """Print why images cannot be read, one line each, the first 50 at most."""
     for why in reasons[:LISTED]:
         say(console, f"  {why}")
     if len(reasons) > LISTED:
@@ -92,7 +93,7 @@ def list_unreadable(console: "Console", reasons: Sequence[str]) -> None:
 
 
 def say_once(console: "Console") -> Callable[[str], None]:
-    """A listener to the notes of many runs: what one has said, the others need not."""
+    """A callback that prints the notes of several runs, each note once."""
     said: set[str] = set()
 
     def note(text: str) -> None:
@@ -104,7 +105,7 @@ def say_once(console: "Console") -> Callable[[str], None]:
 
 
 def terminal_width() -> int | None:
-    """How many columns the terminal has; None if the output goes elsewhere."""
+    """The number of columns of the terminal; None if the output goes to a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -115,19 +116,19 @@ def device_of(name: Device) -> Any:
     from confrank.environment import default_device
 
     if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected a CUDA device for --device cuda, but torch sees none; use --device cpu")
+        raise ValueError("expected a CUDA device for --device cuda, but torch finds none; use --device cpu")
     return default_device() if name == "auto" else torch.device(name)
 
 
-def add_root(parser: "ArgumentParser", use: str = "") -> None:
-    """--root, which `root_of` reads; `use` says what the data are for, where that is not plain."""
+def add_root(options: "Options", use: str = "") -> None:
+    """Add --root, which `root_of` reads; `use` says what the data are needed for, where that is not obvious."""
     what = f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)"
-    parser.add_argument("--root", type=str | None, default=None, help=what)
+    options.add_argument("--root", type=str | None, default=None, metavar="FOLDER", help=what)
 
 
-def add_device(parser: "ArgumentParser") -> None:
-    """--device, which `device_of` reads."""
-    parser.add_argument("--device", type=Device, default="auto", help="where to compute")
+def add_device(options: "Options") -> None:
+    """Add --device, which `device_of` reads."""
+    options.add_argument("--device", type=Device, default="auto", metavar="NAME", help="device to compute on")
 
 
 def root_of(arguments: "Namespace") -> Path | None:
@@ -136,7 +137,7 @@ def root_of(arguments: "Namespace") -> Path | None:
 
 
 def listed(given: str | Sequence[str] | None) -> list[str]:
-    """The parts of a flag's value, which stand between commas (or, if it takes several values, spaces).
+    """The values of a flag that takes several, separated by commas (or, for some flags, spaces).
 
     >>> listed("random, entropy,"), listed(["energy,knn", "odin"]), listed(None)
     (['random', 'entropy'], ['energy', 'knn', 'odin'], [])
@@ -146,12 +147,12 @@ def listed(given: str | Sequence[str] | None) -> list[str]:
     text = given if isinstance(given, str) else ",".join(given)
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise ValueError(f"expected values with commas between them, but got {text!r}")
+        raise ValueError(f"expected values separated by commas, but got {text!r}")
     return parts
 
 
 def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
-    """Raise if one of the flags has a smaller value; those not given are None."""
+    """Raise if a flag has a smaller value; flags that were not given are None and pass."""
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value < minimum:

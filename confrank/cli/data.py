@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Command, add_root, list_unreadable, make_console, root_of, say
+from confrank.cli.names import NAMES
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -14,13 +15,25 @@ def _data_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "action",
         type=Literal["list", "fetch", "check"],
-        help="list the known data sets, fetch one's published files, or check that one is whole",
+        metavar="ACTION",
+        help="list the known data sets, fetch the published files of one, or check one for damage",
     )
-    parser.add_argument("name", type=str | None, nargs="?", default=None, help="data set by name, or one's own path")
     parser.add_argument(
-        "--image-size", type=int | None, default=None, help="check one's own pictures as training with it takes them"
+        "name",
+        type=str | None,
+        nargs="?",
+        default=None,
+        metavar="NAME",
+        help=f"data set by name, or the path of your own; names: {', '.join(NAMES['dataset'] + NAMES['images'])}",
     )
-    add_root(parser)
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--image-size",
+        type=int | None,
+        default=None,
+        help="check your own images as `train --image-size N` sees them",
+    )
+    add_root(data)
 
 
 def _data(arguments: "Namespace") -> None:
@@ -83,8 +96,8 @@ def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
     except UnreadableError as error:
         list_unreadable(console, error.reasons)
         raise ValueError(
-            f"expected pictures that can be read in {name}, but {len(error.reasons):,} of {error.num_pictures:,}"
-            " cannot, see above; mend them or move them away"
+            f"expected readable images in {name}, but {len(error.reasons):,} of {error.num_pictures:,} cannot be read"
+            " (listed above); repair or remove them"
         ) from None
     shape = "x".join(map(str, checked.image_shape))
     say(console, f"{name}: images of {shape} from {', '.join(map(str, checked.paths)) or 'a dependency'}")
@@ -99,7 +112,7 @@ def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
     for path, actual, expected in checked.digests:
         if expected is not None and actual != expected:
             raise ValueError(
-                f"expected {expected} for {path}, but got {actual}: it reads well, but is not the published file"
+                f"expected {expected} for {path}, but got {actual}: it can be read, but is not the published file"
             )
         verdict = "as published" if expected else "not verified: the publisher gives no checksum"
         say(console, f"{path}: {actual}, {verdict}")
@@ -110,4 +123,5 @@ DATA = Command(
     "confrank data fetch cifar10 --root data",
     _data_arguments,
     _data,
+    guide="own-data",
 )

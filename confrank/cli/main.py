@@ -22,24 +22,18 @@ from confrank.cli.threshold import THRESHOLD
 from confrank.cli.train import TRAIN
 from confrank.cli.wording import did_you_mean, in_words
 
-COMMANDS: dict[str, Command] = {
-    "demo": DEMO,
-    "evaluate": EVALUATE,
-    "threshold": THRESHOLD,
-    "calibrate": CALIBRATE,
-    "train": TRAIN,
-    "predict": PREDICT,
-    "ood": OOD,
-    "report": REPORT,
-    "data": DATA,
-    "active": ACTIVE,
-    "study": STUDY,
-    "table": TABLE,
+GROUPS: dict[str, dict[str, Command]] = {
+    "start here": {"demo": DEMO},
+    "train and predict": {"train": TRAIN, "predict": PREDICT},
+    "evaluate and decide": {"evaluate": EVALUATE, "threshold": THRESHOLD, "calibrate": CALIBRATE},
+    "go further": {"ood": OOD, "active": ACTIVE},
+    "reproduce the paper": {"study": STUDY, "table": TABLE, "report": REPORT, "data": DATA},
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command; exits with 0, 1 if a run failed, 2 for a mistake of the user, 128 + signal when stopped."""
+    """Run a command and exit: 0, 1 if a run failed, 2 for a mistake of the user, 128 + signal if interrupted."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         _run(list(sys.argv[1:] if argv is None else argv))
@@ -50,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _flush() -> None:
-    """Write what is still to be written, while a reader who is gone can be told from a mistake."""
+    """Write buffered output now, where a missing reader is not mistaken for an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -109,15 +103,10 @@ def _stopped_run(error: RuntimeError) -> int:
 
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(
-        [
-            "usage: confrank [--version] [--help] COMMAND ...",
-            "",
-            "Classifiers that know what they do not know: train them, and measure whether they do.",
-            "",
-            *lines,
-            "",
-            "confrank COMMAND --help explains a command. Start with: confrank demo",
-        ]
-    )
+    lines = ["usage: confrank [--version] [--help] COMMAND [options]", ""]
+    lines += ["Train classifiers whose confidence ranks right predictions above wrong ones, and measure it.", ""]
+    for title, commands in GROUPS.items():
+        lines.append(f"{title}:")
+        lines += [f"  {name:<{width}}  {command.summary}" for name, command in commands.items()]
+        lines.append("")
+    return "\n".join([*lines, "`confrank COMMAND --help` explains a command."])

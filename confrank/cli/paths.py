@@ -1,4 +1,4 @@
-"""Paths to write: refused before the work where they cannot be written, or where a file would be lost."""
+"""Paths to write, checked before the work starts: writable, of the right kind, and no input of the command."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -8,7 +8,7 @@ from typing import Protocol, cast, overload
 
 
 class PathOf(Protocol):
-    """The path that a flag names; None, where it was not given, stays None."""
+    """The path that a flag names; None if the flag was not given."""
 
     @overload
     def __call__(self, name: str) -> Path: ...
@@ -26,17 +26,17 @@ def _if_given(path_of: Callable[[str], Path]) -> PathOf:
 
 @_if_given
 def folder_path(name: str) -> Path:
-    """The path of a folder to write files in, if that is possible."""
+    """The path of a folder to write files in; raises if that is impossible."""
     path = Path(name)
     if path.exists() and not path.is_dir():
-        raise ValueError(f"expected a folder to write in, but {name} is a file; give another path")
+        raise ValueError(f"expected a folder to write in, but {name} is a file; choose another path")
     _check_writable(path, name)
     return path
 
 
 @_if_given
 def file_path(name: str) -> Path:
-    """The path of a file to write, if that can be written."""
+    """The path of a file to write; raises if it cannot be written."""
     from confrank.atomic import is_stream
 
     path = Path(name)
@@ -48,17 +48,17 @@ def file_path(name: str) -> Path:
 
 
 def _check_writable(folder: Path, name: str) -> None:
-    """Raise if nothing can be written in a folder, or in that in which it would be made."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir():
-        raise ValueError(f"expected a folder to write {name} in, but {there} is a file; give another path")
-    if not os.access(there, os.W_OK):
-        raise ValueError(f"expected a folder to write {name} in, but {there} is read-only; give another path")
+    """Raise if a folder, or the nearest existing one above it, is not a writable folder."""
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"expected a folder to write {name} in, but {existing} is a file; choose another path")
+    if not os.access(existing, os.W_OK):
+        raise ValueError(f"expected a folder to write {name} in, but {existing} is read-only; choose another path")
 
 
 @_if_given
 def json_path(name: str) -> Path:
-    """The path of a JSON file to write, if its suffix says so; a pipe or device needs none."""
+    """The path of a JSON file to write; it must end in .json, except for a pipe or device."""
     from confrank.atomic import is_stream
 
     path = file_path(name)
@@ -68,7 +68,7 @@ def json_path(name: str) -> Path:
 
 
 def _out_ending_in(suffix: str) -> PathOf:
-    """The path of a file to write, if its suffix says so."""
+    """A function that gives the path of a file to write, which must have that suffix."""
 
     @_if_given
     def out_path(name: str) -> Path:
@@ -85,16 +85,16 @@ csv_path, safetensors_path = _out_ending_in(".csv"), _out_ending_in(".safetensor
 
 @_if_given
 def picture_path(name: str) -> Path:
-    """The path of a picture to write, if its suffix is one that can be drawn."""
+    """The path of a figure to write; it must end in .png, .svg or .pdf."""
     path = file_path(name)
     if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"expected a picture ending in .png, .svg or .pdf, but got {name}")
+        raise ValueError(f"expected a figure ending in .png, .svg or .pdf, but got {name}")
     return path
 
 
 @_if_given
 def page_path(name: str) -> Path:
-    """The path of a page to write, if its suffix says so."""
+    """The path of a page to write; it must end in .html or .htm."""
     path = file_path(name)
     if path.suffix not in (".html", ".htm"):
         raise ValueError(f"expected a page ending in .html, but got {name}")
@@ -102,44 +102,46 @@ def page_path(name: str) -> Path:
 
 
 def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
-    """Raise if a file to write is, perhaps through a link, one of those to read or one of a run folder's own."""
-    read = [file for place in inputs for file in _files_of(Path(place)) if file.exists()]
+    """Raise if a file to write is, directly or through a link, an input or a file that training wrote."""
+    read = [file for path in inputs for file in _protected_files(Path(path)) if file.exists()]
     for output in outputs:
         if output is not None and output.exists() and any(output.samefile(file) for file in read):
-            raise ValueError(f"expected a file to write, but {output} is read by this command; give another path")
+            raise ValueError(
+                f"expected a file to write, but {output} is an input of this command; choose another path"
+            )
 
 
 def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
-    """Raise if a picture to write, or a folder of them, would join or replace pictures that are read."""
+    """Raise if figures would be written among the images that are read."""
     written = [*filter(None, outputs)]
     if not written:
         return
-    for folder in (folder for place in inputs for folder in _picture_folders(Path(place))):
+    for folder in (folder for path in inputs for folder in _image_folders(Path(path))):
         for output in written:
             if output.resolve().is_relative_to(folder.resolve()):
                 raise ValueError(
-                    f"expected a path outside of {folder}, whose pictures this command reads, but got {output}"
+                    f"expected a path outside {folder}, whose images this command reads, but got {output}"
                 )
 
 
-def _picture_folders(place: Path) -> list[Path]:
-    """A folder, with those below it and behind its links; of a run those of its own data set."""
+def _image_folders(path: Path) -> list[Path]:
+    """A folder with its subfolders, links followed; for a run folder, those of the data set it was trained on."""
     from confrank.folders import folders_under
     from confrank.run_folder import RunFolder, load_config
 
-    if not RunFolder(place).config.exists():
-        return folders_under(place) if place.is_dir() else []
-    data = Path(load_config(place).dataset)
+    if not RunFolder(path).config.exists():
+        return folders_under(path) if path.is_dir() else []
+    data = Path(load_config(path).dataset)
     splits = [data / split for split in ("train", "test")]
     return [folder for split in splits if split.is_dir() for folder in folders_under(split)]
 
 
-def _files_of(place: Path) -> list[Path]:
-    """A file itself; of a run folder what its training left, but for the predictions, which can be written again."""
+def _protected_files(path: Path) -> list[Path]:
+    """The file itself; for a run folder all that training wrote except predictions, which can be written again."""
     from confrank.run_folder import RunFolder
 
-    run = RunFolder(place)
+    run = RunFolder(path)
     if not run.config.exists():
-        return [place]
-    kept = [run.config, run.log, run.environment, run.history, run.metrics, run.metrics_of("holdout")]
-    return [*kept, *run.checkpoint.rglob("*"), *run.snapshot(0).parent.glob("*")]
+        return [path]
+    written = [run.config, run.log, run.environment, run.history, run.metrics, run.metrics_of("holdout")]
+    return [*written, *run.checkpoint.rglob("*"), *run.snapshot(0).parent.glob("*")]

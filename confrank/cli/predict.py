@@ -1,4 +1,4 @@
-"""Write a run's predictions for a split, or its answers to new pictures."""
+"""Write the predictions of a run for a split, or classify new images."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -14,22 +14,38 @@ Split = Literal["test", "train", "holdout"]
 
 
 def _predict_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("run", type=str, help="run folder, or a .safetensors file that `study --weights` wrote")
-    parser.add_argument("--split", type=Split | None, default=None, help="which images (default: test)")
     parser.add_argument(
-        "--images", type=str | None, default=None, help="folder of new pictures to answer instead, into a CSV"
+        "run", type=str, metavar="RUN", help="run folder, or a .safetensors file that `study --weights` wrote"
     )
-    parser.add_argument(
-        "--threshold", type=float | None, default=None, help="with --images: accept answers from this confidence on"
+    images = parser.add_argument_group("images")
+    images.add_argument(
+        "--split",
+        type=Split | None,
+        default=None,
+        metavar="NAME",
+        help="split of the data set that the run was trained on: test, train or holdout (default: test)",
     )
-    add_root(parser)
-    add_device(parser)
-    parser.add_argument(
+    images.add_argument(
+        "--images", type=str | None, default=None, metavar="FOLDER", help="classify the images in this folder instead"
+    )
+    images.add_argument(
+        "--threshold",
+        type=float | None,
+        default=None,
+        metavar="CONFIDENCE",
+        help="with --images: accept predictions with at least this confidence",
+    )
+    add_root(images)
+    output = parser.add_argument_group("output")
+    output.add_argument(
         "--out",
         type=str | None,
         default=None,
-        help="file to write (default: predictions/ in the run folder, or beside the weights; answers.csv here)",
+        metavar="FILE",
+        help="file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
+        " answers.csv for --images)",
     )
+    add_device(parser.add_argument_group("computing"))
 
 
 def _predict(arguments: "Namespace") -> None:
@@ -41,10 +57,10 @@ def _predict(arguments: "Namespace") -> None:
     if arguments.images is not None:
         return _answer(arguments)
     if arguments.threshold is not None:
-        raise ValueError("expected --threshold together with --images; `confrank threshold` judges one on a split")
+        raise ValueError("expected --threshold only with --images; to measure one on a split, run confrank threshold")
     run, wanted = Path(arguments.run), arguments.split or "test"
-    beside = run.with_name(f"{run.stem}-{wanted}-predictions.safetensors")
-    usual = beside if run.suffix == ".safetensors" else RunFolder(run).predictions(wanted)
+    next_to_weights = run.with_name(f"{run.stem}-{wanted}-predictions.safetensors")
+    usual = next_to_weights if run.suffix == ".safetensors" else RunFolder(run).predictions(wanted)
     out = safetensors_path(arguments.out) or usual
     others = [RunFolder(run).predictions(split) for split in get_args(Split) if split != wanted]
     keep_inputs([run, *others], out)
@@ -56,7 +72,7 @@ def _predict(arguments: "Namespace") -> None:
 
 
 def _answer(arguments: "Namespace") -> None:
-    """Answers to new pictures; those that cannot be read are told, and are no reason to lose the others."""
+    """Classify new images; unreadable ones are listed at the end and do not stop the others."""
     from confrank.atomic import write_atomically
     from confrank.classify_images import answer
     from confrank.report.progress import sample_bar
@@ -71,33 +87,37 @@ def _answer(arguments: "Namespace") -> None:
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:
         answers = answer(run, arguments.images, root=root, device=device, on_progress=advance)
-    write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # paths as they are
+    write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path
     for note in answers.notes:
         say(console, note)
-    sure = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
-    say(console, f"answers to {counted(len(answers.paths), 'picture')}{sure}: {out}")
+    accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
+    say(console, f"classified {counted(len(answers.paths), 'image')}{accepted}: {out}")
     if bad := answers.unreadable:
         list_unreadable(console, bad)
         raise ValueError(
-            f"expected pictures that can be read, but {len(bad):,} of {len(bad) + len(answers.paths):,} cannot, see"
-            f" above; {out} has the answers to the others"
+            f"expected readable images, but {len(bad):,} of {len(bad) + len(answers.paths):,} cannot be read (listed"
+            f" above); {out} has the others"
         )
 
 
 def _check_answers(out: Path) -> None:
-    """Raise if the file to write is there and holds something other than answers."""
+    """Raise if the file to write exists and was not written by this command."""
     from confrank.classify_images import COLUMNS
 
     if out.is_file():
         with out.open(errors="replace") as file:
             header = file.readline().rstrip("\n")
             if header and header not in (",".join(COLUMNS), ",".join((*COLUMNS, "accepted"))):
-                raise ValueError(f"expected a new file or one of answers to write, but {out} holds something else")
+                raise ValueError(
+                    f"expected a new file, or one that this command wrote, but {out} holds something else;"
+                    " choose another --out"
+                )
 
 
 PREDICT = Command(
-    "write a run's predictions for a split, or its answers to new pictures",
+    "write a run's predictions for a split, or classify new images",
     "confrank predict runs/digits-small-crl-softmax-seed1 --images new/ --threshold 0.97 --out answers.csv",
     _predict_arguments,
     _predict,
+    guide="predict",
 )

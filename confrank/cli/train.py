@@ -1,4 +1,4 @@
-"""Train networks, or go on where training stopped."""
+"""Train networks, or resume training."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from confrank.cli.command import (
     say,
     say_once,
 )
+from confrank.cli.names import with_names
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -29,48 +30,57 @@ if TYPE_CHECKING:
 def _train_arguments(parser: "ArgumentParser") -> None:
     from confrank.config import RunConfig
 
-    parser.add_argument("--config", action="config", help="read settings from a YAML file, e.g. a run's config.yaml")
+    titles = ("data", "network and method", "training", "output", "computing")
+    groups = {title: parser.add_argument_group(title) for title in titles}
     for item in dataclasses.fields(RunConfig):
         switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type in (bool, bool | None) else {}
-        shares = item.name == "lr_drops"
-        parser.add_argument(
+        groups[item.metadata["group"]].add_argument(
             f"--{item.name.replace('_', '-')}",
-            type=item.type | str if shares else item.type,
+            type=item.type | str if item.name == "lr_drops" else item.type,
             default=item.default,
-            help=item.metadata["help"],
+            metavar=item.metadata["metavar"],
+            help=with_names(item.metadata["help"], item.name),
             **switch,
         )
-    add_root(parser)
-    add_device(parser)
-    parser.add_argument(
+    add_root(groups["data"])
+    groups["training"].add_argument(
         "--seeds",
         type=str | None,
         default=None,
-        help="several runs, e.g. 0,1,2,3: at once on a GPU, in turn elsewhere",
+        metavar="N,...",
+        help="train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU",
     )
-    parser.add_argument(
+    groups["output"].add_argument(
         "--out",
         type=str | None,
         default=None,
-        help="run folder, or with --seeds the folder of run folders (default: runs/ and a telling name)",
+        metavar="FOLDER",
+        help="run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)",
     )
-    parser.add_argument(
-        "--checkpoint-minutes", type=float, default=2.0, help="save at least this often, and at the end"
+    groups["output"].add_argument(
+        "--checkpoint-minutes", type=float, default=2.0, help="save a checkpoint at least every X minutes"
     )
-    parser.add_argument("--checkpoint-epochs", type=int, default=0, help="also save every so many epochs (0: never)")
-    parser.add_argument(
+    groups["output"].add_argument(
+        "--checkpoint-epochs", type=int, default=0, help="also save a checkpoint every N epochs; 0: never"
+    )
+    add_device(groups["computing"])
+    groups["computing"].add_argument(
         "--path",
         type=Literal["auto", "plain"],
         default="auto",
-        help="plain: eager float32 on a GPU too; auto: captured graphs in bfloat16 there",
+        metavar="NAME",
+        help="auto: CUDA graphs in bfloat16 where there is a GPU; plain: eager float32 everywhere",
     )
-    parser.add_argument(
+    groups["computing"].add_argument(
         "--deterministic",
         type=bool,
         nargs="?",
         const=True,
         default=False,
-        help="only deterministic algorithms on a GPU (slower)",
+        help="use only deterministic algorithms on a GPU (slower)",
+    )
+    parser.add_argument(
+        "--config", action="config", metavar="FILE", help="read settings from a YAML file, e.g. a run's config.yaml"
     )
 
 
@@ -94,7 +104,7 @@ def _train(arguments: "Namespace") -> None:
     console = make_console(lasting=True)
 
     def announce(job: "Job") -> None:
-        what = "finished already:" if job.run.finished else "training"
+        what = "already finished:" if job.run.finished else "training"
         say(console, f"{what} {job.run.config.run_name} in {job.folder.path}")
 
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
@@ -119,7 +129,7 @@ def _train(arguments: "Namespace") -> None:
 
 
 def _shares(given: tuple[float, ...] | str) -> tuple[float, ...]:
-    """The numbers of a --lr-drops flag: the parser has read a list in brackets, but not one without."""
+    """The numbers of a --lr-drops flag: the parser reads a list in brackets, and leaves one without to us."""
     try:
         return tuple(map(float, listed(given) if isinstance(given, str) else given))
     except ValueError:
@@ -140,7 +150,7 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
 
 
 def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
-    """Where finished runs lie, and how well they do."""
+    """Print where finished runs are and what they score."""
     from confrank.report.table import evaluation_table
     from confrank.report.verdict import footnotes
 
@@ -156,8 +166,9 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
 
 
 TRAIN = Command(
-    "train a network, or go on where training stopped",
+    "train a network, or resume training",
     "confrank train --dataset digits --model small --method crl-softmax --epochs 60 --seed 1",
     _train_arguments,
     _train,
+    guide="train",
 )
