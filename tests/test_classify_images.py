@@ -146,13 +146,16 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
         (["--images", ""], "expected a folder for --images, but got nothing"),
         (["--images", "empty"], "expected PNG, JPEG, WebP or BMP images in empty, but there are none"),
         (["--images", "new", "--out", "answers.txt"], "expected --out to end in .csv, but got answers.txt"),
-        (["--images", "new", "--out", "mine.csv"], "expected a new file, or one that this command wrote, but mine.csv"),
+        (
+            ["--images", "new", "--out", "mine.csv"],
+            "expected a new file, or one that this command wrote, but mine.csv",
+        ),
         (
             ["--images", "new", "--out", "labelled.csv"],
             "expected a new file, or one that this command wrote, but labelled",
         ),
         (["--images", "new", "--split", "test"], "expected either --split or --images, but got both"),
-        (["--threshold", "0.9"], "expected --threshold together with --images"),
+        (["--threshold", "0.9"], "expected --threshold only with --images"),
     ],
 )
 def test_mistakes_are_explained(run, pictures, tmp_path, monkeypatch, capsys, command, arguments, message):

@@ -360,7 +360,7 @@ def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys
         ["ood", "run", "--out", "pets/test/cat", "--tuning", "none", "--figures", "pets/test/cat/figures"],
     ):
         command(*arguments, code=2)
-        assert "expected a path outside of pets/t" in (said := capsys.readouterr().err), said
+        assert "expected a path outside pets/t" in (said := capsys.readouterr().err), said
         assert "whose images this command reads, but got" in said
     assert {path: path.read_bytes() for path in sorted(Path("pets").rglob("*")) if path.is_file()} == before
     command("report", "events", "run", "--out", "pets/events.png")

@@ -118,8 +118,8 @@ def _text(action: Action) -> str:
     choices = [str(choice) for kind in _kinds(action) if get_origin(kind) is Literal for choice in get_args(kind)]
     if any(choice not in text for choice in choices):
         text += f": {', '.join(choices)}"
-    shown = not any(action.default is nothing for nothing in (None, False, SUPPRESS)) and "default:" not in text
-    return f"{text} (default: {_worded(action.default)})" if shown else text
+    silent = action.default in ("", SUPPRESS, [], ()) or action.default is None or action.default is False
+    return text if silent or "default:" in text else f"{text} (default: {_worded(action.default)})"
 
 
 def _kinds(action: Action) -> tuple[Any, ...]:

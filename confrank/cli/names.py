@@ -3,7 +3,7 @@
 NAMES = {
     "dataset": ("digits", "cifar10", "cifar100", "svhn"),
     "images": ("tinyimagenet", "lsun", "isun"),
-    "model": ("small", "vgg16", "resnet110", "densenet-bc", "resnet18"),
+    "model": ("small", "mlp", "vgg16", "resnet110", "densenet-bc", "resnet18"),
     "method": (
         "baseline",
         "crl-softmax",
@@ -21,7 +21,7 @@ NAMES = {
 def with_names(text: str, kind: str) -> str:
     """A help text that also lists the known names of that kind, if there are any.
 
-    >>> with_names("network by name", "model")
-    'network by name; names: small, vgg16, resnet110, densenet-bc, resnet18'
+    >>> with_names("data set", "dataset"), with_names("seed", "seed")
+    ('data set; names: digits, cifar10, cifar100, svhn', 'seed')
     """
     return f"{text}; names: {', '.join(NAMES[kind])}" if kind in NAMES else text

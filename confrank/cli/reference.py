@@ -9,8 +9,8 @@ from confrank.cli.main import GROUPS
 def markdown() -> str:
     """All commands by group: usage, options and an example of each.
 
-    >>> print(markdown().split("## ")[3].splitlines()[0])
-    `confrank train`
+    >>> [line for line in markdown().splitlines() if line.startswith("#")][1:4]
+    ['## Start here', '### `confrank demo`', '## Train and predict']
     """
     parts = ["# Commands", "`confrank COMMAND --help` prints the same in the terminal."]
     for title, commands in GROUPS.items():

@@ -1,0 +1,103 @@
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from confrank.active.strategies import STRATEGIES
+from confrank.cli.active import ACTIONS
+from confrank.cli.command import make_parser
+from confrank.cli.help import Option, _two_columns, help_of, help_text
+from confrank.cli.main import COMMANDS, GROUPS
+from confrank.cli.names import NAMES
+from confrank.cli.reference import markdown
+from confrank.data import IMAGE_SETS, LOADERS
+from confrank.methods import METHODS
+from confrank.models import MODELS
+from confrank.ood import DETECTORS
+
+ALL = {**COMMANDS, **{f"active {name}": command for name, command in ACTIONS.items()}}
+METAVAR = re.compile(r"[A-Z]+(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
+
+
+def help_for(name):
+    command = ALL[name]
+    return help_of(make_parser(command, f"confrank {name}"), command.example, command.guide)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help_has_no_parser_noise(name, command, capsys):
+    command(*name.split(), "--help")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: confrank {name}")
+    assert not re.search(r"type:|null|None|Literal|\{", printed)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_says_what_it_takes_and_what_it_does(name):
+    for options in help_for(name).groups.values():
+        for option in options:
+            assert len(option.text.split()) > 1, option
+            for value in option.form.split()[1:]:
+                assert value == "--help" or METAVAR.fullmatch(value), option
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_example_is_a_command_that_can_be_parsed(name):
+    example = shlex.split(ALL[name].example)
+    assert example[: 1 + len(name.split())] == ["confrank", *name.split()]
+    make_parser(COMMANDS[example[1]], f"confrank {example[1]}").parse_args(example[2:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "registry"),
+    [
+        ("dataset", LOADERS),
+        ("images", IMAGE_SETS),
+        ("model", MODELS),
+        ("method", METHODS),
+        ("strategy", STRATEGIES),
+        ("detector", DETECTORS),
+    ],
+)
+def test_listed_names_are_those_of_the_registry(kind, registry):
+    assert NAMES[kind] == tuple(registry)
+
+
+def test_train_lists_networks_methods_and_data_sets():
+    text = " ".join(help_text(help_for("train"), 100).split())
+    for kind in ("dataset", "model", "method"):
+        assert f"names: {', '.join(NAMES[kind])} (default:" in text
+
+
+def test_a_long_option_has_its_line_to_itself():
+    assert _two_columns(Option("--out FILE", "file to write (default: a.csv)"), 50).splitlines() == [
+        "  --out FILE              file to write",
+        "                          (default: a.csv)",
+    ]
+    assert _two_columns(Option("--checkpoint-minutes MINUTES", "how often"), 50).splitlines() == [
+        "  --checkpoint-minutes MINUTES",
+        "                          how often",
+    ]
+
+
+def test_the_overview_lists_every_command_under_its_group_and_imports_little():
+    code = "import sys, confrank.cli as c; c.main(['--help']); print(sorted(HEAVY & {*sys.modules}))"
+    heavy = "HEAVY = {'torch', 'numpy', 'rich', 'jsonargparse', 'sklearn', 'matplotlib', 'yaml'};"
+    done = subprocess.run([sys.executable, "-c", heavy + code], capture_output=True, text=True, check=True)
+    *lines, imported = done.stdout.splitlines()
+    assert imported == "[]"
+    listed = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert listed == list(COMMANDS)
+    assert [line[:-1] for line in lines if line.endswith(":")] == list(GROUPS)
+
+
+def test_the_reference_has_every_command_with_all_its_options():
+    sections = dict(re.findall(r"^### `confrank ([\w ]+)`\n(.*?)(?=^##|\Z)", markdown(), re.MULTILINE | re.DOTALL))
+    assert set(sections) == set(ALL)
+    for name, text in sections.items():
+        assert f"```bash\n{ALL[name].example}\n```" in text
+        for option in (option for options in help_for(name).groups.values() for option in options):
+            form = option.form.replace("|", "\\|")
+            assert (f"| `{form}` | " in text) == ("--help" not in form)
