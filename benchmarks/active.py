@@ -2,13 +2,13 @@
 
     python benchmarks/active.py [--device cuda]
 
-The naive forms are timed on a part of their work and scaled, since the whole would take hours:
+The naive forms would take hours, so a part of their work is timed and scaled:
 
 - "all distances": the O(n^2) form, one row of the distance matrix after the other in numpy (differences), then the
   greedy choice from the matrix; timed for a few rows, times n rows, the choice not counted.
-- "by definition": each step takes the distances to all centres so far; timed at a few places, integrated over steps.
+- "by definition": each step takes the distances to all centres so far; timed at a few steps and integrated over all.
 - "matrix product": the distance matrix by blocks of a BLAS product, which rounds near ties differently; timed for a
-  few blocks, scaled to n rows. The whole matrix would need 10 GB in float32.
+  few blocks, scaled to n rows. The full matrix would need 10 GB in float32.
 
 The choices of the first picks are compared with the naive form, which is exact.
 """
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--device", type=str, default="cpu")
     arguments = parser.parse_args()
     n, count = arguments.samples, arguments.count
-    # As penultimate features are: not negative, in clusters.
+    # Like penultimate features: non-negative and clustered.
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(100, arguments.width))
     features = np.maximum(centres[rng.integers(0, 100, n)] + rng.normal(size=(n, arguments.width)), 0).astype(

@@ -5,8 +5,8 @@
 `parse pyarrow` reads the CSV with pyarrow.csv (all cores) into memory and does nothing else: the fastest common
 reader here; numpy, polars and pandas are measured where they are installed, to show that it is. `page` is `confrank
 evaluate FILE --report PAGE --resamples 0` inside a process that has imported what it needs; the `command` tasks are
-both of these as commands from a shell, with start and imports. Each task runs in a process of its own, in turns;
-memory is the peak of the whole process. `pairs` evaluates npy rows of (confidence, correct), page included.
+both of these as shell commands, including start-up and imports. Each task runs in a separate process, in turns;
+memory is the peak of the process. `pairs` evaluates npy rows of (confidence, correct), page included.
 """
 
 import argparse
@@ -32,7 +32,7 @@ CLASSES = 10
 
 
 def write_csv(path: Path, rows: int) -> None:
-    """Label and ten probabilities with 8 decimals, right about as often as they say."""
+    """Label and ten calibrated probabilities with 8 decimals."""
     rng = np.random.default_rng(0)
     with path.open("w") as file:
         file.write("label," + ",".join(f"probability_{k}" for k in range(CLASSES)) + "\n")
@@ -44,7 +44,7 @@ def write_csv(path: Path, rows: int) -> None:
 
 
 def write_pairs(path: Path, rows: int) -> None:
-    """Float32 (confidence, correct), written piece by piece."""
+    """Float32 (confidence, correct), written in chunks."""
     rng = np.random.default_rng(0)
     both = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, 2))
     for start in range(0, rows, 10**7):

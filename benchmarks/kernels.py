@@ -2,8 +2,8 @@
 
     python benchmarks/kernels.py resnet110 --together 1 2 4 8
 
-Batch 128, random 32x32 images, correctness ranking loss. First milliseconds a step and run for each number of runs
-side by side, then the kernels of one run alone, by total time over five steps.
+Batch 128, random 32x32 images, correctness ranking loss. Prints milliseconds per step and run for each number of runs
+side by side, then the kernels of a single run, sorted by their total time over five steps.
 """
 
 import argparse

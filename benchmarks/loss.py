@@ -3,7 +3,7 @@
     python benchmarks/loss.py
 
 First the criterion alone (batch 128): cross-entropy forward and backward, and the ranking part on top of it
-(confidence, rates, loss, recording, backward). Then a whole step of a small network with and without CRL.
+(confidence, rates, loss, recording, backward). Then a full step of a small network with and without CRL.
 """
 
 import json
@@ -22,7 +22,7 @@ BATCH = 128
 
 
 def microseconds(functions: dict[str, Callable[[], object]], rounds: int = 60, calls: int = 50) -> dict[str, float]:
-    """Time of each function, the median of rounds; they take turns, so that a slow moment hits all of them."""
+    """Median time of each function over the rounds; they take turns, so a slow moment affects all of them."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(rounds):
         for name, function in functions.items():

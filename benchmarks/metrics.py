@@ -2,9 +2,9 @@
 
     python benchmarks/metrics.py [--largest 8] [--repeats 3]
 
-`published` is the usual way to compute AURC (Python loop over sorted lists), up to 1e6 rows; `sort` is
-`numpy.sort` of n float32 values, the floor for anything that ranks. Each task runs in a process of its own; memory
-is the peak above what the process held before, inputs included there.
+`published` is the usual way to compute AURC (Python loop over sorted lists), up to 1e6 rows; `sort` is `numpy.sort`
+of n float32 values, a lower bound for anything that ranks. Each task runs in a separate process; memory is the peak
+above what the process held before, which includes the inputs.
 """
 
 import argparse
@@ -24,7 +24,7 @@ Floats = np.ndarray
 
 
 def published_aurc(confidence: Floats, correct: Floats) -> float:
-    """AURC and E-AURC the way the field's scripts do it: sort a list of pairs, then walk through it."""
+    """AURC and E-AURC as published scripts compute them: sort a list of pairs, then loop over it."""
     pairs = sorted(zip(confidence, correct, strict=True), key=lambda pair: pair[0], reverse=True)
     risks, coverages, wrong = [], [], 0
     for position, (_, right) in enumerate(pairs):
@@ -62,7 +62,7 @@ def inputs(size: int) -> tuple[Floats, Floats]:
 def measure(task: str, size: int, repeats: int, results: "multiprocessing.Queue[tuple[list[float], float]]") -> None:
     confidence, correct = inputs(size)
     before = _memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak that making the inputs had
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak left by creating the inputs
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()

@@ -1,13 +1,13 @@
-"""Scoring by training features, whole batches against a per-sample Python loop: time and memory.
+"""Scoring by training features, in batches and in a per-sample Python loop: time and memory.
 
     python benchmarks/ood.py [--train 50000] [--images 10000] [--width 342] [--repeats 5] [--loop 100]
 
-Features are random (342 is what the last block of DenseNet-BC has), so this measures the detectors alone, without a
-network. `loop` is the natural per-sample code in numpy: for kNN the distances to all stored features and a partial
-sort, for Mahalanobis a quadratic form per class with the precision at hand. It is timed on the first --loop images
-and scaled to all of them. Each task runs in a process of its own; memory is the peak while scoring above what is
-resident before, when the features are there (Linux). Both ways must give the same scores, and both have one thread:
-the loop could not use more.
+Features are random (342 is the width of the last block of DenseNet-BC), so this measures the detectors alone,
+without a network. `loop` is the natural per-sample code in numpy: for kNN the distances to all stored features and a
+partial sort, for Mahalanobis a quadratic form per class with a precomputed precision matrix. It is timed on the
+first --loop images and scaled to all of them. Each task runs in a separate process; memory is the peak while
+scoring, above what is resident once the features exist (Linux). Both must give the same scores, and both use one
+thread, since the loop could not use more.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) ->
     torch.set_num_threads(1)
     score = TASKS[task](features(*sizes))
     score(min(count, 10))
-    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = resident("VmRSS")
     start = time.perf_counter()
     found = score(count)
@@ -134,7 +134,7 @@ def main() -> None:
     for name, default in (("train", 50_000), ("images", 10_000), ("width", 342), ("repeats", 5), ("loop", 100)):
         parser.add_argument(f"--{name}", type=int, default=default)
     arguments = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes to come
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the child processes
     sizes = arguments.train, arguments.images, arguments.width
     runs: dict[str, list[tuple[float, float, list[float]]]] = {task: [] for task in TASKS}
     for _ in range(arguments.repeats):

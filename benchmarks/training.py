@@ -2,11 +2,11 @@
 
     python benchmarks/training.py [--networks vgg16 resnet110 densenet-bc] [--steps 200] [--json FILE]
 
-`published` is written anew in the form of the paper's public code: float32, four loader workers that crop, flip and
-normalise image by image, correctness counts in host memory, `.item()` in each step. `one` is a captured run alone,
-`four` is the time per run when four share the GPU; each with the correctness ranking loss and (`plain`) with bare
-cross-entropy instead. Times are milliseconds a step, batch 128, over random 32x32 images; the spread is that of
-repeated blocks of steps.
+`published` reimplements the loop of the paper's public code: float32, four loader workers that crop, flip and
+normalise image by image, correctness counts in host memory, `.item()` in each step. `one` is a single captured run,
+`four` the time per run when four share the GPU; each with the correctness ranking loss and (`plain`) with
+cross-entropy alone. Times are milliseconds per step at batch 128 on random 32x32 images; the spread is over repeated
+blocks of steps.
 """
 
 import argparse
@@ -116,7 +116,7 @@ def captured(network: str, data: DataSet, seed: int, ranking: bool) -> CapturedR
 
 
 def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> list[float]:
-    """Milliseconds a step of each of BLOCKS blocks, after a warm-up."""
+    """Milliseconds per step of each of BLOCKS blocks, after a warm-up."""
     for _ in range(10):
         step()
     torch.cuda.synchronize()
@@ -131,7 +131,7 @@ def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> lis
 
 
 def stepping(runs: list[CapturedRun]) -> Callable[[], None]:
-    """One step of each run; a full epoch starts again at its first place."""
+    """One step of each run; after a full epoch it starts again at the first batch."""
 
     def step() -> None:
         for run in runs:

@@ -3,8 +3,8 @@
     python experiments/active_initialisation.py --root DATA
 
 ResNet-18 on 2,000 samples of CIFAR-10 (the first labelled set of trial 0), the paper's protocol, with torch's own
-initialisation and with He-normal convolutions, two seeds each. Judged on 10,000 training images without a label:
-the test split has no part in the choice.
+initialisation and with He-normal convolutions, two seeds each. Accuracy is measured on 10,000 unlabelled training
+images; the test split is not used.
 """
 
 import argparse
@@ -26,7 +26,7 @@ SEEDS = (1, 2)
 
 
 def network(kind: str, seed: int, num_classes: int) -> torch.nn.Module:
-    """A fresh ResNet-18; `create` leaves He-normal convolutions, torch's own are drawn again where wanted."""
+    """A fresh ResNet-18; `create` gives He-normal convolutions; torch's own initialisation is drawn again if asked."""
     torch.manual_seed(seed + (100 if kind == "he-normal" else 0))
     fresh = models.create("resnet18", num_classes)
     if kind == "he-normal":

@@ -1,4 +1,4 @@
-"""The first steps of active learning's first stage: does a loop written independently also jump at rate 0.1?
+"""Does an independent training loop also jump at learning rate 0.1, in the first steps of active learning?
 
     python experiments/active_start.py --root DATA
 

@@ -1,4 +1,4 @@
-"""The first steps of aleatoric-mc: how far does the log-variance run away, with and without its bound?
+"""How far does the log-variance diverge in the first steps of aleatoric-mc, with and without its bound?
 
     python experiments/aleatoric_start.py --root DATA [--steps 200] [--dataset cifar10] [--seed 0]
 

@@ -1,9 +1,10 @@
-"""How the settings of `confrank demo` were chosen: on held-out training images, with seeds the demo does not use.
+"""How were the settings of the first demo, a small convolutional network with SGD, chosen? On held-out images.
 
     python experiments/digits_settings.py [--seeds 6] [--noises 0.3 0.4 0.5] [--widths 32 64] [--epochs 60 120]
 
 Prints, for each noise level, network width and number of epochs, the error rates on training and held-out images
-and the AURC of baseline and crl-softmax on the held-out fifth of the 900 training images. The test split is not read.
+and the AURC of baseline and crl-softmax on the held-out fifth of the 900 training images, with seeds from 100 on that
+the demo does not use. The test split is not read. `experiments/demo_settings.py` replaced it for today's demo.
 """
 
 import argparse

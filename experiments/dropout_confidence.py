@@ -1,9 +1,9 @@
-"""The methods with dropout, ranked by the entropy of their mean or by its largest probability.
+"""Do the dropout methods rank better by the largest mean probability than by the entropy?
 
     python experiments/dropout_confidence.py [--results results]
 
 The paper ranks mcdropout and aleatoric-mc by the entropy of the mean probabilities and every other method by the
-largest probability. The kept results hold both, so each run is ranked by either here (test split, 10,000 images).
+largest probability. The results hold both, so this ranks each run both ways (test split, 10,000 images).
 """
 
 import argparse

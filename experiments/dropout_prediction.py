@@ -1,10 +1,10 @@
-"""How a network with dropout may be made to predict: ours, and what else could be meant by 50 stochastic passes.
+"""How should a network with dropout predict? Ours, and other readings of "50 stochastic passes".
 
     python experiments/dropout_prediction.py RUN... --root DATA [--limit 10000]
 
 For finished runs of mcdropout or aleatoric-mc: one pass without dropout; 50 passes with batch norm in evaluation mode
 (ours); 10 of them; 50 passes with the whole network in training mode, where batch norm takes the means and variances
-of each batch of 128 test images; 50 passes of which logits are averaged. Prints the test metrics of each.
+of each batch of 128 test images; 50 passes with the mean of the logits. Prints the test metrics of each.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def mean_logits(
     mode: type | tuple[type, ...],
     through: Callable[[Tensor, int], Tensor],
 ) -> Tensor:
-    """Logits [n, K] of the passes' mean, with the modules of those types in training mode."""
+    """Logits [n, K] of the mean over the passes, with the modules of those types in training mode."""
     means = []
     for batch in batches:
         total: Tensor | float = 0.0
@@ -85,7 +85,7 @@ def _unchanged(logits: Tensor, dim: int) -> Tensor:
 
 @contextmanager
 def _training(network: nn.Module, kinds: type | tuple[type, ...]) -> Iterator[None]:
-    """Modules of the kinds in training mode; running means and variances stay what they were."""
+    """Modules of these types in training mode; running means and variances are left unchanged."""
     norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
     momenta = [module.momentum for module in norms]
     for module in norms:

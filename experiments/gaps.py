@@ -1,4 +1,4 @@
-"""Where the kept results and the paper's tables differ, and by how much more than chance.
+"""Where do our results differ from the paper's tables by more than chance?
 
     python experiments/gaps.py [--results results] > experiments/gaps.md
 
@@ -23,7 +23,7 @@ LIMIT, LEVEL = 2.0, 0.05
 
 
 def chance(ours: Summary, paper: Summary) -> float | None:
-    """The p-value of Welch's test that both means are of the same distribution; None with a single seed."""
+    """The p-value of Welch's test for equal means; None with a single seed."""
     if ours.std is None or paper.std is None:
         return None
     first, second = ((one.mean, one.std, one.n) for one in (ours, paper))

@@ -1,12 +1,12 @@
-"""How much of Mahalanobis' success depends on how the foreign images were made small?
+"""How much does Mahalanobis depend on how the out-of-distribution images were resized?
 
     python experiments/ood_resampling.py WEIGHTS.safetensors --root DATA
 
 The same 4,000 patches of 64x64 pixels out of scikit-learn's two photographs are reduced to 32x32 in three ways:
-bicubic with Pillow, the mean of 2x2 pixels, and every second pixel. Content is equal, so differences are the
-resampling's. The layers' weights are fitted on the first 500 images of each side and judged on all but the first
-1,000; no perturbation. Patches overlap, so each row is optimistic by itself; the rows are to be compared with each
-other. TinyImageNet of the data folder is shown beside them.
+bicubic with Pillow, the mean of 2x2 pixels, and every second pixel. The content is equal, so any difference comes
+from the resampling. The layers' weights are fitted on the first 500 images of each side and tested on all but the
+first 1,000, without perturbation. Patches overlap, so each row is optimistic; compare the rows with each other only.
+TinyImageNet is shown for reference.
 """
 
 import argparse

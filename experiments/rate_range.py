@@ -1,4 +1,4 @@
-"""What the range of the correctness rates does: c = correct / examined, or stretched so that the lowest is 0.
+"""Does it matter whether correctness rates are plain shares, or stretched so that the lowest is 0?
 
     python experiments/rate_range.py [--noise 0.2] [--seeds 0 1 2] [--out runs/rate-range]
     python experiments/rate_range.py --dataset cifar10 --model vgg16 --root DATA
@@ -6,7 +6,7 @@
 The paper defines c as the share of correct examinations. The code published with it takes (n - m) / (epochs - m) for
 n correct examinations, m the smallest n of all training samples, which makes every margin of the ranking loss
 1 / (1 - m / epochs) times as wide. Prints the test metrics of crl-softmax with either, the lowest share, and the
-paired difference with its standard error. The embedded digits get --noise. Runs are resumed from --out.
+paired difference with its standard error. --noise applies to the embedded digits. Runs are resumed from --out.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Does one temperature, fitted afterwards, do what CRL does in training?
+"""Does temperature scaling after training do what CRL does in training?
 
     python experiments/temperature.py RUN_FOLDER... [--split test]
 
-For the predictions of finished runs: a temperature is fitted on one random half of the samples and measured on the
-other, and the other way round; the mean of both, as predicted and scaled. Folders whose names differ in their seed
-alone are summarised. Both rank by the largest probability.
+For the predictions of finished runs: fits a temperature on one random half of the samples and measures it on the
+other, and the other way round; prints the mean of both halves, before and after scaling. Folders whose names differ
+only in the seed are summarised. Both rank by the largest probability.
 """
 
 import argparse
@@ -24,7 +24,7 @@ METRICS = ("aurc", "ece", "nll", "brier")
 
 
 def halves(path: Path) -> dict[str, list[float]]:
-    """The mean over both halves of each metric, as predicted and scaled, and of the temperature."""
+    """The mean over both halves of each metric, before and after scaling, and of the temperature."""
     predictions = load_predictions(path)
     assert predictions.logits is not None and predictions.label is not None
     found = defaultdict(list)

@@ -40,14 +40,18 @@ def epoch_of(*steppers):
     return [{name: value.clone() for name, value in s.run.model.state_dict().items()} for s in steppers]
 
 
-def vgg(seed):
-    config = RunConfig(dataset="random", model="vgg16", method="crl-softmax", seed=seed, lr=0.01, epochs=2)
+ADAPTIVE = {"optimizer": "adamw", "lr": 0.001}
+
+
+def vgg(seed, **settings):
+    config = RunConfig(**{"dataset": "random", "model": "vgg16", "seed": seed, "lr": 0.01, "epochs": 2, **settings})
     return CapturedRun(Run(config, random_set(), CUDA))
 
 
-def test_first_epoch_agrees_with_the_plain_path():
-    plain = Run(RunConfig(epochs=2, lr=0.01), load("digits"), CUDA)
-    captured = CapturedRun(Run(RunConfig(epochs=2, lr=0.01), load("digits"), CUDA))
+@pytest.mark.parametrize("settings", [{"lr": 0.01}, ADAPTIVE])
+def test_first_epoch_agrees_with_the_plain_path(settings):
+    plain = Run(RunConfig(epochs=2, **settings), load("digits"), CUDA)
+    captured = CapturedRun(Run(RunConfig(epochs=2, **settings), load("digits"), CUDA))
     while plain.next_step < plain.num_steps:
         plain.step()
         captured.step()
@@ -66,8 +70,9 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
     assert not torch.equal(alone["head.weight"], together[2]["head.weight"])
 
 
-def test_resumed_in_the_middle_of_an_epoch(deterministic):
-    whole, first = vgg(3), vgg(3)
+@pytest.mark.parametrize("settings", [{}, ADAPTIVE])
+def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
+    whole, first = vgg(3, **settings), vgg(3, **settings)
     (expected,) = epoch_of(whole)
     for _ in range(3):
         first.step()
