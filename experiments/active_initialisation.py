@@ -26,7 +26,7 @@ SEEDS = (1, 2)
 
 
 def network(kind: str, seed: int, num_classes: int) -> torch.nn.Module:
-    """A fresh ResNet-18; `create` gives He-normal convolutions; torch's own initialisation is drawn again if asked."""
+    """A fresh ResNet-18: `create` gives He-normal convolutions; torch's initialisation is drawn again if asked."""
     torch.manual_seed(seed + (100 if kind == "he-normal" else 0))
     fresh = models.create("resnet18", num_classes)
     if kind == "he-normal":
