@@ -1,18 +1,22 @@
+import copy
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
 from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
-from confrank.models import MODELS, create
+from confrank.models import MODELS, OtherWeightsError, create, load_weights
 from confrank.training import Run
 from confrank.training.draws import initial_seed
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
+WEIGHTS = Path(__file__).parents[1] / "results/weights"
 COUNTS = {
     "vgg16": (15_253_578, 15_299_748),
     "resnet110": (1_730_522, 1_736_372),
@@ -113,6 +117,60 @@ def test_anybodys_network(tmp_path, monkeypatch):
         create("my_networks:gone", 5)
     with pytest.raises(ValueError, match="expected a model among small, vgg16.*but got 'vgg'"):
         create("vgg", 5)
+
+
+def with_counters(network):
+    """The same network with torch's own batch norm, which counts its batches."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.register_buffer("num_batches_tracked", torch.tensor(3))
+    return network
+
+
+@pytest.mark.parametrize("form", [{}, {"dropout": True}, {"variance_head": True}], ids=["plain", "dropout", "head"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_network_loads_as_any_module_does(name, form, tmp_path):
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        trained = create(name, 7, **form)
+        trained(image)  # moves the batch statistics
+        expected = trained.eval()(image)
+        path = tmp_path / "weights.safetensors"
+        safetensors.torch.save_file(trained.state_dict(), path)
+        assert not any(key.endswith("num_batches_tracked") for key in safetensors.torch.load_file(path))
+        counted = with_counters(copy.deepcopy(trained)).state_dict()
+        assert name == "mlp" or any(key.endswith("num_batches_tracked") for key in counted)
+        for state in (trained.state_dict(), safetensors.torch.load_file(path), counted, dict(counted)):
+            network = create(name, 7, **form).eval()
+            network.load_state_dict(state)
+            for answer, wanted in zip(network(image), expected, strict=True):
+                assert torch.equal(answer, wanted)
+            assert list(network.state_dict()) == list(trained.state_dict())
+
+
+@pytest.mark.parametrize("path", sorted(WEIGHTS.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_committed_weights_load_as_any_module_does(path):
+    network = create("resnet110", 10)
+    weights = safetensors.torch.load_file(path)
+    network.load_state_dict(weights)
+    assert all(torch.equal(value, weights[key].float()) for key, value in network.state_dict().items())
+    assert len(weights) == len(network.state_dict())
+
+
+def test_copies_of_a_network_load_too():
+    network = create("small", 3)
+    for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        twin.load_state_dict(dict(network.state_dict()))
+
+
+def test_weights_of_another_network_are_an_error_in_one_line():
+    weights = dict(create("small", 3).state_dict())
+    del weights["head.bias"]
+    with pytest.raises(RuntimeError, match="head.bias"):
+        create("small", 3).load_state_dict(weights)
+    with pytest.raises(OtherWeightsError, match=r'Missing key\(s\) in state_dict: "head.bias"') as raised:
+        load_weights(create("small", 3), weights)
+    assert "\n" not in str(raised.value)
 
 
 def coloured_set(num_samples=64, size=32):

@@ -1,9 +1,8 @@
 """What all networks here are: blocks, a neck and a head."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -62,18 +61,31 @@ class SpatialMean(nn.Module):
         return maps.mean(dim=(2, 3))
 
 
+BatchNorm = TypeVar("BatchNorm", nn.BatchNorm1d, nn.BatchNorm2d)
+
+
 def norm(width: int) -> nn.BatchNorm2d:
-    """Batch norm without the counter of batches, which only a moving average without momentum would need."""
-    layer = nn.BatchNorm2d(width)
-    layer.num_batches_tracked = None
-    return layer
+    """Batch norm of maps [n, width, h, w], without a batch counter."""
+    return _uncounted(nn.BatchNorm2d(width))
 
 
 def flat_norm(width: int) -> nn.BatchNorm1d:
-    """The same for vectors [n, width]."""
-    layer = nn.BatchNorm1d(width)
+    """Batch norm of vectors [n, width], without a batch counter."""
+    return _uncounted(nn.BatchNorm1d(width))
+
+
+def _uncounted(layer: BatchNorm) -> BatchNorm:
+    """Drop the batch counter, which only a moving average without momentum needs; load state dicts with and without.
+
+    torch adds a counter to any dictionary without version metadata, such as one read from a safetensors file.
+    """
     layer.num_batches_tracked = None
+    layer.register_load_state_dict_pre_hook(_drop_counter)
     return layer
+
+
+def _drop_counter(layer: nn.Module, state: dict[str, Any], prefix: str, *_: object) -> None:
+    state.pop(f"{prefix}num_batches_tracked", None)
 
 
 def conv(in_width: int, out_width: int, size: int = 3, stride: int = 1, bias: bool = False) -> nn.Conv2d:
@@ -92,20 +104,13 @@ def dropped(layer: nn.Module, rate: float) -> nn.Module:
 
 
 class OtherWeightsError(ValueError):
-    """Weights are not those of the network; says in what they differ."""
+    """The weights belong to another network; the message says how they differ."""
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy saved weights into any network, in place.
-
-    A plain dictionary carries no module versions, and batch norm would then wait for counters of an older form.
-    """
-    state = network.state_dict()
-    versions = getattr(state, "_metadata", None)
-    state = OrderedDict(weights)
-    state._metadata = versions  # type: ignore[attr-defined]
+    """`network.load_state_dict(weights)`, with an `OtherWeightsError` in one line if they do not fit."""
     try:
-        network.load_state_dict(state)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         raise OtherWeightsError(" ".join(str(error).split())[:200]) from None
 
