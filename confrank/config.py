@@ -3,9 +3,11 @@
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
+
+from confrank.method_facts import facts_of
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
@@ -19,8 +21,6 @@ OPTIMIZERS = ("sgd", "adamw")
 RECORDED = ("test_every", "snapshots")
 # Settings that older files lack, and what they were then.
 ADDED_LATER = {"optimizer": "sgd"}
-# How many snapshots these methods average; a run that keeps any keeps those of both.
-AES = {"aes-10": 10, "aes-30": 30}
 
 MAX_PADDING = 256
 # What makes the plain values that can be written down, of numpy's numbers too, and what they are in words.
@@ -33,11 +33,6 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
-
-
-def is_ensemble(method: str) -> bool:
-    """Whether a method averages several runs."""
-    return method.startswith("ensemble-")
 
 
 def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
@@ -118,7 +113,7 @@ class RunConfig:
     @property
     def name_without_seed(self) -> str:
         dataset = os.path.basename(os.path.abspath(self.dataset)).removesuffix(".npz")  # a path gives its last part
-        weighted = self.weight != RunConfig.weight and "crl-" in self.method
+        weighted = self.weight != RunConfig.weight and facts_of(self.method).weighted
         weight = f"-weight{self.weight:g}" if weighted else ""
         optimizer = "" if self.optimizer == RunConfig.optimizer else f"-{self.optimizer}"
         return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}{optimizer}"
@@ -146,13 +141,3 @@ def learning_rate(config: RunConfig, epoch: int) -> float:
     """
     drops = sum(epoch >= math.floor(share * config.epochs + 0.5) for share in config.lr_drops)
     return config.lr / 10.0**drops
-
-
-def aes_epochs(epochs: int, counts: Iterable[int] = AES.values()) -> list[int]:
-    """The epochs (1..T) that AES averages: k evenly spaced ones from 0.4 T to T, for each k; sorted, without repeats.
-
-    >>> aes_epochs(300, [10])
-    [120, 140, 160, 180, 200, 220, 240, 260, 280, 300]
-    """
-    spaced = {round(0.4 * epochs + 0.6 * epochs * place / (count - 1)) for count in counts for place in range(count)}
-    return sorted(epoch for epoch in spaced if epoch >= 1)

@@ -10,9 +10,10 @@ from torch import nn
 
 from confrank import evaluate, methods
 from confrank.confidence import margin, max_probability, negative_entropy
-from confrank.config import RunConfig, aes_epochs
+from confrank.config import RunConfig
 from confrank.data import load
 from confrank.history import CorrectnessHistory
+from confrank.method_facts import FACTS, MethodFacts, aes_epochs, facts_of
 from confrank.methods import average, predict_split
 from confrank.methods.dropout import AleatoricLoss, aleatoric_loss, mc_predict
 from confrank.models import create
@@ -104,6 +105,36 @@ def test_fifty_passes_give_identical_files(tmp_path, name):
     assert other.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
 
 
+def test_facts_about_every_method():
+    """Written out by hand: the names that prefixes used to be read from."""
+    trained = ["baseline", "crl-softmax", "crl-entropy", "crl-margin", "crl-softmax-stretched", "mcdropout"]
+    trained.append("aleatoric-mc")
+    assert list(methods.METHODS) == trained
+    assert list(FACTS) == [*trained, "aes-10", "aes-30", *(f"ensemble-{name}" for name in trained)]
+    assert all(methods.get(name).facts is FACTS[name] for name in trained)
+    for name, facts in FACTS.items():
+        assert facts.name == name and facts.ensemble == name.startswith("ensemble-")
+        assert facts.weighted == ("crl-" in name)
+        assert facts.snapshots == {"aes-10": 10, "aes-30": 30}.get(name, 0)
+        assert facts.averaged == name.startswith(("ensemble-", "aes-", "mcdropout", "aleatoric"))
+        assert (facts.confidence is None) == facts.averaged
+        assert (facts.member or name) in trained
+    assert FACTS["aes-30"].member == "baseline" and FACTS["ensemble-crl-margin"].member == "crl-margin"
+    assert facts_of("mine").name == "mine" and not facts_of("mine").averaged
+
+
+def test_facts_need_no_torch():
+    code = "import sys, confrank.method_facts, confrank.config; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_names_of_runs():
+    assert RunConfig(method="baseline", weight=0.5).run_name == "digits-small-baseline-seed0"
+    assert RunConfig(method="ensemble-crl-margin", weight=0.5).run_name == (
+        "digits-small-ensemble-crl-margin-weight0.5-seed0"
+    )
+
+
 def test_aes_epochs_of_the_paper():
     assert aes_epochs(300, [10]) == [120, 140, 160, 180, 200, 220, 240, 260, 280, 300]
     assert aes_epochs(300, [30]) == [
@@ -176,7 +207,7 @@ def test_crl_is_judged_by_the_confidence_it_was_trained_with():
         methods.get("dropout")
 
 
-def test_a_method_of_ones_own_need_not_think_of_gradients():
+def test_a_custom_method_need_not_disable_gradients():
     def plain(model, image):
         logits = model(image)
         return methods.Output(logits=logits, confidence=logits.double().softmax(dim=1).amax(dim=1))
@@ -190,8 +221,8 @@ def test_a_method_of_ones_own_need_not_think_of_gradients():
     model, test = create("small", 10, in_channels=1), load("digits").test
     expected = predict_split(methods.get("baseline"), model, test, (0.4,), (0.25,)).logits
     for predict_batch in (plain, by_gradient):
-        own = replace(methods.get("baseline"), name="own", predict=predict_batch)
-        assert np.array_equal(predict_split(own, model, test, (0.4,), (0.25,)).logits, expected)
+        custom = replace(methods.get("baseline"), facts=MethodFacts("mine"), predict=predict_batch)
+        assert np.array_equal(predict_split(custom, model, test, (0.4,), (0.25,)).logits, expected)
 
 
 def test_mc_dropout_knows_every_kind_of_dropout():

@@ -162,8 +162,8 @@ def _from_network(
     if run is None:
         raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
     trained = load_trained(run, device)
-    if strategy.name == "mc-entropy" and not trained.method.stochastic:
-        raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is one of {trained.method.name}")
+    if strategy.name == "mc-entropy" and not trained.method.facts.stochastic:
+        raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is one of {trained.config.method}")
     key = _key(pool, strategy, needed, run, size)
     scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
     if scored.unreadable:

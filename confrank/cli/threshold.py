@@ -27,17 +27,14 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
 
 def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
     """The confidence that ranks, where it is known by name, and whether it is that of an average."""
-    from confrank.config import AES, is_ensemble
-    from confrank.methods import METHODS
+    from confrank.method_facts import facts_of
 
-    told = predictions.metadata
-    name = told.get("method", "")
-    method = METHODS.get(name)
-    if "members" in told or name in AES or is_ensemble(name) or (method is not None and method.stochastic):
+    facts = facts_of(predictions.metadata.get("method", ""))
+    if "members" in predictions.metadata or facts.averaged:
         return None, True
     if predictions.table is not None and predictions.confidence is None:
         return "max_probability", False
-    return None if method is None else method.confidence, False
+    return facts.confidence, False
 
 
 def _threshold(arguments: "Namespace") -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from confrank.confidence import negative_entropy
 from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss, are_correct
+from confrank.method_facts import FACTS
 from confrank.methods.method import Method, Output
 from confrank.models import logits_of
 
@@ -75,5 +76,5 @@ def _aleatoric(history: CorrectnessHistory, weight: float) -> nn.Module:
     return AleatoricLoss(history)
 
 
-MC_DROPOUT = Method("mcdropout", _cross_entropy, mc_predict, dropout=True, stochastic=True)
-ALEATORIC_MC = Method("aleatoric-mc", _aleatoric, mc_predict, dropout=True, variance_head=True, stochastic=True)
+MC_DROPOUT = Method(FACTS["mcdropout"], _cross_entropy, mc_predict)
+ALEATORIC_MC = Method(FACTS["aleatoric-mc"], _aleatoric, mc_predict)

@@ -150,7 +150,7 @@ def penultimate(
 
 @contextmanager
 def _seeded(method: Method, device: torch.device, seed: int) -> Iterator[None]:
-    if not method.stochastic:
+    if not method.facts.stochastic:
         yield
         return
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):

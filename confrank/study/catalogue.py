@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from confrank import models as networks
-from confrank.config import RunConfig, is_ensemble
+from confrank.config import RunConfig
 from confrank.data import LOADERS, is_known
+from confrank.method_facts import facts_of
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
 SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
@@ -175,7 +176,7 @@ def narrowed(
     parts = tuple(replace(part, epochs=epochs) for part in recipe(name))
     if len(parts) == 1:
         whole = replace(parts[0], **wanted)
-        if len(whole.seeds) < 2 and any(map(is_ensemble, whole.methods)):
+        if len(whole.seeds) < 2 and any(facts_of(method).ensemble for method in whole.methods):
             raise ValueError(f"expected two seeds or more for an ensemble, but got {whole.seeds[0]}")
         return (whole,)
     for key, values in wanted.items():
@@ -197,7 +198,7 @@ def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:
     }
     left = replace(part, **kept)
     if len(left.seeds) < 2:
-        left = replace(left, methods=tuple(method for method in left.methods if not is_ensemble(method)))
+        left = replace(left, methods=tuple(method for method in left.methods if not facts_of(method).ensemble))
     return left
 
 

@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from confrank.config import AES, RunConfig, aes_epochs, is_ensemble
+from confrank.config import RunConfig
 from confrank.data import PUBLISHED, changed_settings
-from confrank.methods import METHODS
+from confrank.method_facts import FACTS, aes_epochs, facts_of
 from confrank.phrasing import InputError
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
@@ -88,7 +88,7 @@ def plan(*recipes: Recipe) -> Plan:
     runs: dict[str, RunConfig] = {}
     averages: dict[str, Average] = {}
     for recipe in recipes:
-        snapshots = any(name in recipe.methods for name in AES)
+        snapshots = any(facts_of(method).snapshots for method in recipe.methods)
         for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
             base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
             members = [_member(base, method, seed, snapshots) for seed in recipe.seeds]
@@ -103,20 +103,20 @@ def plan(*recipes: Recipe) -> Plan:
 
 def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
     """The run that a cell of this method trains for this seed."""
-    trained = "baseline" if method in AES else method.removeprefix("ensemble-")
-    if trained not in METHODS:
-        raise ValueError(
-            f"expected a method among {', '.join((*METHODS, *AES))}, ensemble-METHOD, but got {method!r}"
-        )
-    weight = base.weight if trained.startswith("crl-") else 1.0
+    if method not in FACTS:
+        names = ", ".join(facts.name for facts in FACTS.values() if not facts.ensemble)
+        raise ValueError(f"expected a method among {names}, ensemble-METHOD, but got {method!r}")
+    trained = FACTS[method].member or method
+    weight = base.weight if FACTS[trained].weighted else 1.0
     return replace(base, method=trained, seed=seed, weight=weight, snapshots=snapshots and trained == "baseline")
 
 
 def _averages(method: str, members: Sequence[RunConfig]) -> list[Average]:
-    if method in AES:
-        epochs = tuple(aes_epochs(members[0].epochs, [AES[method]]))
+    facts = FACTS[method]
+    if facts.snapshots:
+        epochs = tuple(aes_epochs(members[0].epochs, [facts.snapshots]))
         return [Average(replace(member, method=method).run_name, method, (member,), epochs) for member in members]
-    if is_ensemble(method):
+    if facts.ensemble:
         name = f"{replace(members[0], method=method).name_without_seed}-of{len(members)}"
         return [Average(name, method, tuple(members))]
     return []

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.atomic import packed, write_atomically
-from confrank.config import RunConfig, is_ensemble
+from confrank.config import RunConfig
+from confrank.method_facts import facts_of
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 from confrank.run_folder import RunFolder, load_config
@@ -112,7 +113,7 @@ def _wrong_with(content: Any) -> str:
     for key in ("dataset", "model", "method"):
         if key not in content["config"]:
             return f"its config lacks {key}"
-    if is_ensemble(content["config"]["method"]) and not content["config"].get("members"):
+    if facts_of(content["config"]["method"]).ensemble and not content["config"].get("members"):
         return "its config lacks members"
     for metric, value in content["metrics"].items():
         if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confrank.config import RECORDED, RunConfig, is_ensemble
+from confrank.config import RECORDED, RunConfig
 from confrank.data import LOADERS
+from confrank.method_facts import facts_of
 from confrank.metrics.repeats import Summary, summarise
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
@@ -48,7 +49,7 @@ def label_of(config: Mapping[str, Any]) -> str:
     """
     method, usual = config["method"], RunConfig().as_dict()
     differing = {key: value for key, value in config.items() if key in usual and value != usual[key]}
-    weight = f"-weight{differing['weight']:g}" if "weight" in differing and "crl-" in method else ""
+    weight = f"-weight{differing['weight']:g}" if "weight" in differing and facts_of(method).weighted else ""
     epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
     told = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
     others = [f"-{key}{value}" for key, value in differing.items() if key not in told]
@@ -57,7 +58,7 @@ def label_of(config: Mapping[str, Any]) -> str:
 
 def size_of(config: Mapping[str, Any]) -> str:
     """Of how many networks an ensemble is, in words; nothing for other methods."""
-    return f" of {len(config['members'])}" if is_ensemble(config["method"]) else ""
+    return f" of {len(config['members'])}" if facts_of(config["method"]).ensemble else ""
 
 
 def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
@@ -116,7 +117,7 @@ def own_cells(groups: Mapping[Place, Sequence[Result]], metrics: Sequence[str]) 
 def _label(value: PaperValue) -> str:
     """The label of the runs behind a number of the paper."""
     weight = ENSEMBLES.get(value.table, RunConfig.weight)
-    size = {"members": range(5)} if is_ensemble(value.method) else {}
+    size = {"members": range(5)} if facts_of(value.method).ensemble else {}
     return label_of({"method": value.method, "weight": weight, **size})
 
 

@@ -14,10 +14,11 @@ from torch import nn
 
 from confrank.atomic import is_leftover, packed, remove_leftovers, write_atomically
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
-from confrank.config import RunConfig, aes_epochs
+from confrank.config import RunConfig
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
 from confrank.environment import environment, versions
 from confrank.folders import Lock, holder_path, is_lock
+from confrank.method_facts import aes_epochs
 from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
