@@ -26,7 +26,7 @@ LISTED = 50
 
 @dataclass(frozen=True)
 class Command:
-    """A command: a summary, an example, its options, what it does, and the page in docs/how-to that explains it."""
+    """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it."""
 
     summary: str
     example: str

@@ -61,7 +61,7 @@ def help_text(item: Help, width: int | None = None) -> str:
     parts = [f"usage: {item.usage}", textwrap.fill(item.summary, width)]
     for title, options in item.groups.items():
         parts.append("\n".join([f"{title}:", *(_two_columns(option, width) for option in options)]))
-    more = f"guide: docs/how-to/{item.guide}.md\n" if item.guide else ""
+    more = f"guide: docs/{item.guide}\n" if item.guide else ""
     return "\n\n".join([*parts, f"example: {item.example}\n{more}"])
 
 
