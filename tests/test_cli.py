@@ -21,22 +21,6 @@ def run(*arguments):
     return subprocess.run([sys.executable, "-m", "confrank", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_public_names():
-    assert confrank.__all__ == [
-        "CorrectnessHistory",
-        "CorrectnessRankingLoss",
-        "Evaluation",
-        "IndexedDataset",
-        "SelectiveClassifier",
-        "SharedHistory",
-        "compare",
-        "evaluate",
-    ]
-    assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Evaluate'"):
-        confrank.Evaluate  # noqa: B018
-
-
 def test_version_and_help_load_nothing_heavy():
     code = "import sys; import confrank.cli as c; c.main(sys.argv[1:]); print({'torch', 'numpy'} & {*sys.modules})"
     for flag in ("--version", "--help"):
