@@ -67,7 +67,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["train", "--method", "crl"], "expected a method among baseline"),
         (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere does not exist"),
-        (["ood", ".", "--out", "svhn"], "expected a run folder with a config.yaml, but . has none"),
+        (["ood", ".", "--against", "svhn"], "expected a run folder with a config.yaml, but . has none"),
         (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
     ],
 )
@@ -270,7 +270,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --seeds 0,0,", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,0,'"),
         ("study table-clf-perf --seeds , --dry-run", "expected --seeds to be distinct whole numbers"),
         ("study table-clf-perf --models , --dry-run", "expected values separated by commas, but got ','"),
-        ("ood runs/x", "expected --out, but got none; see --help"),
+        ("ood runs/x", "expected --against, but got none; see --help"),
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),
         ("study stable-al-perf", "expected a study among table-clf-perf"),
