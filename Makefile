@@ -8,13 +8,14 @@ DEV := $(VENV)/.dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 2
 
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow lint format docs bench clean
 
 help:
 	@echo "make demo       train baseline and CRL on embedded data and compare them (under 2 minutes)"
 	@echo "make test       lint, types, import contracts and tests (WORKERS=2 processes)"
 	@echo "make test-slow  the tests marked slow, which make test leaves out"
 	@echo "make format     format the code"
+	@echo "make docs       build the documentation into site/"
 	@echo "make bench      run the CPU benchmarks"
 	@echo "make clean      remove .venv and the caches"
 
@@ -45,6 +46,9 @@ test-slow: $(DEV)
 format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(DEV)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/loss.py

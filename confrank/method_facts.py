@@ -5,10 +5,6 @@ Nothing here needs torch, so configs, studies and commands can use it. `confrank
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:  # that module needs torch
-    from confrank.confidence import ConfidenceName
 
 
 @dataclass(frozen=True)
@@ -25,7 +21,7 @@ class MethodFacts:
     """
 
     name: str
-    confidence: "ConfidenceName | None" = None
+    confidence: str | None = None
     weighted: bool = False
     stretched: bool = False
     dropout: bool = False

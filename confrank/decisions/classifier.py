@@ -4,7 +4,6 @@ import torch
 from torch import Tensor, nn
 
 from confrank import confidence as confidences
-from confrank.confidence import ConfidenceName
 from confrank.metrics.arrays import TOLERANCE
 
 ABSTAIN = -1
@@ -25,7 +24,7 @@ class SelectiveClassifier(nn.Module):
         self,
         model: nn.Module,
         threshold: float,
-        confidence: ConfidenceName = "max_probability",
+        confidence: str = "max_probability",
         temperature: float = 1.0,
     ) -> None:
         super().__init__()

@@ -1,0 +1,98 @@
+"""What the site adds to the pages: the command reference, the file tree, and files that pages link to.
+
+`python docs/hooks.py` writes the file tree into docs/architecture.md.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+DOCS = Path(__file__).parent
+REPOSITORY = DOCS.parent
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
+TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
+# The tree follows the data, from logits to reports; other files come after these.
+ORDER = (
+    "confidence history distributed indexed loss metrics data models methods provenance checkpoint weights training"
+    " trained predict classify_images predictions analysis decisions ood active study report adapters cli"
+).split()
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the command reference, and what pages link to outside of docs/ (benchmarks, results, examples)."""
+    files.append(File.generated(config, "reference/commands.md", content=commands()))
+    linked = {path for page in DOCS.rglob("*.md") for path in links_out(page)}
+    for path in sorted(linked):
+        name = path.relative_to(REPOSITORY).as_posix()
+        files.append(File.generated(config, f"repository/{name}", abs_src_path=str(path)))
+    return files
+
+
+def links_out(page: Path) -> set[Path]:
+    """The files outside of docs/ that a page links to."""
+    targets = {(page.parent / match[1]).resolve() for match in LINK.finditer(page.read_text()) if "://" not in match[1]}
+    return {path for path in targets if path.is_file() and not path.is_relative_to(DOCS)}
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links that leave docs/ to the copies in the site, and show the tree as it is now."""
+    if page.file.src_uri == "architecture.md":
+        markdown = TREE.sub(lambda _: tree(), markdown)
+    folder, depth = (DOCS / page.file.src_uri).parent, page.file.src_uri.count("/")
+
+    def inside(match: re.Match[str]) -> str:
+        path = (folder / match[1]).resolve()
+        if "://" in match[1] or not path.is_file() or path.is_relative_to(DOCS):
+            return match[0]
+        return f"]({'../' * depth}repository/{path.relative_to(REPOSITORY).as_posix()}{match[2] or ''})"
+
+    return LINK.sub(inside, markdown)
+
+
+def commands() -> str:
+    """The command reference."""
+    from confrank.cli import COMMANDS
+
+    lines = [f"## confrank {name}\n\n{command.summary}\n" for name, command in COMMANDS.items()]
+    return "\n".join(["# Commands\n", *lines])
+
+
+def tree() -> str:
+    """Every file of the package with the first line of its docstring."""
+    package = REPOSITORY / "confrank"
+    top = sorted(
+        (path for path in package.iterdir() if listed(path)),
+        key=lambda path: (ORDER.index(path.stem) if path.stem in ORDER else len(ORDER), path.name),
+    )
+    lines = ["confrank/"]
+    for path in top:
+        if path.is_dir():
+            lines.append(f"  {path.name + '/':<20} {summary(path / '__init__.py')}")
+            inside = sorted(file for file in path.rglob("*") if file.is_file() and listed(file))
+            names = [(file, file.relative_to(path).as_posix()) for file in inside if file.name != "__init__.py"]
+            lines += [f"    {name:<18} {summary(file)}" for file, name in names]
+        else:
+            lines.append(f"  {path.name:<20} {summary(path)}")
+    return "\n".join(lines) + "\n"
+
+
+def listed(path: Path) -> bool:
+    return "__pycache__" not in path.parts and (path.is_dir() or path.suffix != ".pyc")
+
+
+def summary(path: Path) -> str:
+    """The first line of a module's docstring; of other files, what they are."""
+    others = {".csv": "the numbers of the paper's tables", ".html": "page template", ".css": "page style"}
+    others |= {".js": "page script", ".typed": "marks the package as typed"}
+    if path.suffix != ".py":
+        return others.get(path.suffix, others.get(f".{path.name.split('.')[-1]}", ""))
+    return (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0].rstrip(".")
+
+
+if __name__ == "__main__":
+    page = DOCS / "architecture.md"
+    page.write_text(TREE.sub(lambda _: tree(), page.read_text()))
