@@ -11,6 +11,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from confrank.cli import reference
+
 DOCS = Path(__file__).parent
 REPOSITORY = DOCS.parent
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
@@ -19,12 +21,12 @@ TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
 ORDER = (
     "confidence history distributed indexed loss metrics data models methods provenance checkpoint weights training"
     " trained predict classify_images predictions analysis decisions ood active study report adapters cli"
-).split()
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the command reference, and what pages link to outside of docs/ (benchmarks, results, examples)."""
-    files.append(File.generated(config, "reference/commands.md", content=commands()))
+    files.append(File.generated(config, "reference/commands.md", content=reference.markdown()))
     linked = {path for page in DOCS.rglob("*.md") for path in links_out(page)}
     for path in sorted(linked):
         name = path.relative_to(REPOSITORY).as_posix()
@@ -34,7 +36,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def links_out(page: Path) -> set[Path]:
     """The files outside of docs/ that a page links to."""
-    targets = {(page.parent / match[1]).resolve() for match in LINK.finditer(page.read_text()) if "://" not in match[1]}
+    targets = {
+        (page.parent / match[1]).resolve() for match in LINK.finditer(page.read_text()) if "://" not in match[1]
+    }
     return {path for path in targets if path.is_file() and not path.is_relative_to(DOCS)}
 
 
@@ -53,20 +57,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(inside, markdown)
 
 
-def commands() -> str:
-    """The command reference."""
-    from confrank.cli import COMMANDS
-
-    lines = [f"## confrank {name}\n\n{command.summary}\n" for name, command in COMMANDS.items()]
-    return "\n".join(["# Commands\n", *lines])
-
-
 def tree() -> str:
     """Every file of the package with the first line of its docstring."""
-    package = REPOSITORY / "confrank"
+    package, order = REPOSITORY / "confrank", ORDER.split()
     top = sorted(
         (path for path in package.iterdir() if listed(path)),
-        key=lambda path: (ORDER.index(path.stem) if path.stem in ORDER else len(ORDER), path.name),
+        key=lambda path: (order.index(path.stem) if path.stem in order else len(order), path.name),
     )
     lines = ["confrank/"]
     for path in top:

@@ -1,7 +1,7 @@
 """Choose a threshold with a guaranteed error rate on validation data, and use it on new data.
 
-The guarantee: among accepted answers to new samples, at most 5% are wrong, with probability 0.95. On these test samples,
-the error rate among accepted is below it, and about a quarter of the answers are handed to a person.
+The guarantee: among accepted answers to new samples, at most 5% are wrong, with probability 0.95. On these test
+samples, the error rate among accepted is below it, and about a quarter of the answers are handed to a person.
 
 Expected output:
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from blocks import MATCHING, blocks, run_page
 
+from confrank.cli import reference
 from confrank.predict import predict
 from confrank.report.paper_table import render
 from confrank.study.comparison import kept_cells
@@ -110,6 +111,13 @@ def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"[\w/-]+\.md", navigation))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in DOCUMENTS[1:]}
     assert listed == pages | {"reference/commands.md"}
+
+
+def test_the_help_names_guides_that_exist():
+    guides = re.findall(r"\]\((\.\./how-to/[\w-]+\.md)\)", reference.markdown())
+    assert guides
+    for guide in guides:
+        assert (ROOT / "docs/reference" / guide).exists(), guide
 
 
 @pytest.mark.slow
