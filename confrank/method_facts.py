@@ -69,7 +69,7 @@ def facts_of(method: str) -> MethodFacts:
     return FACTS.get(method, MethodFacts(method))
 
 
-def aes_epochs(epochs: int, counts: Iterable[int] = tuple(facts.snapshots for facts in _SNAPSHOTS)) -> list[int]:
+def aes_epochs(epochs: int, counts: Iterable[int] = (10, 30)) -> list[int]:
     """The epochs (1..T) that AES averages: for each k, k evenly spaced ones from 0.4 T to T; sorted, no repeats.
 
     >>> aes_epochs(300, [10])

@@ -24,7 +24,7 @@ class Method:
     """The facts about a method, with the functions that carry it out.
 
     criterion: (history, weight) -> module called as (network output, label, index) -> loss.
-    predict: (network in evaluation mode, images [b, c, h, w]) -> Output; called without gradients, which it may enable.
+    predict: (network in evaluation mode, images [b, c, h, w]) -> Output. Gradients are off unless it enables them.
     """
 
     facts: MethodFacts

@@ -80,7 +80,7 @@ def _uncounted(layer: BatchNorm) -> BatchNorm:
     torch adds a counter to any dictionary without version metadata, such as one read from a safetensors file.
     """
     layer.num_batches_tracked = None
-    layer.register_load_state_dict_pre_hook(_drop_counter)
+    layer.register_load_state_dict_pre_hook(_drop_counter)  # type: ignore[no-untyped-call]
     return layer
 
 
