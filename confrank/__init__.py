@@ -1,6 +1,6 @@
 """confrank: classifiers that know what they do not know.
 
-The public names are imported on first use, so that `import confrank` and `confrank --help` stay fast.
+The public names are imported on first use: `import confrank` is fast, and each name needs only its own dependencies.
 """
 
 from importlib import import_module
@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from confrank.analysis import compare
+    from confrank import metrics
+    from confrank.analysis import Comparison, compare
+    from confrank.confidence import ConfidenceName
     from confrank.decisions import SelectiveClassifier
-    from confrank.distributed import SharedHistory
-    from confrank.history import CorrectnessHistory
+    from confrank.distributed import SharedHistory, leave_counters_alone
+    from confrank.history import Audit, CorrectnessHistory
     from confrank.indexed import IndexedDataset
-    from confrank.loss import CorrectnessRankingLoss
-    from confrank.metrics import Evaluation, evaluate
+    from confrank.loss import CorrectnessRankingLoss, ranking_loss
+    from confrank.metrics import ArrayLike, Evaluation, evaluate
 
-_HOME = {
+_MODULE_OF = {
+    "ArrayLike": "confrank.metrics",
+    "Audit": "confrank.history",
+    "Comparison": "confrank.analysis",
+    "ConfidenceName": "confrank.confidence",
     "CorrectnessHistory": "confrank.history",
     "CorrectnessRankingLoss": "confrank.loss",
     "Evaluation": "confrank.metrics",
@@ -26,9 +32,15 @@ _HOME = {
     "SharedHistory": "confrank.distributed",
     "compare": "confrank.analysis",
     "evaluate": "confrank.metrics",
+    "leave_counters_alone": "confrank.distributed",
+    "ranking_loss": "confrank.loss",
 }
 
 __all__ = [
+    "ArrayLike",
+    "Audit",
+    "Comparison",
+    "ConfidenceName",
     "CorrectnessHistory",
     "CorrectnessRankingLoss",
     "Evaluation",
@@ -37,13 +49,19 @@ __all__ = [
     "SharedHistory",
     "compare",
     "evaluate",
+    "leave_counters_alone",
+    "metrics",
+    "ranking_loss",
 ]
 
+if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'confrank' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
+    def __getattr__(name: str) -> object:
+        if name == "metrics":
+            return import_module("confrank.metrics")
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module 'confrank' has no attribute {name!r}")
+        return getattr(import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Files that are written atomically: aside first, flushed to disk, then renamed."""
+"""Files written atomically: to a temporary file first, flushed to disk, then renamed."""
 
 import io
 import json
@@ -12,37 +12,37 @@ from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file so that a reader or a crash never meets half of it; a link stays one, a pipe or device too."""
+    """Write a file so that nobody reads half of it, even after a crash; a link, pipe or device stays what it is."""
     content = content.encode() if isinstance(content, str) else content
     if is_stream(path):
         path.write_bytes(content)
         return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def is_stream(path: Path) -> bool:
-    """Whether this is a pipe or a device, which must be written to, not replaced."""
+    """Whether this is a pipe or a device: write to it, do not replace it."""
     return path.exists() and not path.is_dir() and (not path.is_file() or Path("/dev") in path.absolute().parents)
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether this is what a killed writer left: a file or folder under a name like .config.yaml.123.part."""
+    """Whether a killed writer left this file or folder, with a name like .config.yaml.123.part."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left in a folder that nobody else is working in."""
+    """Delete what killed writers left in a folder. No other process may be writing to it."""
     for path in filter(is_leftover, folder.iterdir()):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -58,7 +58,7 @@ def packed(**arrays: NDArray[Any]) -> bytes:
 
 
 def canonical_safetensors(content: bytes) -> bytes:
-    """The same file with its metadata in alphabetical order: equal contents give equal bytes."""
+    """The same file with sorted metadata, so that equal contents give equal bytes."""
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header.get("__metadata__", {}).items()))
@@ -68,8 +68,11 @@ def canonical_safetensors(content: bytes) -> bytes:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    """Make renames in the folder durable; does nothing if folders cannot be opened, as on Windows."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:

@@ -1,16 +1,18 @@
 """How sure a prediction is: logits [n, K] -> confidence [n], higher = surer, in [0, 1].
 
 Log-probabilities are logits too (the softmax of log p is p), so methods that end in probabilities use the
-same functions; exact zeros (log p = -inf) are allowed. Half precision is lifted to float32, float64 stays.
+same functions; exact zeros (log p = -inf) are allowed. Half precision becomes float32; float64 stays float64.
 """
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 Confidence = Callable[[Tensor], Tensor]
+ConfidenceName = Literal["max_probability", "negative_entropy", "margin"]
 
 
 def max_probability(logits: Tensor) -> Tensor:
@@ -33,7 +35,7 @@ def margin(logits: Tensor) -> Tensor:
 
 
 def negative_entropy(logits: Tensor) -> Tensor:
-    """1 - H(p) / ln K: one for a certain prediction, zero for a uniform one, whatever K is.
+    """1 - H(p) / ln K: one for a certain prediction, zero for a uniform one, for any number of classes.
 
     >>> negative_entropy(torch.tensor([[2.0, 2.0], [0.0, 99.0]])).tolist()
     [0.0, 1.0]
@@ -42,7 +44,7 @@ def negative_entropy(logits: Tensor) -> Tensor:
     # An exact zero has log-probability -inf; p log p is 0 there, and so is its gradient.
     finite = log_probability.clamp_min(torch.finfo(log_probability.dtype).min)
     relative = (log_probability.exp() * finite).sum(dim=-1) / math.log(logits.shape[-1])
-    # Rounding may take the entropy of a uniform prediction beyond ln K.
+    # Rounding can raise the entropy of a uniform prediction above ln K.
     return (1 + relative).clamp_min(0)
 
 
@@ -54,7 +56,7 @@ CONFIDENCES: dict[str, Confidence] = {
 
 
 def get(name: str) -> Confidence:
-    """The confidence function of that name, or an error that lists the names."""
+    """The confidence function with this name; an unknown name raises an error that lists all names."""
     if name not in CONFIDENCES:
         raise ValueError(f"expected a confidence among {', '.join(CONFIDENCES)}, but got {name!r}")
     return CONFIDENCES[name]

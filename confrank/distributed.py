@@ -1,4 +1,4 @@
-"""One history for several processes: each counts what it examines, and the counts are added up."""
+"""One history for several processes: each counts the samples it examines, and the counts are added up."""
 
 import torch
 from torch import Tensor, distributed, nn
@@ -10,21 +10,21 @@ from confrank.history import CorrectnessHistory
 class SharedHistory:
     """Keeps the histories of all processes of `group` equal: call `add_up` at the end of each epoch.
 
-    In between, each process pairs and counts the samples of its own batches. A sampler shows each sample to one
-    process an epoch, so that the rate a sample comes with is the same as with one process. Processes must start
-    from equal histories: new ones, or all restored from one checkpoint. A single process has nothing to add.
+    In between, each process pairs and counts the samples of its own batches. A distributed sampler gives each sample
+    to one process per epoch, so each sample has the same rate as with a single process. Processes must start from
+    equal histories: new ones, or all restored from one checkpoint. With a single process there is nothing to add.
     """
 
-    def __init__(self, history: CorrectnessHistory, group: distributed.ProcessGroup | None = None) -> None:
+    def __init__(self, history: CorrectnessHistory, group: "distributed.ProcessGroup | None" = None) -> None:
         self.history, self.group = history, group
         if history.agreed is None:
             history.agree()
 
     @torch.no_grad()
     def add_up(self) -> None:
-        """Add what each process has counted since the last call; afterwards all have the same history."""
+        """Add up what each process has counted since the last call; then all have the same history."""
         if not distributed.is_available() or not distributed.is_initialized():
-            self.history.agree()  # so that processes started later do not each count what one has counted
+            self.history.agree()  # processes started later must not each add these counts
             return
         history, start = self.history, self._same_start()
         added = history.counts() - start
@@ -36,20 +36,20 @@ class SharedHistory:
         history.agree()
 
     def _same_start(self) -> Tensor:
-        """Where all processes went on from; an error in each of them if they did not go on from the same."""
+        """The counts that all processes started from; an error in every process if they differ."""
         start = self.history.agreed
         assert start is not None
         lowest, highest = self._extremes(torch.tensor([self.history.num_samples], device=start.device))
         if lowest != highest:
             raise ValueError(
-                f"expected a history of the whole training set in each process, but got sizes from {lowest.item()} to"
-                f" {highest.item()}; make it with len(train_set), not with that of a shard"
+                "expected a history of the complete training set in each process, but got sizes from"
+                f" {lowest.item()} to {highest.item()}; create it with len(train_set), not with the length of a shard"
             )
         lowest, highest = self._extremes(start)
         if differing := int((lowest != highest).any(dim=0).sum()):
             raise ValueError(
-                "expected the same history in each process to begin with, but the counts of"
-                f" {differing:,} samples differ; load the checkpoint in every process, and make the SharedHistory"
+                "expected the same history in each process at the start, but the counts of"
+                f" {differing:,} samples differ; load the checkpoint in every process, and create the SharedHistory"
                 " before anything is counted"
             )
         return start
@@ -62,9 +62,9 @@ class SharedHistory:
 
 
 def leave_counters_alone(module: nn.Module) -> None:
-    """Call this before `DistributedDataParallel` wraps a module that holds a history.
+    """Call this before `DistributedDataParallel` wraps a module that contains a history.
 
-    Else it overwrites the counters with those of the first process at every step, as it does with all buffers.
+    Otherwise it overwrites the counters with those of the first process at every step, as it does with all buffers.
     """
     counters = {
         f"{prefix}.{name}".lstrip(".")

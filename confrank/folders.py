@@ -1,4 +1,4 @@
-"""Folders: what is in them, and who is working in them."""
+"""Folders: list what they hold, and lock them for one process."""
 
 import os
 import socket
@@ -10,27 +10,27 @@ LOCK = ".lock"
 
 
 def folders_under(folder: Path) -> list[Path]:
-    """A folder and those below it, each once; hidden ones are left out.
+    """A folder and all folders below it, each once, except hidden ones.
 
-    Links are followed after all else, but not to where a folder has been found already, nor to one that holds it all.
+    Links are followed last, and not if they lead to a folder already listed or to one that contains `folder`.
     """
-    return [place for place, _ in _walked(folder)]
+    return [path for path, _ in _walked(folder)]
 
 
 def files_under(folder: Path) -> list[Path]:
-    """All that is neither a folder nor hidden in a folder and in those below it (see `folders_under`)."""
+    """All files in a folder and in the folders below it, except hidden ones (see `folders_under`)."""
     return [Path(entry) for _, entries in _walked(folder) for entry in entries if not _is_folder(entry)]
 
 
 def _walked(folder: Path) -> list[tuple[Path, list[os.DirEntry[str]]]]:
-    """Every folder with what is in it."""
+    """Every folder with its entries."""
     seen = {folder.resolve(), *folder.resolve().parents}
     links = [folder]
-    found = []
+    folders = []
 
-    def walk(place: Path) -> None:
-        entries = _entries(place)
-        found.append((place, entries))
+    def walk(current: Path) -> None:
+        entries = _entries(current)
+        folders.append((current, entries))
         for entry in filter(_is_folder, entries):
             path = Path(entry)
             if entry.is_symlink():
@@ -39,15 +39,15 @@ def _walked(folder: Path) -> list[tuple[Path, list[os.DirEntry[str]]]]:
                 seen.add(path.resolve())
                 walk(path)
 
-    for link in links:  # which grow meanwhile
+    for link in links:  # appended to during the loop
         if link is folder or link.resolve() not in seen:
             seen.add(link.resolve())
             walk(link)
-    return found
+    return folders
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder and not hidden, by name."""
+    """The entries of a folder except hidden ones, sorted by name."""
     with os.scandir(folder) as entries:
         return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
 
@@ -55,7 +55,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself
+    except OSError:  # a link that points to itself
         return False
 
 

@@ -1,4 +1,4 @@
-"""What happened to each training sample: how often it was examined, how often it was correct."""
+"""Per training sample: how often it was examined, and how often it was classified correctly."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -37,25 +37,25 @@ class CorrectnessHistory(nn.Module):
         self.num_samples = num_samples
         for name in ("examined", "correct"):
             self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))
-        # A sample has one label, so the lowest and the highest it ever came with must agree.
+        # A sample has one label, so the lowest and the highest label seen with it must agree.
         self.register_buffer("lowest_label", torch.full((num_samples,), _NO_LABEL))
         self.register_buffer("highest_label", torch.full((num_samples,), -1))
-        # Where several processes count: what all of them had counted together when they last added up.
+        # With several processes: the counts of all of them together when they last added up.
         self.register_buffer("agreed", None, persistent=False)
 
     def rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]
 
-        `stretched`: (correct - m) / (examined - m), where m is how often the worst sample of those examined was
+        `stretched`: (correct - m) / (examined - m), where m is how often the worst of the examined samples was
         correct, as far as this process knows.
         """
         self._check_index(index)
         return self._rate(index, stretched=stretched)
 
     def update(self, index: Tensor, correct: Tensor, label: Tensor | None = None) -> None:
-        """Record one examination of each sample in `index` [b]; a sample that stands twice counts twice.
+        """Record one examination of each sample in `index` [b]; a repeated index counts each time.
 
-        With `label` [b], `audit` can tell that an index came with different labels.
+        With `label` [b], `audit` can report indices that came with different labels.
         """
         self._check_index(index)
         for name, value in (("correct", correct), ("label", label)):
@@ -66,7 +66,7 @@ class CorrectnessHistory(nn.Module):
                 raise ValueError(
                     f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
                 )
-        # As with the index: a look at the values is free on the CPU alone.
+        # As for the index: reading the values is free on the CPU only.
         if correct.dtype != torch.bool and correct.device.type == "cpu" and not torch.compiler.is_compiling():
             wrong = correct[(correct != 0) & (correct != 1)]
             if len(wrong):
@@ -79,10 +79,10 @@ class CorrectnessHistory(nn.Module):
         self._update(index, correct.bool(), None if label is None else label.long())
 
     def audit(self, epochs: int | None = None) -> "Audit":
-        """Which samples were fed in a way that makes the counts wrong (see `Audit`).
+        """Check that the indices were correct: which samples have counts that cannot be right (see `Audit`).
 
-        `epochs` is how often each sample should have been examined. Without it, the most common count stands in,
-        and samples examined less often are no finding.
+        `epochs` is how often each sample should have been examined. Without it, the most common count is assumed,
+        and samples examined less often are not reported.
         """
         expected = int(self.examined.mode().values) if epochs is None else epochs
         seldom = (self.examined > 0) & (self.examined < (0 if epochs is None else epochs))
@@ -96,7 +96,7 @@ class CorrectnessHistory(nn.Module):
         )
 
     def agree(self) -> None:
-        """Take the counts for those of all processes together (see `confrank.SharedHistory`)."""
+        """Declare the counts to be those of all processes together (see `confrank.SharedHistory`)."""
         self.agreed = self.counts()
 
     def counts(self) -> Tensor:
@@ -105,7 +105,7 @@ class CorrectnessHistory(nn.Module):
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
         super()._load_from_state_dict(*arguments, **options)
-        if self.agreed is not None:  # what is loaded is where all go on from, not something that each has counted
+        if self.agreed is not None:  # all processes resume from the loaded counts; none of them counted these itself
             self.agree()
 
     def extra_repr(self) -> str:
@@ -114,10 +114,10 @@ class CorrectnessHistory(nn.Module):
     def _rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         with torch.no_grad():
             correct, examined = self.correct.index_select(0, index), self.examined.index_select(0, index)
-            # Of two integers the quotient would have torch's default type, which may be bfloat16.
+            # Dividing integers would give torch's default type, which may be bfloat16.
             if not stretched:
                 return correct.float() / examined.clamp_min(1)
-            # From the other side: a sample that was never wrong has 1, also where the worst sample is as good.
+            # Computed as 1 - wrong share, so that a sample that was never wrong has 1 even if all are equally good.
             least = torch.where(self.examined > 0, self.correct, torch.iinfo(torch.int32).max).min()
             wrong = (examined - correct).float() / (examined - least).clamp_min(1)
             return torch.where(examined > 0, 1 - wrong, 0.0)
@@ -125,7 +125,7 @@ class CorrectnessHistory(nn.Module):
     def _update(
         self, index: Tensor, correct: Tensor, label: Tensor | None = None, keep: Tensor | None = None
     ) -> None:
-        """Record the samples for which `keep` holds: all of them where it is None. The inputs are not checked."""
+        """Record the samples where `keep` is true, or all if it is None. The inputs are not checked."""
         if not self.training:
             return
         with torch.no_grad():
@@ -160,10 +160,10 @@ class CorrectnessHistory(nn.Module):
 
 @dataclass(frozen=True)
 class Audit:
-    """What `CorrectnessHistory.audit` found; `str(audit)` explains it.
+    """The result of `CorrectnessHistory.audit`; `str(audit)` explains it.
 
-    never_seen: samples no batch contained. too_often, too_seldom: samples examined more often, or less often (but at
-    least once), than there were epochs; the latter only where `epochs` was given.
+    never_seen: samples that no batch contained. too_often, too_seldom: samples examined more often, or less often
+    (but at least once), than there were epochs; the latter only if `epochs` was given.
     conflicting_labels: samples whose index came with different labels.
     """
 
@@ -189,26 +189,26 @@ class Audit:
             ),
             (
                 self.too_often,
-                f"were examined more than {self.epochs} times: a weighted or replacing sampler,"
+                f"were examined more than {self.epochs} times: a weighted sampler or one with replacement,"
                 " second passes without record=False, or wrong indices",
             ),
             (
                 self.too_seldom,
-                f"were examined less than {self.epochs} times: a history that was not restored when training went on,"
-                " processes whose counts were not added up (SharedHistory),"
+                f"were examined less than {self.epochs} times: the history was not restored when training resumed,"
+                " the counts of several processes were not added up (SharedHistory),"
                 " or, for some of them, drop_last or a weighted sampler",
             ),
             (
                 self.never_seen,
-                "were never examined: expected under drop_last in the first epochs, under a weighted sampler,"
-                " or with a subset whose own positions were passed",
+                "were never examined: expected with drop_last in the first epochs, with a weighted sampler,"
+                " or if the positions in a subset were passed instead of those in the data set",
             ),
         ]
         return "\n".join(f"{len(rows)} samples {what}; e.g. {rows[:5]}" for rows, what in findings if rows)
 
 
 def check_tensor(value: object, name: str) -> None:
-    """Raise if the value is something else than a tensor: an array, a list, a number."""
+    """Raise if the value is not a tensor (an array, a list, a number)."""
     if not isinstance(value, Tensor):
         raise ValueError(
             f"expected {name} to be a torch tensor, but got {type(value).__module__}.{type(value).__qualname__};"
@@ -217,7 +217,7 @@ def check_tensor(value: object, name: str) -> None:
 
 
 def is_whole(values: Tensor) -> bool:
-    """Whether a tensor holds integers of whatever width."""
+    """Whether a tensor holds integers of any width."""
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 

@@ -1,48 +1,51 @@
 """The Correctness Ranking Loss: confidences should be ordered as the correctness rates are."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from confrank import confidence as confidences
+from confrank.confidence import ConfidenceName
 from confrank.history import CorrectnessHistory, check_tensor, is_whole
 
 
 def ranking_loss(confidence: Tensor, rate: Tensor, keep: Tensor | None = None) -> Tensor:
     """Mean of max(0, -sign(c_i - c_j)(k_i - k_j) + |c_i - c_j|) over neighbouring pairs (the paper's eq. 2).
 
-    Sample i is paired with i + 1 and the last with the first; `confidence` and `rate` are [b]. With `keep` [b],
-    the others are left out as if they were not in the batch, without any data-dependent shape.
+    Sample i is paired with i + 1 and the last with the first; `confidence` and `rate` are [b]. With `keep` [b], the
+    loss is that of a batch of the samples where `keep` is true; no shape depends on the data.
 
     >>> ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0])).item()
     1.0
     """
     rate = rate.to(confidence.dtype)
     with torch.no_grad():
-        pull, constant = _pairs(confidence, rate) if keep is None else _kept_pairs(confidence, rate, keep)
+        pull, constant = _pairs(confidence, rate) if keep is None else _selected_pairs(confidence, rate, keep)
     return torch.dot(pull, confidence) + constant
 
 
 def _pairs(confidence: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss is piecewise linear in the confidences: its gradient (`pull`, [b]) and what is left of it.
+    """The loss is piecewise linear in the confidences: its gradient (`pull`, [b]) and its constant term.
 
     With d = c_i - c_j and s = sign(d), the hinge is max(0, s (d - (k_i - k_j))), linear where it is active.
-    Autograd then has one dot product to follow instead of ten small operations.
+    Autograd then records one dot product instead of ten small operations.
     """
     gap = rate - rate.roll(-1)
     push = _active_sign(gap, confidence - confidence.roll(-1)) / len(rate)
     return push.roll(1) - push, torch.dot(push, gap)
 
 
-def _kept_pairs(confidence: Tensor, rate: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
-    """`_pairs` of the samples with `keep`, in their order, as one ring."""
+def _selected_pairs(confidence: Tensor, rate: Tensor, keep: Tensor) -> tuple[Tensor, Tensor]:
+    """`_pairs` of the samples where `keep` is true, in their order, as one ring."""
     num_kept = keep.sum()
     order = keep.logical_not().to(torch.uint8).argsort(stable=True)
-    place = torch.arange(1, len(order) + 1, device=keep.device)
-    partner = order[torch.where(place < num_kept, place, 0)]
+    rank = torch.arange(1, len(order) + 1, device=keep.device)
+    partner = order[torch.where(rank < num_kept, rank, 0)]
     gap = rate[order] - rate[partner]
     active = _active_sign(gap, confidence[order] - confidence[partner])
-    push = torch.where(place <= num_kept, active, 0) / num_kept.clamp_min(1)
+    push = torch.where(rank <= num_kept, active, 0) / num_kept.clamp_min(1)
     pull = torch.zeros_like(confidence).index_add_(0, partner, push).index_add_(0, order, -push)
     return pull, torch.dot(push, gap)
 
@@ -53,7 +56,7 @@ def _active_sign(gap: Tensor, step: Tensor) -> Tensor:
 
 
 def are_correct(logits: Tensor, label: Tensor) -> Tensor:
-    """Whether each row of logits [b, K] is largest at its label [b]; one with a NaN, which is largest, never is.
+    """Whether each row of logits [b, K] is largest at its label [b]; never true for a row with a NaN.
 
     >>> are_correct(torch.tensor([[3.0, 1.0], [float("nan"), 1.0]]), torch.tensor([0, 0])).tolist()
     [True, False]
@@ -65,11 +68,11 @@ def are_correct(logits: Tensor, label: Tensor) -> Tensor:
 class CorrectnessRankingLoss(nn.Module):
     """Cross-entropy + weight x ranking loss; each training call also records the events in `history`.
 
-    `confidence` is "max_probability", "negative_entropy" or "margin". The rates are those from before the call.
+    `confidence` is "max_probability", "negative_entropy" or "margin". The loss uses the rates from before the call.
     `class_weight`, `label_smoothing` and `ignore_index` mean what they mean in `torch.nn.CrossEntropyLoss`;
-    ignored samples are neither paired nor recorded (`ignore_index=None`: there are none, a little faster).
-    Nothing is recorded in evaluation mode or with `record=False`, for a second pass over the same batch.
-    `stretched` widens the rates so that the worst sample's is 0, as in the code published with the paper.
+    ignored samples are neither paired nor recorded (`ignore_index=None` ignores none and is a little faster).
+    Nothing is recorded in evaluation mode or with `record=False`; use the latter for a second pass over a batch.
+    `stretched` widens the rates so that the worst sample has 0, as in the code published with the paper.
 
     >>> history = CorrectnessHistory(100)
     >>> criterion = CorrectnessRankingLoss(history, confidence="margin", weight=0.5)
@@ -84,7 +87,7 @@ class CorrectnessRankingLoss(nn.Module):
     def __init__(
         self,
         history: CorrectnessHistory,
-        confidence: str = "max_probability",
+        confidence: ConfidenceName = "max_probability",
         weight: float = 1.0,
         *,
         class_weight: Tensor | None = None,
@@ -109,6 +112,10 @@ class CorrectnessRankingLoss(nn.Module):
         self.ignore_index = ignore_index
         self.stretched = stretched
 
+    if TYPE_CHECKING:  # torch types every call of a module as Any
+
+        def __call__(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor: ...
+
     def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
         """The scalar loss of logits [b, K], label [b] and data set index [b]."""
         self._check(logits, label, index)
@@ -120,7 +127,7 @@ class CorrectnessRankingLoss(nn.Module):
             ignore_index=-100 if self.ignore_index is None else self.ignore_index,
             label_smoothing=self.label_smoothing,
         )
-        keep = self._kept(label)
+        keep = self._not_ignored(label)
         if self.weight:
             rate = self.history._rate(index, stretched=self.stretched)
             loss = torch.add(loss, ranking_loss(self.confidence(logits), rate, keep), alpha=self.weight)
@@ -132,11 +139,11 @@ class CorrectnessRankingLoss(nn.Module):
         stretched = ", stretched=True" if self.stretched else ""
         return f"confidence={self.confidence_name!r}, weight={self.weight}{stretched}"
 
-    def _kept(self, label: Tensor) -> Tensor | None:
-        """Which samples are not ignored; None where it is known that all of them are kept."""
+    def _not_ignored(self, label: Tensor) -> Tensor | None:
+        """Which samples are not ignored; None if it is known that none is ignored."""
         if self.ignore_index is None:
             return None
-        # On the CPU a look is cheap and saves work; elsewhere it would stall the device or break a graph.
+        # Reading the labels is cheap on the CPU and saves work; elsewhere it would stall the device or break a graph.
         if label.device.type == "cpu" and not torch.compiler.is_compiling() and self._none_ignored(label):
             return None
         return label != self.ignore_index
@@ -157,9 +164,7 @@ class CorrectnessRankingLoss(nn.Module):
             )
         if label.dtype != torch.int64 or label.ndim != 1:
             narrow = label.ndim == 1 and is_whole(label)
-            remedy = (
-                "convert them with label.long()" if narrow else "soft labels (mixup, cutmix) are not defined here"
-            )
+            remedy = "convert them with label.long()" if narrow else "soft labels (mixup, cutmix) are not supported"
             raise ValueError(
                 "expected label to hold class indices, an int64 tensor of shape [batch],"
                 f" but got {tuple(label.shape)} of {label.dtype}; {remedy}"

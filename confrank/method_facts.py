@@ -5,6 +5,10 @@ Nothing here needs torch, so configs, studies and commands can use it. `confrank
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # that module needs torch
+    from confrank.confidence import ConfidenceName
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class MethodFacts:
     """
 
     name: str
-    confidence: str | None = None
+    confidence: "ConfidenceName | None" = None
     weighted: bool = False
     stretched: bool = False
     dropout: bool = False

@@ -21,8 +21,8 @@ class InputError(ValueError):
         super().__init__(self.worded("`{}`".format))
 
     def worded(self, parameter: Callable[[str], str]) -> str:
-        """The whole message, with each parameter of the remedy worded by `parameter`."""
-        remedy = re.sub(r"\{(\w+)\}", lambda found: parameter(found[1]), self.remedy)
+        """The message, with each parameter of the remedy worded by `parameter`."""
+        remedy = re.sub(r"\{(\w+)\}", lambda match: parameter(match[1]), self.remedy)
         return f"{self.problem}; {remedy}" if remedy else self.problem
 
 

@@ -24,7 +24,7 @@ from confrank.data import load_images
 from confrank.metrics.separation import detection
 from confrank.ood import Mahalanobis
 from confrank.ood.features import features_of
-from confrank.ood.images import Images, Labelled, over
+from confrank.ood.images import Images, LabelledBatches, over
 from confrank.ood.tuning import fit_weights
 from confrank.trained import load_run
 
@@ -62,7 +62,7 @@ def main() -> None:
         return Images(pixels, trained.provenance.mean, trained.provenance.std, device)
 
     train = trained.data.train
-    detector = Mahalanobis(model, std=trained.provenance.std).fit(Labelled(images(train.images), train.labels))
+    detector = Mahalanobis(model, std=trained.provenance.std).fit(LabelledBatches(images(train.images), train.labels))
 
     @torch.no_grad()
     def scores_of(batch: Tensor) -> Tensor:

@@ -3,6 +3,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,22 +19,6 @@ from confrank.run_folder import load_config
 
 def run(*arguments):
     return subprocess.run([sys.executable, "-m", "confrank", *arguments], capture_output=True, text=True, check=False)
-
-
-def test_public_names():
-    assert confrank.__all__ == [
-        "CorrectnessHistory",
-        "CorrectnessRankingLoss",
-        "Evaluation",
-        "IndexedDataset",
-        "SelectiveClassifier",
-        "SharedHistory",
-        "compare",
-        "evaluate",
-    ]
-    assert all(getattr(confrank, name).__name__ == name for name in confrank.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'Evaluate'"):
-        confrank.Evaluate  # noqa: B018
 
 
 def test_version_and_help_load_nothing_heavy():
@@ -82,7 +67,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["train", "--method", "crl"], "expected a method among baseline"),
         (["train", "--config", "nowhere.yaml"], "nowhere.yaml"),
         (["predict", "nowhere"], "expected a run folder with a config.yaml, but nowhere does not exist"),
-        (["ood", ".", "--out", "svhn"], "expected a run folder with a config.yaml, but . has none"),
+        (["ood", ".", "--against", "svhn"], "expected a run folder with a config.yaml, but . has none"),
         (["demo", "--seeds", "0"], "expected --seeds to be at least 1, but got 0"),
     ],
 )
@@ -114,6 +99,27 @@ def test_words_that_are_no_flags(capsys, command):
     command("active", code=2)
     message = "expected one of run, show, query, train, but got nothing; see --help"
     assert capsys.readouterr().err == f"confrank: error: {message}\n"
+
+
+def test_ctrl_c_is_one_line_and_code_130(monkeypatch, capsys, command):
+    def interrupted(arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(COMMANDS, "table", dataclasses.replace(COMMANDS["table"], run=interrupted))
+    command("table", "list", code=130)
+    assert capsys.readouterr().err == "confrank: stopped\n"
+
+
+def test_a_read_only_folder_is_refused_before_the_work(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    for arguments in (
+        ["evaluate", "missing.csv", "--json", tmp_path / "out.json"],
+        ["calibrate", "missing.csv", "--out", tmp_path / "out.safetensors"],
+        ["demo", "--out", tmp_path / "demo"],
+    ):
+        command(*arguments, code=2)
+        message = f"expected a folder to write {arguments[-1]} in, but {tmp_path} is read-only; choose another path"
+        assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="everything is permitted")
@@ -251,17 +257,20 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --flip maybe", "expected true or false for --flip, but got 'maybe'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),
+        ("ood x --out", "expected a value after --out, but got none"),
+        ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
+        ("predict", "expected RUN, but got none; see --help"),
         ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
         ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),
-        ("data chck", "expected action to be one of list, fetch, check, but got 'chck'; did you mean check?"),
-        ("active rum", "expected action to be one of run, show, query, train, but got 'rum'; did you mean run?"),
+        ("data chck", "expected one of list, fetch, check, but got 'chck'; did you mean check?"),
+        ("active rum", "expected one of run, show, query, train, but got 'rum'; did you mean run?"),
         ("active run --strategy random,entrop,", "expected a strategy among random, entropy"),
         ("active run --strategy ,", "expected values separated by commas, but got ','"),
         ("train --seeds 0,one", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,one'"),
         ("train --seeds 0,0,", "expected --seeds to be distinct whole numbers like 0,1,2,3, but got '0,0,'"),
         ("study table-clf-perf --seeds , --dry-run", "expected --seeds to be distinct whole numbers"),
         ("study table-clf-perf --models , --dry-run", "expected values separated by commas, but got ','"),
-        ("ood runs/x", "expected --out, but it is missing; see --help"),
+        ("ood runs/x", "expected --against, but got none; see --help"),
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),
         ("study stable-al-perf", "expected a study among table-clf-perf"),

@@ -245,12 +245,12 @@ def test_fetch_keeps_what_is_whole(server, tmp_path, monkeypatch):
 
 def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
     published(server, monkeypatch, None)
-    for words in ("fetched ", "already there: "):
+    for words in ("fetched ", "already downloaded: "):
         with pytest.raises(SystemExit) as stop:
             main(["data", "fetch", "lsun", "--root", str(tmp_path)])
         assert stop.value.code == 0
         path = tmp_path / "lsun" / "set.tar.gz"
-        line = f"{words}{path} (sha256:{SHA256}, not verified: the publisher gives no checksum)"
+        line = f"{words}{path} (sha256:{SHA256}, not verified: the publisher provides no checksum)"
         assert line in capsys.readouterr().out
     published(server, monkeypatch, MD5[::-1])
     with pytest.raises(SystemExit) as stop:
@@ -271,7 +271,7 @@ def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
         (["check", "cifar10", "--root", "."], "run: confrank data fetch cifar10 --root ."),
         (["check", "nowhere"], "or the path of a folder or .npz file, but got 'nowhere'"),
         (["list", "cifar10"], "expected no name after list, but got 'cifar10'"),
-        (["grab", "cifar10"], "action"),
+        (["grab", "cifar10"], "expected one of list, fetch, check, but got 'grab'"),
     ],
 )
 def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message):
@@ -290,7 +290,7 @@ def test_list_and_check(tmp_path, capsys):
     assert all(name in printed for name in ("digits", *PUBLISHED))
     assert "73,257" in printed
     assert "embedded" in printed
-    assert printed.count("not here") == 6
+    assert printed.count("not downloaded") == 6
     with pytest.raises(SystemExit):
         main(["data", "check", "digits"])
     assert "train: 900 images, 10 classes of 78 to 98\ntest: 897 images, 10 classes of" in capsys.readouterr().out

@@ -357,7 +357,7 @@ def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys
         ["report", "events", "run", "--out", picture],
         ["evaluate", "run", "--figure", "pets/test/new.png"],
         ["evaluate", "run", "--figures", "pets/test"],
-        ["ood", "run", "--out", "pets/test/cat", "--tuning", "none", "--figures", "pets/test/cat/figures"],
+        ["ood", "run", "--against", "pets/test/cat", "--tuning", "none", "--figures", "pets/test/cat/figures"],
     ):
         command(*arguments, code=2)
         assert "expected a path outside pets/t" in (said := capsys.readouterr().err), said

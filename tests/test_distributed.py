@@ -128,7 +128,7 @@ def test_unequal_beginnings_are_an_error_in_every_process(written):
     for _, _, (restored, shard, late), _ in written:
         assert "but the counts of 4 samples differ" in late
         assert "but the counts of 2 samples differ; load the checkpoint in every process" in restored
-        assert "but got sizes from 4 to 6; make it with len(train_set)" in shard
+        assert "but got sizes from 4 to 6; create it with len(train_set)" in shard
 
 
 def test_a_single_process_needs_nothing():

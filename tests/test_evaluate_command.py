@@ -452,7 +452,7 @@ def test_no_file_of_a_run_is_overwritten(tmp_path, capsys, command):
     for link in (table, picture):
         link.symlink_to(run / "config.yaml")
     for arguments, target in (
-        (["ood", run, "--out", tmp_path / "images", "--json"], table),
+        (["ood", run, "--against", tmp_path / "images", "--json"], table),
         (["report", "curves", run, "--out"], picture),
         (["evaluate", run, "--json"], run / "metrics.json"),
         (["calibrate", run, "--out"], predictions),

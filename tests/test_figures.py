@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 from confrank.analysis import analyse
 from confrank.history import CorrectnessHistory
 from confrank.metrics import sample_values
+from confrank.ood.results import Group, OodResult
 from confrank.report import active, detection_plots, epochs, events, fonts, plots
-from confrank.report.detection import Scored
 
 OWN_RUNS = [f"/data/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
 OWN_FILES = [f"{name}/predictions/test.safetensors" for name in OWN_RUNS]
@@ -38,6 +38,12 @@ def samples(seed=0, size=300):
     rng = np.random.default_rng(seed)
     confidence = rng.beta(4, 1, size)
     return sample_values(confidence=confidence, correct=rng.random(size) < confidence)
+
+
+def detected(detectors, *names):
+    """Results of detectors, given by their pairs of scores, on one out-set."""
+    results = [OodResult.of_scores(name, "o", *pair) for name, pairs in detectors.items() for pair in pairs]
+    return {Group(*names): results}
 
 
 def log_of(*values):
@@ -64,8 +70,8 @@ def test_legends_lie_inside_the_picture_and_off_the_data(names, figures, tmp_pat
     plots.comparison_figure({name: [run] for name, run in runs.items()}, tmp_path / "comparison.png")
     epochs.epochs_figure(dict.fromkeys(names, log_of(1.0, 0.5)), tmp_path / "epochs.png")
     active.active_figure([10, 20], {name: [[0.5, 0.6]] for name in names}, tmp_path / "active.png")
-    scored = Scored("d", "m", "a", "o", {name: [(run.confidence, run.confidence - 1)] for name, run in runs.items()})
-    detection_plots.detection_figures([scored], tmp_path)
+    pairs = {name: [(run.confidence, run.confidence - 1)] for name, run in runs.items()}
+    detection_plots.detection_figures(detected(pairs, "d", "m", "a", "o"), tmp_path)
     assert len(figures) == 8
     for figure in figures.values():
         (legend,) = figure.legends
@@ -141,7 +147,7 @@ def test_scores_of_many_digits_keep_their_labels_apart(figures, tmp_path):
         name: [(rng.normal(centre, scale, 500), rng.normal(centre - scale, scale, 500))]
         for name, (centre, scale) in places.items()
     }
-    detection_plots.detection_figures([Scored("d", "m", "a", "o", detectors)], tmp_path)
+    detection_plots.detection_figures(detected(detectors, "d", "m", "a", "o"), tmp_path)
     for axes in figures["scores-d-m-a-o"].axes:
         labels = tick_labels(axes.xaxis)
         assert len(labels) >= 2
@@ -149,8 +155,8 @@ def test_scores_of_many_digits_keep_their_labels_apart(figures, tmp_path):
 
 
 def test_a_long_title_stays_inside(figures, tmp_path):
-    scored = Scored("cifar100", "densenet-bc", "crl-softmax", "x/" * 50, {"odin": [(np.arange(9), np.arange(5))]})
-    detection_plots.detection_figures([scored], tmp_path)
+    pairs = {"odin": [(np.arange(9), np.arange(5))]}
+    detection_plots.detection_figures(detected(pairs, "cifar100", "densenet-bc", "crl-softmax", "x/" * 50), tmp_path)
     for figure in figures.values():
         box = figure._suptitle.get_window_extent()
         assert 0 <= box.x0 < box.x1 <= figure.bbox.x1
@@ -202,8 +208,8 @@ def test_places_of_figures_may_be_strings(tmp_path, monkeypatch):
     events.events_figure(shown, "new/events.png", count=3)
     epochs.epochs_figure({"a": log_of(1.0, 0.5)}, "new/epochs.png")
     paths = plots.paper_figures([analyse("a", samples())], "new")
-    scored = Scored("digits", "small", "baseline", "x", {"odin": [(np.arange(9), np.arange(5))]})
-    paths += detection_plots.detection_figures([scored], "new")
+    pairs = {"odin": [(np.arange(9), np.arange(5))]}
+    paths += detection_plots.detection_figures(detected(pairs, "digits", "small", "baseline", "x"), "new")
     assert {*paths} | {Path(f"new/{name}.png") for name in ("comparison", "events", "epochs")} == {
         *Path("new").iterdir()
     }

@@ -120,7 +120,9 @@ def test_audit_finds_a_history_that_was_not_restored():
     audit = first.audit(epochs=10)
     assert not audit.ok
     assert audit.too_seldom == list(range(6))
-    assert "6 samples were examined less than 10 times: a history that was not restored" in str(audit)
+    assert "6 samples were examined less than 10 times: the history was not restored when training resumed" in str(
+        audit
+    )
     first.update(torch.tensor([0]), torch.tensor([True]))
     assert first.audit(epochs=6).too_seldom == [1, 2, 3, 4, 5]
     assert first.audit().too_seldom == []

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from confrank.checkpoint import saved
 from confrank.data import load
 from confrank.metrics.separation import detection
-from confrank.ood import protocol
-from confrank.report.detection import Scored
+from confrank.ood import results
+from confrank.ood.results import Group, OodResult
 from confrank.report.detection_plots import detection_figures
 from confrank.run_folder import RunFolder
 from confrank.trained import save_weights_file
@@ -32,7 +32,7 @@ def _one_thread():
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, command):
-    """Two short runs on digits, and foreign images of both kinds: a folder of pictures and an .npz."""
+    """Two short runs on digits, and both kinds of out-of-distribution images: a folder of pictures and an .npz."""
     folder = tmp_path_factory.mktemp("ood")
     for seed in "01":
         flags = ["--epochs", "1", "--method", "baseline", "--device", "cpu", "--seed", seed]
@@ -56,14 +56,14 @@ def ood(command):
 
 def test_runs_to_table_json_and_figures(place, capsys, ood):
     out = place / "result.json", place / "figures"
-    foreign = place / "upside.npz"
-    command = (place / "run0", place / "run1", "--out", foreign, *FAST, "--json", out[0], "--figures", out[1])
+    upside = place / "upside.npz"
+    command = (place / "run0", place / "run1", "--against", upside, *FAST, "--json", out[0], "--figures", out[1])
     page = place / "page.html"
     ood(*command, "--report", page)
     printed = capsys.readouterr().out
     assert "tuning: 60 in-distribution and 60 out-of-distribution images of each out-set (30 + 30 to fit" in printed
     result = json.loads(out[0].read_text())
-    assert result["protocol"]["uses_foreign_images"] is True
+    assert result["protocol"]["uses_out_of_distribution_images"] is True
     assert result["environment"]["torch"] == torch.__version__
     assert [run["name"] for run in result["runs"]] == ["run0", "run1"]  # not the folders of this machine
     first, second = ([one["metrics"]["auroc"] for one in run["outcomes"]] for run in result["runs"])
@@ -88,8 +88,8 @@ def test_runs_to_table_json_and_figures(place, capsys, ood):
     assert all(path.stat().st_size > 5000 for path in out[1].iterdir())
 
 
-def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsys, ood):
-    """Ctrl-C, at a moment that is the same every time: when the third outcome is judged."""
+def test_a_stopped_command_leaves_the_results_so_far(place, tmp_path, monkeypatch, capsys, ood):
+    """Ctrl-C, at a moment that is the same every time: when the third result is computed."""
     judged = []
 
     def stopping(*scores, **options):
@@ -98,9 +98,9 @@ def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsy
             raise KeyboardInterrupt
         return detection(*scores, **options)
 
-    monkeypatch.setattr(protocol, "detection", stopping)
+    monkeypatch.setattr(results, "detection", stopping)
     flags = ("--tuning", "none", "--detectors", "energy,max-logit", "--device", "cpu", "--json", tmp_path / "o.json")
-    ood(place / "run0", place / "run1", "--out", place / "noise", *flags, code=130)
+    ood(place / "run0", place / "run1", "--against", place / "noise", *flags, code=130)
     runs = json.loads((tmp_path / "o.json").read_text())["runs"]
     assert [(run["name"], [one["detector"] for one in run["outcomes"]]) for run in runs] == [
         ("run0", ["energy", "max-logit"])
@@ -108,7 +108,7 @@ def test_what_is_found_before_a_stop_is_kept(place, tmp_path, monkeypatch, capsy
 
 
 def test_the_same_seed_gives_the_same_table(place, capsys, ood):
-    command = (place / "run0", "--out", place / "noise", place / "upside.npz", *FAST, "--format", "markdown")
+    command = (place / "run0", "--against", place / "noise", place / "upside.npz", *FAST, "--format", "markdown")
     texts = []
     for seed, *some in (("0", "odin", "energy"), ("0", "odin,energy"), ("1", "odin,", "energy")):
         ood(*command, "--detectors", *some, "--seed", seed)
@@ -117,11 +117,11 @@ def test_the_same_seed_gives_the_same_table(place, capsys, ood):
     assert texts[0].startswith("| data set | network | method | out-set | runs |")
 
 
-def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
+def test_without_tuning_and_from_plain_weights(place, capsys, ood):
     weights = place / "weights.safetensors"
     (newest,) = saved(RunFolder(place / "run0").checkpoint)[-1:]
     save_file(load_file(newest / "weights.safetensors"), weights)
-    common = ("--out", place / "noise", "--device", "cpu", "--tuning", "none", "--format", "csv")
+    common = ("--against", place / "noise", "--device", "cpu", "--tuning", "none", "--format", "csv")
     ood(place / "run0", *common)
     run = capsys.readouterr()
     assert "tuning: none, no out-of-distribution image was used before the test" in run.err
@@ -150,6 +150,19 @@ def test_without_foreign_images_and_from_plain_weights(place, capsys, ood):
     assert "none.safetensors does not exist" in capsys.readouterr().err
 
 
+def test_the_old_name_of_the_flag_is_understood(place, capsys, ood):
+    common = ("--device", "cpu", "--tuning", "none", "--detectors", "energy", "--format", "csv")
+    ood(place / "run0", "--against", place / "noise", *common)
+    now = capsys.readouterr()
+    ood(place / "run0", "--out", place / "noise", *common)
+    before = capsys.readouterr()
+    assert now.out == before.out and now.out.count("\n") == 6
+    assert "note: --out of confrank ood is now called --against" in before.err and "--against" not in now.err
+    ood("--help")
+    text = capsys.readouterr().out
+    assert "--against" in text and "--out" not in text
+
+
 def test_published_sets_by_their_folders(place, tmp_path, capsys, ood):
     rng = np.random.default_rng(0)
     for name in ("LSUN_resize/LSUN_resize", "iSUN/iSUN_patches"):
@@ -160,8 +173,20 @@ def test_published_sets_by_their_folders(place, tmp_path, capsys, ood):
 
     save_file(create("small", 2).state_dict(), tmp_path / "w.safetensors")
     command = (tmp_path / "w.safetensors", "--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none")
-    more = ("--out", "lsun", "isun", "--root", tmp_path, "--neighbours", "3", "--device", "cpu", "--format", "csv")
-    ood(*command, *more)
+    more = (
+        "--against",
+        "lsun",
+        "isun",
+        "--root",
+        tmp_path,
+        "--neighbours",
+        "3",
+        "--device",
+        "cpu",
+        "--format",
+        "csv",
+    )
+    ood(*command, *more, "--format", "csv")
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [sum(f",{name}," in row for row in rows) for name in ("lsun", "isun")] == [35, 35]
 
@@ -175,65 +200,71 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
     run = place / "run0"
     save_weights_file(run, place / "weights.safetensors")
     for arguments, message in [
-        (["--out", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
+        (["--against", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
         (
-            ["--out", tmp_path / "colour"],
+            ["--against", tmp_path / "colour"],
             "images of 8x8x1 (height x width x channels) as in training, but got 8x8x3 in",
         ),
-        (["--out", tmp_path / "large"], "but got 9x9x1 in"),
-        (["--out", "nowhere"], "but got 'nowhere'"),
-        (["--out", "digits"], "expected out-sets other than the network's own data, but got digits"),
-        (["--out", place / "noise"], "expected an even number of tuning images below the 897 in the test split"),
-        (["--out", place / "noise", "--tuning-images", "200"], "images below the 120 in"),
-        (["--out", place / "noise", "--tuning-images", "21"], "but got 21; take an even number"),
+        (["--against", tmp_path / "large"], "but got 9x9x1 in"),
+        (["--against", "nowhere"], "but got 'nowhere'"),
+        (["--against", "digits"], "expected out-sets other than the network's own data, but got digits"),
+        (["--against", place / "noise"], "expected an even number of tuning images below the 897 in the test split"),
+        (["--against", place / "noise", "--tuning-images", "200"], "images below the 120 in"),
         (
-            ["--out", tmp_path / "other.npz"],
+            ["--against", place / "noise", "--tuning-images", "21"],
+            "but got 21; set --tuning-images to an even",
+        ),
+        (
+            ["--against", tmp_path / "other.npz"],
             f"expected images (or test_images) in {tmp_path / 'other.npz'}, but got x",
         ),
-        (["--out", tmp_path / "none.npz"], f"expected images in images of {tmp_path / 'none.npz'}, but got none"),
-        (["--out", place / "noise", place / "noise"], "expected each out-set once"),
-        (["--out", place / "noise", "--tuning", "none", "--layers", "blocks.7"], "but got 'blocks.7'; did you mean"),
-        (["--out", place / "noise", "--detectors", "oden"], "but got 'oden'"),
-        (["--out", place / "noise", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
-        (["--out", place / "noise", "--json", tmp_path], f"expected a file to write, but {tmp_path} is a folder"),
-        (["--out", place / "noise", "--figures", place / "upside.npz"], "expected a folder to write in, but"),
-        ([place / "." / "run0" / ".." / "run0", "--out", place / "noise"], "expected each run once, but got"),
-        ([place / "weights.safetensors", "--out", place / "noise"], "are of the same settings and seed"),
-        (["--out", place / "noise", f"{place / 'noise'}/"], "expected each out-set once"),
-        (["typo", "--out", place / "noise"], "or a .safetensors file, but typo does not exist"),
-        (["--out", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
-        (["--out", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
-        (["--out", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
+        (["--against", tmp_path / "none.npz"], f"expected images in images of {tmp_path / 'none.npz'}, but got none"),
+        (["--against", place / "noise", place / "noise"], "expected each out-set once"),
+        (
+            ["--against", place / "noise", "--tuning", "none", "--layers", "blocks.7"],
+            "'blocks.7'; did you mean",
+        ),
+        (["--against", place / "noise", "--detectors", "oden"], "but got 'oden'"),
+        (["--against", place / "noise", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
+        (["--against", place / "noise", "--json", tmp_path], f"expected a file to write, but {tmp_path} is a folder"),
+        (["--against", place / "noise", "--figures", place / "upside.npz"], "expected a folder to write in, but"),
+        ([place / "." / "run0" / ".." / "run0", "--against", place / "noise"], "expected each run once, but got"),
+        ([place / "weights.safetensors", "--against", place / "noise"], "have the same settings and seed"),
+        (["--against", place / "noise", f"{place / 'noise'}/"], "expected each out-set once"),
+        (["typo", "--against", place / "noise"], "or a .safetensors file, but typo does not exist"),
+        (["--against", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
+        (["--against", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
+        (["--against", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
     ]:
         ood(run, *arguments, "--device", "cpu", code=2)
         errors = capsys.readouterr().err
         assert message in errors
         assert errors.count("\n") == 1
-    ood(tmp_path, "--out", place / "noise", code=2)
+    ood(tmp_path, "--against", place / "noise", code=2)
     assert "expected a run folder with a config.yaml" in capsys.readouterr().err
 
 
 def test_the_networks_own_pictures_are_no_out_set(tmp_path, capsys, ood, command):
     digits = load("digits").test
-    for part in ("train", "test", "foreign"):
+    for part in ("train", "test", "other"):
         for label in (0, 1):
             write_pictures(tmp_path / "own" / part / str(label), digits.images[digits.labels == label][:30, :, :, 0])
     flags = ("--dataset", tmp_path / "own", "--epochs", "1", "--method", "baseline", "--device", "cpu")
     command("train", *flags, "--out", tmp_path / "run")
     for part in ("test", "test/0"):
-        ood(tmp_path / "run", "--out", tmp_path / "own" / part, "--device", "cpu", code=2)
+        ood(tmp_path / "run", "--against", tmp_path / "own" / part, "--device", "cpu", code=2)
         assert "expected out-sets other than the network's own data" in capsys.readouterr().err
     (tmp_path / "moved").mkdir()
     (tmp_path / "own").rename(tmp_path / "moved" / "own")
     root = ("--root", tmp_path / "moved")
     for part in (".", "test"):
-        ood(tmp_path / "run", *root, "--out", tmp_path / "moved" / "own" / part, "--device", "cpu", code=2)
+        ood(tmp_path / "run", *root, "--against", tmp_path / "moved" / "own" / part, "--device", "cpu", code=2)
         assert "expected out-sets other than the network's own data" in capsys.readouterr().err
     ood(
         tmp_path / "run",
         *root,
-        "--out",
-        tmp_path / "moved" / "own" / "foreign",
+        "--against",
+        tmp_path / "moved" / "own" / "other",
         *FAST,
         "--tuning",
         "none",
@@ -245,7 +276,7 @@ def test_the_networks_own_pictures_are_no_out_set(tmp_path, capsys, ood, command
 def test_a_folder_that_is_called_like_the_data_set_is_another(place, tmp_path, monkeypatch, ood):
     write_pictures(tmp_path / "digits" / "test", np.full((70, 8, 8), 128, dtype=np.uint8))
     monkeypatch.chdir(tmp_path)
-    ood(place / "run0", "--out", "./digits/test", *FAST, "--tuning", "none", "--detectors", "energy")
+    ood(place / "run0", "--against", "./digits/test", *FAST, "--tuning", "none", "--detectors", "energy")
 
 
 def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path, ood):
@@ -254,7 +285,7 @@ def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path
     content = stream.getvalue()
     for number in range(10_000):
         (tmp_path / f"{number:05d}.bmp").write_bytes(content if number != 1234 else content[:80])
-    ood(place / "run0", "--out", tmp_path, "--device", "cpu", code=2)
+    ood(place / "run0", "--against", tmp_path, "--device", "cpu", code=2)
     errors = capsys.readouterr().err
     assert f"picture, but {tmp_path / '01234.bmp'}: " in errors
     assert errors.count("\n") == 1
@@ -276,15 +307,15 @@ def test_a_class_without_training_samples_is_named(tmp_path, capsys, ood):
 
     save_file(create("small", 3, in_channels=1).state_dict(), tmp_path / "w.safetensors")
     options = ("--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none", "--neighbours", "3")
-    ood(tmp_path / "w.safetensors", "--out", tmp_path / "out.npz", *options, "--device", "cpu", code=2)
+    ood(tmp_path / "w.safetensors", "--against", tmp_path / "out.npz", *options, "--device", "cpu", code=2)
     assert "layer 'blocks.0': expected training samples of every class, but got none of class 1" in (
         capsys.readouterr().err
     )
 
 
 def test_figures_take_any_names_and_constant_scores(tmp_path):
-    odd = {"_odd": [(np.zeros(9), np.zeros(5))] * 2}
-    paths = detection_figures([Scored("$a_{x$", "net", "<b>", "my/own pictures/", odd)], tmp_path / "deep")
+    group, odd = Group("$a_{x$", "net", "<b>", "my/own pictures/"), OodResult.of_scores
+    paths = detection_figures({group: [odd("_odd", "o", np.zeros(9), np.zeros(5))] * 2}, tmp_path / "deep")
     name = "a_-x-net-b-my-own-pictures"
     expected = {f"{kind}-{name}.{suffix}" for kind in ("roc", "scores") for suffix in ("png", "svg")}
     assert {path.name for path in paths} == expected

@@ -258,7 +258,7 @@ def test_layer_weights_equal_scikit_learns_decision():
     scaled = (both - both.mean(axis=0)) / spread
     expected = LogisticRegression(max_iter=1000).fit(scaled, label).decision_function(scaled)
     weights = fit_weights(inside, outside)
-    assert np.allclose(weights.joined(torch.from_numpy(both)).numpy(), expected, atol=1e-9)
+    assert np.allclose(weights.combined(torch.from_numpy(both)).numpy(), expected, atol=1e-9)
     assert expected[:90].mean() > expected[90:].mean()
 
 
@@ -297,7 +297,9 @@ def test_wrong_use_is_named():
         Mahalanobis(model, ["stem"]).fit(loader(images, labels + 1))
     with pytest.raises(ValueError, match=r"k within 1..80 \(the training samples\), but got 81"):
         NearestNeighbours(model, "body", k=81).fit(loader(images, labels))
-    with pytest.raises(ValueError, match=r"images that the network takes, but got shape \[80, 1, 8, 8\]: .*channels"):
+    with pytest.raises(
+        ValueError, match=r"images that the network accepts, but got shape \[80, 1, 8, 8\]: .*channels"
+    ):
         LogitDetector(model).score(images[:, :1])
     with pytest.raises(ValueError, match=r"positive std for each channel .* but got \(0.5, 0.5\)"):
         Odin(model, std=(0.5, 0.5)).score(images)
@@ -307,7 +309,7 @@ def test_wrong_use_is_named():
             detector.score(pixels)
     with pytest.raises(ValueError, match="expected a score among max-probability"):
         LogitDetector(model, "entropy")
-    with pytest.raises(ValueError, match="the loader gave none"):
+    with pytest.raises(ValueError, match="the loader is empty"):
         Mahalanobis(model, ["stem"]).fit([])
     with pytest.raises(ValueError, match="expected eps of 0 or more, but got -1.0"):
         Mahalanobis(model, ["stem"], eps=-1.0)
@@ -331,7 +333,7 @@ def test_memory_of_a_fit_does_not_grow_with_the_samples():
 
 
 def test_the_python_of_the_how_to_runs():
-    text = (Path(__file__).parents[1] / "docs" / "ood.md").read_text()
+    text = (Path(__file__).parents[1] / "docs" / "how-to" / "ood.md").read_text()
     model = nn.Sequential(
         OrderedDict(
             layer1=nn.Conv2d(3, 6, 3),

@@ -13,14 +13,15 @@ from torch import nn
 from confrank.config import RunConfig
 from confrank.data import split_of
 from confrank.metrics.repeats import Summary
-from confrank.metrics.separation import Detection, detection
+from confrank.metrics.separation import detection
 from confrank.models import create
-from confrank.ood import Classifier, Mahalanobis, Odin, Outcome, Protocol, examine, mahalanobis, odin, protocol
-from confrank.ood.images import Images, Labelled
+from confrank.ood import Classifier, Mahalanobis, Odin, OodResult, Protocol, examination, examine, mahalanobis, odin
+from confrank.ood.images import Images, LabelledBatches
+from confrank.ood.results import read_results, results_json
 from confrank.ood.tuning import best, divide
 from confrank.report.paper_table import render
 from confrank.study.comparison import kept_cells
-from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
+from confrank.study.ood import ood_cells
 from confrank.study.tables import table_cells
 
 
@@ -58,7 +59,7 @@ def test_tuning_images_never_reach_the_test(monkeypatch):
         seen.update(vars(images))
         return detector
 
-    monkeypatch.setattr(protocol, "tune_odin", spy)
+    monkeypatch.setattr(examination, "tune_odin", spy)
     classifier = Classifier(Number(), split_of(numbered(4), np.arange(4) % 2), numbered(300), (0.0,), (1.0,))
     wanted = Protocol(detectors=("max-logit", "odin"), num_tuning=100, seed=5)
     (plain, tuned) = examine(classifier, {"far": numbered(400, start=1000)}, wanted)
@@ -85,9 +86,7 @@ def test_division_is_checked():
     with pytest.raises(AssertionError, match="reached the test"):
         type(rows)(rows.fit, rows.choose, np.append(rows.test, rows.fit[0]))
     for count in (50, 60, 7):
-        with pytest.raises(
-            ValueError, match=f"even number of tuning images below the 50 in x, but got {count}; take"
-        ):
+        with pytest.raises(ValueError, match=f"even number of tuning images below the 50 in x, but got {count}; set"):
             divide(50, count, seed=0, name="x")
 
 
@@ -118,31 +117,31 @@ def test_odin_is_tuned_as_by_trying_everything():
     wanted = Protocol(("odin",), num_tuning=40)
     sharpen(classifier.model)
     (found,) = examine(classifier, {"o": outside}, wanted)
-    inside, foreign = parts_of(classifier, outside, wanted)
+    inside, outer = parts_of(classifier, outside, wanted)
     tried = []
     for temperature in odin.TEMPERATURES:
         for eps in odin.EPS:
             detector = Odin(classifier.model, temperature, eps, classifier.std)
-            tried.append((tnr(detector.score(inside["choose"]), detector.score(foreign["choose"])), detector))
+            tried.append((tnr(detector.score(inside["choose"]), detector.score(outer["choose"])), detector))
     rate, winner = max(tried, key=lambda pair: pair[0])
     assert found.settings == {"temperature": winner.temperature, "eps": winner.eps}
     assert rate > min(pair[0] for pair in tried)
-    assert np.allclose(found.outside, winner.score(foreign["test"]), rtol=1e-6)
-    assert found.detection == detection(found.inside, found.outside)
+    assert np.allclose(found.outside, winner.score(outer["test"]), rtol=1e-6)
+    assert found.metrics == detection(found.inside, found.outside).metrics
 
 
 def test_mahalanobis_is_tuned_as_by_trying_everything():
     classifier, outside = small_classifier(), pixels(80, 2, 60, 200)
     wanted = Protocol(("mahalanobis",), num_tuning=40)
     (found,) = examine(classifier, {"o": outside}, wanted)
-    inside, foreign = parts_of(classifier, outside, wanted)
+    inside, outer = parts_of(classifier, outside, wanted)
     train = Images(classifier.train.images, classifier.mean, classifier.std, torch.device("cpu"))
-    detector = Mahalanobis(classifier.model, std=classifier.std).fit(Labelled(train, classifier.train.labels))
+    detector = Mahalanobis(classifier.model, std=classifier.std).fit(LabelledBatches(train, classifier.train.labels))
     best_rate, settings, scores = -1.0, None, None
     for eps in mahalanobis.EPS:
         layers = {
             (side, part): detector.layer_scores(images[part], [eps])[0].numpy()
-            for side, images in (("in", inside), ("out", foreign))
+            for side, images in (("in", inside), ("out", outer))
             for part in ("fit", "choose", "test")
         }
         fitted = np.concatenate([layers["in", "fit"], layers["out", "fit"]])
@@ -166,19 +165,19 @@ def test_the_same_seed_gives_the_same_outcomes_and_sets_do_not_disturb_each_othe
     classifier, sets = small_classifier(), {"a": pixels(60, 2, 60, 200), "b": pixels(50, 3, 0, 99)}
     wanted = Protocol(("knn", "odin", "mahalanobis"), num_tuning=40, neighbours=9)
     both, alone = examine(classifier, sets, wanted), examine(classifier, {"b": sets["b"]}, wanted)
-    first, again = (ood_json([ExaminedRun("r", RunConfig(), part)], wanted, {})["runs"] for part in (both[3:], alone))
+    first, again = (results_json(part, wanted, {})["runs"] for part in (both[3:], alone))
     assert first == again
     assert all(np.array_equal(one.inside, other.inside) for one, other in zip(both[3:], alone, strict=True))
     other = examine(classifier, {"b": sets["b"]}, replace(wanted, seed=1))
-    assert [one.detection for one in other] != [one.detection for one in alone]
+    assert [one.metrics for one in other] != [one.metrics for one in alone]
 
 
-def test_without_tuning_no_foreign_image_is_looked_at(monkeypatch):
+def test_without_tuning_no_out_of_distribution_image_is_used(monkeypatch):
     def never(*arguments):
         raise AssertionError("tuned")
 
-    monkeypatch.setattr(protocol, "tune_odin", never)
-    monkeypatch.setattr(protocol, "tune_mahalanobis", never)
+    monkeypatch.setattr(examination, "tune_odin", never)
+    monkeypatch.setattr(examination, "tune_mahalanobis", never)
     classifier, wanted = small_classifier(), Protocol(("odin", "mahalanobis"), num_tuning=0)
     near, far = examine(classifier, {"a": pixels(40, 2), "b": pixels(50, 3, 0, 9)}, wanted)[::2]
     assert near.settings == far.settings == {"temperature": 1000.0, "eps": 0.0014}
@@ -193,7 +192,7 @@ def test_wrong_shapes_and_names():
     classifier = small_classifier()
     with pytest.raises(
         ValueError,
-        match=r"images of 6x6x1 .* but got 8x8x3 in mine; scale the pictures of a folder",
+        match=r"images of 6x6x1 .* but got 8x8x3 in mine; set `image_size` to scale the pictures",
     ):
         examine(classifier, {"mine": np.zeros((9, 8, 8, 3), dtype=np.uint8)}, Protocol(num_tuning=0))
     scaled = np.zeros((9, 6, 6, 1), dtype=np.float32)
@@ -217,21 +216,21 @@ def test_pixels_of_any_layout_are_taken():
     turned.flags.writeable = False
     given = [Images(one, classifier.mean, classifier.std, torch.device("cpu")) for one in (pixels[:, ::-1], turned)]
     assert torch.equal(*(torch.cat(list(one)) for one in given))
-    ((_, labels),) = Labelled(given[0], np.arange(4)[::-1])
+    ((_, labels),) = LabelledBatches(given[0], np.arange(4)[::-1])
     assert labels.tolist() == [3, 2, 1, 0]
 
 
-def outcome(detector, shift):
+def result(run, config, detector, shift=0):
     values = {"fpr95": 0.5 + shift, "detection_error": 0.2, "auroc": 0.8, "aupr_in": 0.7, "aupr_out": 0.6}
-    return Outcome(detector, "tinyimagenet", np.zeros(2), np.zeros(3), Detection(values))
+    return OodResult(detector, "tinyimagenet", 2, 3, values, run=run, config=config.as_dict())
 
 
 def test_runs_are_summarised_beside_the_papers_cells():
     config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
-    runs = [
-        ExaminedRun(f"run{k}", config, [outcome("max-probability", 0.1 * k), outcome("energy", 0)]) for k in range(2)
+    results = [
+        result(f"run{k}", config, *one) for k in range(2) for one in (("max-probability", 0.1 * k), ("energy", 0))
     ]
-    cells = ood_cells(found_in(runs, Protocol()))
+    cells = ood_cells(results)
     text = render(cells, "markdown")
     assert (
         "| cifar10 | resnet110 | baseline/max-probability | tinyimagenet | 2 | 55.00±7.07 (66.09±2.86) -3.9σ |"
@@ -241,16 +240,27 @@ def test_runs_are_summarised_beside_the_papers_cells():
     assert "FPR-95%-TPR % | detection error % | AUROC % | AUPR-In % | AUPR-Out %" in text
     assert "cifar10,resnet110,baseline/energy,tinyimagenet,auroc,,,0.8,0,2,\n" in render(cells, "csv")
     short = RunConfig(dataset="cifar10", model="resnet110", method="baseline", epochs=3)
-    (row, *_) = ood_cells(found_in([ExaminedRun("short", short, [outcome("odin", 0)])], Protocol()))
+    (row, *_) = ood_cells([result("short", short, "odin")])
     assert (row.method, row.paper) == ("baseline-3epochs/odin", None)
 
 
-def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
+def test_a_result_is_read_as_it_was_written(tmp_path):
     config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
-    runs = [ExaminedRun("run", config, [outcome("odin", 0), outcome("energy", 0)])]
+    protocol = Protocol(num_tuning=40, seed=3, aupr="trapezoid")
+    rng, facts = np.random.default_rng(0), {"run": "runs/one", "config": config.as_dict()}
+    facts |= {"settings": {"eps": 0.1}, "notes": ["rank 3 of 4"]}
+    written = OodResult.of_scores("odin", "svhn", rng.normal(1, 1, 30), rng.normal(size=20), protocol, **facts)
+    (tmp_path / "o.json").write_text(json.dumps(results_json([written], protocol, {})))
+    assert read_results(tmp_path / "o.json") == [replace(written, run="one")]
+    assert (written.num_in, written.num_out) == (30, 20)
+
+
+def test_stored_results_stand_in_the_papers_table(tmp_path):
+    config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
+    results = [result("run", config, "odin"), result("run", config, "energy")]
     (tmp_path / "ood").mkdir()
     for name, used in (("tuned", Protocol()), ("untuned", Protocol(num_tuning=0))):
-        (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(ood_json(runs, used, {})))
+        (tmp_path / "ood" / f"{name}.json").write_text(json.dumps(results_json(results, used, {})))
     other = json.loads((tmp_path / "ood" / "tuned.json").read_text())
     other["runs"][0]["name"] = "kept/run"
     (tmp_path / "ood" / "again.json").write_text(json.dumps(other))  # by another path: still one run
@@ -265,11 +275,11 @@ def test_kept_outcomes_stand_in_the_papers_table(tmp_path):
     ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}
     assert set(ours) == {"baseline/odin", "baseline/energy"}
     assert ours["baseline/odin"].ours == Summary(0.5, None, 1) and ours["baseline/odin"].paper
-    more = [*runs, ExaminedRun("run1", replace(config, seed=1), [outcome("odin", 0.1)])]
-    (tmp_path / "ood" / "both.json").write_text(json.dumps(ood_json(more, Protocol(), {})))
+    more = [*results, result("run1", replace(config, seed=1), "odin", 0.1)]
+    (tmp_path / "ood" / "both.json").write_text(json.dumps(results_json(more, Protocol(), {})))
     (cell,) = [c for c in kept_cells("table-ood-perf", tmp_path) if c.ours and c.ours.n == 2 and c.metric == "fpr95"]
     assert cell.ours.mean == pytest.approx(0.55)  # the first run stands in two files and counts once
     for text in ("{}", "no JSON"):
         (tmp_path / "ood" / "other.json").write_text(text)
-        with pytest.raises(ValueError, match="expected a file that `confrank ood --json` wrote, but .*other.json"):
+        with pytest.raises(ValueError, match="results of out-of-distribution detection in .*other.json, but"):
             kept_cells("table-ood-perf", tmp_path)

@@ -1,9 +1,11 @@
-"""What stands twice in the repository's own files must agree."""
+"""The repository: metadata that is stated twice agrees, and scripts outside the package still work with it."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 import confrank
@@ -38,3 +40,14 @@ def test_every_requirement_is_pinned():
     pinned = {plain(line) for line in Path("constraints.txt").read_text().splitlines()}
     wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
     assert {plain(item) for item in wanted} <= pinned
+
+
+@pytest.mark.parametrize(
+    "path", sorted([*Path("benchmarks").glob("*.py"), *Path("experiments").glob("*.py")]), ids=str
+)
+def test_scripts_still_fit_the_package(path, monkeypatch):
+    """A script whose imports are gone cannot repeat its result."""
+    monkeypatch.syspath_prepend(path.parent)  # as for `python benchmarks/kernels.py`
+    names = runpy.run_path(str(path), run_name="imported")
+    assert callable(names["main"])
+    assert names["__doc__"]

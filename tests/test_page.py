@@ -16,9 +16,10 @@ from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
+from confrank.ood.results import Group, OodResult
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colours_of, places_of
-from confrank.report.detection import Scored, detection_verdict, mean_roc
+from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
 from confrank.report.names import shortened
 from confrank.report.page import FOLDER, data_uri, page
@@ -272,8 +273,8 @@ def detection_example():
         )
         for key in DETECTION_METRICS
     ]
-    scored = Scored("d", "m", "a", "o", {"odin": [(np.arange(9.0), np.arange(5.0))]})
-    return detection_page([scored], cells, "protocol", [])
+    result = OodResult.of_scores("odin", "o", np.arange(9.0), np.arange(5.0))
+    return detection_page({Group("d", "m", "a", "o"): [result]}, cells, "protocol", [])
 
 
 def test_the_verdict_on_detectors_says_what_was_measured():

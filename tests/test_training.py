@@ -339,7 +339,7 @@ def test_an_unfinished_run_is_not_used(tmp_path, capsys):
     np.savez(pool, images=load("digits").test.images)
     for command in (
         ["predict", run],
-        ["ood", run, "--out", str(pool), "--tuning", "none"],
+        ["ood", run, "--against", str(pool), "--tuning", "none"],
         ["active", "query", run, "--pool", str(pool), "--out", str(tmp_path / "to_label.csv")],
     ):
         with pytest.raises(SystemExit) as stop:
@@ -633,7 +633,7 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     for name in ("own", "own/", tmp_path / "own", "./own"):
         assert run("train", "--dataset", name, "--epochs", 1, "--out", "run") == (0, "")
-    assert run("ood", "run", "--out", "own/")[1].endswith("other than the network's own data, but got own")
+    assert run("ood", "run", "--against", "own/")[1].endswith("other than the network's own data, but got own")
     (tmp_path / "other").mkdir()
     error = run("train", "--dataset", "other", "--epochs", 1, "--out", "run")[1]
     assert "differs in dataset other (there: own)" in error

@@ -8,6 +8,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from confrank import confidence as confidences
+from confrank.confidence import ConfidenceName
 from confrank.metrics import KEYS, evaluate
 
 
@@ -29,7 +30,7 @@ class ConfidenceMetrics(Metric):
     score: list[Tensor]
     label: list[Tensor]
 
-    def __init__(self, confidence: str = "max_probability", **options: Any) -> None:
+    def __init__(self, confidence: ConfidenceName = "max_probability", **options: Any) -> None:
         super().__init__(**options)
         self.confidence = confidences.get(confidence)
         for name in ("logits", "score", "label"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
-from confrank.cli.help import help_of, help_text, usage_of
+from confrank.cli.help import argument_names, help_of, help_text, usage_of
 from confrank.cli.wording import explained
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LISTED = 50
 
 @dataclass(frozen=True)
 class Command:
-    """A command: a summary, an example, its options, what it does, and the page in docs/how-to that explains it."""
+    """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it."""
 
     summary: str
     example: str
@@ -41,8 +41,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
 
     class Parser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            flags = [flag for action in self._actions for flag in action.option_strings]
-            fail(explained(message, flags))
+            fail(explained(message, argument_names(self)))
 
         def format_help(self, formatter: HelpFormatter | None = None) -> str:
             return help_text(help_of(self, command.example, command.guide))
@@ -56,7 +55,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
 
 def fail(message: str) -> NoReturn:
     """Report a mistake in one line and exit with code 2."""
-    print(f"confrank: error: {message}", file=sys.stderr)
+    print(f"confrank: error: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(USAGE_ERROR)
 
 

@@ -64,13 +64,13 @@ def _list_data(root: Path | None) -> None:
             item.summary,
             f"{item.num_train:,}" if item.num_train else "-",
             f"{item.num_test:,}",
-            "embedded" if item.embedded else ", ".join(map(str, item.paths)) or "not here",
+            "embedded" if item.embedded else ", ".join(map(str, item.paths)) or "not downloaded",
         )
         for item in known_sets(root)
     ]
     console = make_console()
     console.print(listing_table(("name", "what it is", "train", "test", "where"), rows))
-    say(console, f"looked in {root or default_root()}; confrank data fetch NAME downloads a set")
+    say(console, f"searched {root or default_root()}; `confrank data fetch NAME` downloads a data set")
 
 
 def _fetch_data(name: str, root: Path | None) -> None:
@@ -81,9 +81,8 @@ def _fetch_data(name: str, root: Path | None) -> None:
     with download_bar(console) as advance:
         files = fetch(name, root, on_progress=advance, on_note=partial(say, console))
     for file in files:
-        state = "fetched" if file.downloaded else "already there:"
-        verdict = "as published" if file.verified else "not verified: the publisher gives no checksum"
-        say(console, f"{state} {file.path} ({file.digest}, {verdict})")
+        state = "fetched" if file.downloaded else "already downloaded:"
+        say(console, f"{state} {file.path} ({file.digest}, {_verdict(file.verified)})")
 
 
 def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
@@ -114,8 +113,11 @@ def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
             raise ValueError(
                 f"expected {expected} for {path}, but got {actual}: it can be read, but is not the published file"
             )
-        verdict = "as published" if expected else "not verified: the publisher gives no checksum"
-        say(console, f"{path}: {actual}, {verdict}")
+        say(console, f"{path}: {actual}, {_verdict(expected is not None)}")
+
+
+def _verdict(verified: bool) -> str:
+    return "as published" if verified else "not verified: the publisher provides no checksum"
 
 
 DATA = Command(
@@ -123,5 +125,5 @@ DATA = Command(
     "confrank data fetch cifar10 --root data",
     _data_arguments,
     _data,
-    guide="own-data",
+    guide="how-to/own-data.md",
 )

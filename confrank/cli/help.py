@@ -41,6 +41,11 @@ def usage_of(parser: "ArgumentParser") -> str:
     return " ".join([parser.prog, *positional, *required, "[options]"])
 
 
+def argument_names(parser: "ArgumentParser") -> dict[str, str]:
+    """The flag of each option and the name of each positional argument, as users write them."""
+    return {action.dest: [*action.option_strings, _metavar(action)][0] for action in parser._actions}
+
+
 def help_of(parser: "ArgumentParser", example: str, guide: str) -> Help:
     """The help of a parser: positional arguments first, then its groups of options, `--help` last."""
     arguments, options, *groups = parser._action_groups
@@ -56,7 +61,7 @@ def help_text(item: Help, width: int | None = None) -> str:
     parts = [f"usage: {item.usage}", textwrap.fill(item.summary, width)]
     for title, options in item.groups.items():
         parts.append("\n".join([f"{title}:", *(_two_columns(option, width) for option in options)]))
-    more = f"guide: docs/how-to/{item.guide}.md\n" if item.guide else ""
+    more = f"guide: docs/{item.guide}\n" if item.guide else ""
     return "\n\n".join([*parts, f"example: {item.example}\n{more}"])
 
 

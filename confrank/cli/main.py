@@ -77,7 +77,7 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
     try:
         command.run(make_parser(command, f"confrank {name}").parse_args(arguments))
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        print("confrank: stopped", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:
         raise

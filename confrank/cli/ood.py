@@ -1,12 +1,12 @@
-"""How well a trained network's detectors tell foreign images."""
+"""How well detectors separate out-of-distribution images from those of a trained network."""
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Command, add_device, add_root, at_least, device_of, listed, root_of, terminal_width
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path
@@ -16,51 +16,65 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from numpy.typing import NDArray
 
-    from confrank.ood import Protocol
-    from confrank.report.detection import Scored
-    from confrank.study.ood import ExaminedRun
+    from confrank.ood import OodResult, Protocol
     from confrank.trained import TrainedOn
 
 
 def _ood_arguments(parser: "ArgumentParser") -> None:
+    from jsonargparse import SUPPRESS
+
     parser.add_argument(
-        "runs", type=str, nargs="+", help="run folders, or .safetensors weights (with --model and --dataset if bare)"
+        "runs",
+        type=str,
+        nargs="+",
+        help="run folders or .safetensors weights (with --model and --dataset if the file has no config)",
     )
     parser.add_argument(
-        "--out", type=str, nargs="+", required=True, help="out-sets: data sets by name, folders of pictures, .npz"
+        "--against",
+        type=str,
+        nargs="+",
+        default=[],
+        help="out-of-distribution images (required): names of data sets, folders of pictures, .npz files",
     )
+    parser.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
     parser.add_argument(
         "--tuning",
         type=Literal["paper", "none"],
         default="paper",
-        help="paper: choose settings on images of each out-set; none: use no foreign image before the test",
+        help="paper: tune on images of each out-set; none: use no out-of-distribution image before the test",
     )
     parser.add_argument(
-        "--tuning-images", type=int, default=1000, help="images of each set to tune on, left out of the test"
+        "--tuning-images", type=int, default=1000, help="images of each set to tune on; they are left out of the test"
     )
     parser.add_argument(
-        "--detectors", type=str, nargs="+", default=None, help="only these, e.g. energy,knn (default: all)"
+        "--detectors", type=str, nargs="+", default=None, help="names, e.g. energy,knn (default: all)"
     )
     parser.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
     parser.add_argument(
-        "--layers", type=str, nargs="+", default=None, help="layers to look at in one's own network, e.g. stem,stage1"
+        "--layers", type=str, nargs="+", default=None, help="layers of a custom network, e.g. stem,stage1"
     )
     parser.add_argument("--aupr", type=Literal["average", "trapezoid"], default="average", help="which AUPR")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of tuning images")
+    parser.add_argument("--seed", type=int, default=0, help="seed that draws the tuning images")
     parser.add_argument(
-        "--image-size", type=int | None, default=None, help="cut pictures to their central square, scaled to this"
+        "--image-size",
+        type=int | None,
+        default=None,
+        help="crop pictures to their central square, scaled to this",
     )
-    parser.add_argument("--batch-size", type=int, default=500, help="images a forward pass")
+    parser.add_argument("--batch-size", type=int, default=500, help="images per forward pass")
     for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
-        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of a bare weights file")
+        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of weights without config")
     parser.add_argument(
-        "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="of the table"
+        "--format",
+        type=Literal["terminal", "markdown", "latex", "csv"],
+        default="terminal",
+        help="format of the table",
     )
-    parser.add_argument("--json", type=str | None, default=None, help="write everything to this file")
+    parser.add_argument("--json", type=str | None, default=None, help="write all results to this file")
     parser.add_argument(
-        "--report", type=str | None, default=None, help="write a page of curves and histograms (.html)"
+        "--report", type=str | None, default=None, help="write a page with curves and histograms (.html)"
     )
-    parser.add_argument("--figures", type=str | None, default=None, help="draw ROC curves and histograms here")
+    parser.add_argument("--figures", type=str | None, default=None, help="folder for ROC curves and histograms")
     add_root(parser)
     add_device(parser)
 
@@ -69,51 +83,66 @@ def _ood(arguments: "Namespace") -> None:
     from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images
     from confrank.environment import environment
+    from confrank.ood.results import results_json
+    from confrank.report.detection import title_of
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.fonts import font_notes
     from confrank.report.paper_table import render
-    from confrank.study.ood import ExaminedRun, found_in, ood_cells, ood_json
+    from confrank.study.ood import by_group, ood_cells, summary_json
     from confrank.training.loop import EAGER
 
-    # A table to be piped somewhere stands alone on the output.
+    # A table that is piped somewhere has the output to itself.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
-    # Whatever can be wrong should be found before the long part.
+    # Check everything that can be checked before the long part.
+    against = _against(arguments)
     report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
-    keep_inputs([*arguments.runs, *arguments.out], report, table)
-    keep_out_of_data([*arguments.runs, *arguments.out], figures)
+    keep_inputs([*arguments.runs, *against], report, table)
+    keep_out_of_data([*arguments.runs, *against], figures)
     protocol = _protocol(arguments)
-    _check_names(arguments)
+    _check_names(arguments.runs, against)
     root, size = root_of(arguments), arguments.image_size
-    out_sets = {out: load_images(out, root, image_size=size) for out in arguments.out}
-    runs: list[ExaminedRun] = []
+    out_sets = {name: load_images(name, root, image_size=size) for name in against}
+    results: list[OodResult] = []
 
-    def write(path: Path, found: list[ExaminedRun]) -> None:
-        where = environment(device_of(arguments.device), EAGER)
-        write_atomically(path, json.dumps(ood_json(found, protocol, where), indent=1))
+    def write() -> None:
+        assert table is not None
+        content = results_json(results, protocol, environment(device_of(arguments.device), EAGER))
+        write_atomically(table, json.dumps({**content, "summary": summary_json(ood_cells(results))}, indent=1))
 
-    def keep(current: ExaminedRun) -> None:
-        """Write what is there so far: whoever stops the command has it. A stream gets the whole at the end."""
+    def add(result: "OodResult") -> None:
+        """Write the results so far, so that a stopped command leaves them. A stream gets them at the end."""
+        results.append(result)
         if table and not is_stream(table):
-            write(table, [*runs, current])
+            write()
 
-    for name in arguments.runs:
-        runs += [_examined(arguments, name, out_sets, protocol, show, keep)]
-    cells = ood_cells(found_in(runs, protocol))
-    notes = _notes(runs, protocol, beside_paper=any(cell.paper for cell in cells))
-    # Files first: whoever reads the output may stop reading after a few lines.
-    written, scored = [], _scored(runs)
+    for run in arguments.runs:
+        _examine(arguments, run, out_sets, protocol, show, add)
+    cells, groups = ood_cells(results), by_group(results)
+    notes = _notes(results, protocol, with_paper=any(cell.paper for cell in cells))
+    # Files first: the reader of the output may stop after a few lines.
+    written = []
     if table and is_stream(table):
-        write(table, runs)
+        write()
     if figures:
-        paths = detection_figures(scored, figures)
-        written += [f"figures: {len(paths)} files in {figures}", *font_notes(item.title for item in scored)]
+        paths = detection_figures(groups, figures)
+        written += [f"figures: {len(paths)} files in {figures}", *font_notes(map(title_of, groups))]
     if report:
-        write_atomically(report, detection_page(scored, cells, protocol.describe(), notes, protocol.tuned))
+        write_atomically(report, detection_page(groups, cells, protocol.describe(), notes, protocol.tuned))
         written.append(f"report: {report}")
     print(render(cells, arguments.format, width=terminal_width()), end="")
     for line in (protocol.describe(), *notes, *written):
         show(line)
+
+
+def _against(arguments: "Namespace") -> list[str]:
+    """The names of the out-sets, also under the old flag."""
+    if arguments.out:
+        print("note: --out of confrank ood is now called --against", file=sys.stderr)
+    against = [*arguments.against, *arguments.out]
+    if not against:
+        raise ValueError("expected --against, but got none; see --help")
+    return against
 
 
 def _protocol(arguments: "Namespace") -> "Protocol":
@@ -131,44 +160,43 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     )
 
 
-def _check_names(arguments: "Namespace") -> None:
-    """Raise if a run is not there or is none, or a run or an out-set is named twice."""
+def _check_names(runs: Sequence[str], against: Sequence[str]) -> None:
+    """Raise if a run does not exist or is not a run, or if a run or an out-set is given twice."""
     from confrank.config import RunConfig
     from confrank.data import changed_settings, same_data
     from confrank.run_folder import load_config
     from confrank.weights import config_if_readable
 
-    if any(same_data(one, other) for one, other in combinations(arguments.out, 2)):
-        raise ValueError(f"expected each out-set once, but got {' '.join(arguments.out)}")
+    if any(same_data(one, other) for one, other in combinations(against, 2)):
+        raise ValueError(f"expected each out-set once, but got {' '.join(against)}")
     configs: dict[str, RunConfig | None] = {}
-    for run in map(Path, arguments.runs):
+    for run in map(Path, runs):
         if not run.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
         configs[str(run)] = load_config(run) if run.is_dir() else config_if_readable(run)
-    if len({Path(run).resolve() for run in arguments.runs}) < len(arguments.runs):
-        raise ValueError(f"expected each run once, but got {' '.join(arguments.runs)}")
+    if len({Path(run).resolve() for run in runs}) < len(runs):
+        raise ValueError(f"expected each run once, but got {' '.join(runs)}")
     for (one, config), (other, another) in combinations(configs.items(), 2):
         if config and another and not changed_settings(config.as_dict(), another.as_dict()):
-            raise ValueError(f"expected each run once, but {one} and {other} are of the same settings and seed")
+            raise ValueError(f"expected each run once, but {one} and {other} have the same settings and seed")
 
 
-def _examined(
+def _examine(
     arguments: "Namespace",
-    name: str,
+    run: str,
     out_sets: "dict[str, NDArray[np.uint8]]",
     protocol: "Protocol",
     show: Callable[[str], None],
-    keep: "Callable[[ExaminedRun], None]",
-) -> "ExaminedRun":
-    """One network with every detector on every out-set; `keep` gets what is there after each."""
+    on_result: "Callable[[OodResult], None]",
+) -> None:
+    """Every detector of one network on every out-set."""
     from confrank.data import same_data
-    from confrank.ood import Classifier, Outcome, examine
-    from confrank.study.ood import ExaminedRun
+    from confrank.ood import Classifier, examine
 
-    trained = _trained(arguments, name)
-    own, root = trained.config.dataset, root_of(arguments)
-    if any(same_data(own, out) or _is_part(out, own, root) for out in arguments.out):
-        raise ValueError(f"expected out-sets other than the network's own data, but got {own}")
+    trained = _trained(arguments, run)
+    dataset, root = trained.config.dataset, root_of(arguments)
+    if any(same_data(dataset, name) or _is_part(name, dataset, root) for name in out_sets):
+        raise ValueError(f"expected out-sets other than the network's own data, but got {dataset}")
     classifier = Classifier(
         trained.network,
         trained.data.train,
@@ -176,27 +204,22 @@ def _examined(
         trained.provenance.mean,
         trained.provenance.std,
         listed(arguments.layers),
+        run,
+        trained.config.as_dict(),
     )
-    show(f"{name}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
-    outcomes: list[Outcome] = []
-
-    def add(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        keep(ExaminedRun(name, trained.config, outcomes))
-
-    examine(classifier, out_sets, protocol, lambda text: show(f"{name}: {text}"), add)
-    return ExaminedRun(name, trained.config, outcomes)
+    show(f"{run}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
+    examine(classifier, out_sets, protocol, lambda text: show(f"{run}: {text}"), on_result)
 
 
 def _is_part(out: str, dataset: str, root: Path | None) -> bool:
-    """Whether an out-set is one's own data set, or among its training or test pictures."""
+    """Whether an out-set is the custom data set of the run, or part of its training or test pictures."""
     from confrank.data import own_place
 
-    data, place = own_place(dataset, root), Path(out).resolve()
+    data, path = own_place(dataset, root), Path(out).resolve()
     if data is None:
         return False
     parts = {(data / name).resolve() for name in ("train", "test")}
-    return place == data.resolve() or not parts.isdisjoint((place, *place.parents))
+    return path == data.resolve() or not parts.isdisjoint((path, *path.parents))
 
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
@@ -212,28 +235,15 @@ def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     return load_weights_file(Path(name), config, root=root, device=device)
 
 
-def _notes(runs: "list[ExaminedRun]", protocol: "Protocol", *, beside_paper: bool) -> list[str]:
-    tuned = "" if protocol.num_tuning else "; the paper's ODIN and Mahalanobis are tuned on the out-set, ours not"
-    legend = [f"ours (paper's mean±std of five runs), gap in the paper's std{tuned}"] if beside_paper else []
-    return [*legend, *{f"{run.name}: {note}": None for run in runs for one in run.outcomes for note in one.notes}]
-
-
-def _scored(runs: "list[ExaminedRun]") -> "list[Scored]":
-    """Scores by data set, network, method and out-set; of each detector a pair for each run."""
-    from confrank.report.detection import Scored
-    from confrank.study.tables import label_of
-
-    found: dict[tuple[str, str, str, str], dict[str, list[tuple[Any, Any]]]] = {}
-    for run in runs:
-        for one in run.outcomes:
-            place = run.config.dataset, run.config.model, label_of(run.config.as_dict()), one.out_set
-            found.setdefault(place, {}).setdefault(one.detector, []).append((one.inside, one.outside))
-    return [Scored(*place, detectors) for place, detectors in found.items()]
+def _notes(results: "list[OodResult]", protocol: "Protocol", *, with_paper: bool) -> list[str]:
+    tuned = "" if protocol.num_tuning else "; the paper tunes ODIN and Mahalanobis on the out-set, this run does not"
+    legend = [f"ours (paper's mean±std of five runs), gap in the paper's std{tuned}"] if with_paper else []
+    return [*legend, *{f"{result.run}: {note}": None for result in results for note in result.notes}]
 
 
 OOD = Command(
-    "tell foreign images: ODIN, Mahalanobis and the cheap detectors, beside the paper's numbers",
-    "confrank ood runs/cifar10-resnet110-crl-softmax-seed0 --out tinyimagenet svhn --root data",
+    "detect out-of-distribution images: ODIN, Mahalanobis and cheaper detectors, next to the paper's numbers",
+    "confrank ood runs/cifar10-resnet110-crl-softmax-seed0 --against tinyimagenet svhn --root data",
     _ood_arguments,
     _ood,
 )

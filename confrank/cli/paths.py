@@ -19,6 +19,8 @@ class PathOf(Protocol):
 def _if_given(path_of: Callable[[str], Path]) -> PathOf:
     @wraps(path_of)
     def path_or_none(name: str | None) -> Path | None:
+        if name == "":
+            raise ValueError("expected a path to write, but got an empty one")
         return None if name is None else path_of(name)
 
     return cast(PathOf, path_or_none)

@@ -24,7 +24,7 @@ def markdown() -> str:
 
 def _command(name: str, command: Command) -> str:
     item = help_of(make_parser(command, name), command.example, command.guide)
-    guide = f"[Guide](../how-to/{item.guide}.md)" if item.guide else ""
+    guide = f"[Guide](../{item.guide})" if item.guide else ""
     usage = f"```text\n{item.usage}\n```"
     example = f"```bash\n{item.example}\n```"
     return "\n\n".join(

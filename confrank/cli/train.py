@@ -170,5 +170,5 @@ TRAIN = Command(
     "confrank train --dataset digits --model small --method crl-softmax --epochs 60 --seed 1",
     _train_arguments,
     _train,
-    guide="train",
+    guide="how-to/train.md",
 )

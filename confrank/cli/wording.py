@@ -1,58 +1,83 @@
 """Error messages of the parser, the system and the library, each worded as one line."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from confrank.phrasing import InputError
 
+Names = Mapping[str, str]
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
-def explained(message: str, flags: Iterable[str]) -> str:
-    """A message of the argument parser, in plain words.
+def explained(message: str, names: Names) -> str:
+    """A message of the argument parser, in plain words. `names` are the arguments as users write them.
 
-    >>> explained("unrecognized arguments: --modle small", ["--model", "--method"])
+    >>> explained("unrecognized arguments: --modle small", {"model": "--model", "method": "--method"})
     "expected a known option, but got '--modle'; did you mean --model?"
     """
-    text, flags = " ".join(message.split()), list(flags)
-    if match := re.fullmatch(r"Parser key \"(\w+)\": Expected a (.*?)\. Got value: (.*)", text):
-        key, kind, value = match.groups()
-        if choices := re.findall(r"'([^']*)'", kind.partition("Literal")[2]):
-            return _no_choice(_flag(key, flags), value, choices)
-        return f"expected {_word(kind) or kind} for {_flag(key, flags)}, but got {value!r}"
-    if match := re.match(r"Parser key \"(\w+)\": Does not validate against any of the Union subtypes", text):
-        given = re.search(r"Given value: (.*?)(?: \(|$)", text)
-        got = f", but got {given[1]!r}" if given else ""
-        if given and (literal := re.search(r"Literal\[(.*?)\]", text)):
-            return _no_choice(_flag(match[1], flags), given[1], re.findall(r"'([^']*)'", literal[1]))
-        return f"expected {_word(text) or 'another kind of value'} for {_flag(match[1], flags)}{got}"
-    if match := re.fullmatch(r"unrecognized arguments: (\S+).*", text):
-        if not match[1].startswith("-"):
-            return f"expected no further argument, but got {match[1]!r}; see --help"
-        hint = did_you_mean(match[1].partition("=")[0], flags) or "; see --help"
-        return f"expected a known option, but got {match[1]!r}{hint}"
-    if match := re.fullmatch(r"the following arguments are required: (.*)", text):
-        return f"expected {_flag(match[1], flags)}, but it is missing; see --help"
-    if match := re.fullmatch(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)", text):
-        return _no_choice(match[1], match[2], [choice.strip("' ") for choice in match[3].split(",")])
-    if match := re.fullmatch(r"Parser key \"config\": (?:Path is not a|File does not exist).*'(.*)'", text):
-        return f"expected a YAML file of settings for --config, but {match[1]} does not exist or is not a file"
-    if match := re.fullmatch(r"Unexpected config:(.*)", text):
-        start = match[1].strip()
-        got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
-        return f"expected settings in YAML, one per line as in epochs: 60, but got {got}"
-    if match := re.fullmatch(r"Option '(\w+)' is not accepted", text):
-        known = [flag.removeprefix("--").replace("-", "_") for flag in flags]
-        return f"expected a known setting, but got {match[1]!r}{did_you_mean(match[1], known)}"
-    if text.startswith("Problems parsing config: "):
-        return f"expected settings in YAML, but could not parse them: {text.partition(': ')[2]}"
-    if match := re.fullmatch(r"expected \"action\" to be one of {(.*)}, but it was not provided\.", text):
-        return f"expected one of {match[1].replace(',', ', ')}, but got nothing; see --help"
-    if match := re.fullmatch(r"argument (\S+): expected one argument", text):
-        return f"expected a value after {match[1]}, but got none"
+    text = " ".join(message.split())
+    for pattern, worded in _MESSAGES.items():
+        if match := re.fullmatch(pattern, text):
+            return worded(match, names)
     return text
+
+
+def _wrong_kind(match: re.Match[str], names: Names) -> str:
+    """A value that its type does not accept: one that is no choice, or no number."""
+    name, kind, value = names.get(match["key"], match["key"]), match["kind"], match["value"].partition(" (")[0]
+    if literal := re.search(r"Literal\[(.*?)\]", kind):
+        return _no_choice(name, value, re.findall(r"'([^']*)'", literal[1]))
+    what = next((word for name, word in KINDS.items() if f"<class '{name}'>" in kind), "another kind of value")
+    return f"expected {what} for {name}, but got {value!r}"
+
+
+def _no_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    what = f"{name} to be one of" if name.startswith("-") else "one of"  # an argument is known by its position
+    return f"expected {what} {', '.join(choices)}, but got {value!r}{did_you_mean(value, choices)}"
+
+
+def _unknown(match: re.Match[str], names: Names) -> str:
+    if not match[1].startswith("-"):
+        return f"expected no further argument, but got {match[1]!r}; see --help"
+    hint = did_you_mean(match[1].partition("=")[0], names.values()) or "; see --help"
+    return f"expected a known option, but got {match[1]!r}{hint}"
+
+
+def _no_settings(match: re.Match[str], names: Names) -> str:
+    start = match[1].strip()
+    got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
+    return f"expected settings in YAML, one per line as in epochs: 60, but got {got}"
+
+
+_MESSAGES: dict[str, Callable[[re.Match[str], Names], str]] = {
+    r"Parser key \"config\": (?:Path is not a|File does not exist).*'(.*)'": lambda match, names: (
+        f"expected a YAML file of settings for --config, but {match[1]} does not exist or is not a file"
+    ),
+    r"Parser key \"(?P<key>\w+)\": (?P<kind>Expected a .*?)\. Got value: (?P<value>.*)": _wrong_kind,
+    r"Parser key \"(?P<key>\w+)\": (?P<kind>Does not validate .*)Given value: (?P<value>.*)": _wrong_kind,
+    r"unrecognized arguments: (\S+).*": _unknown,
+    r"the following arguments are required: (.*)": lambda match, names: (
+        f"expected {names.get(match[1], match[1])}, but got none; see --help"
+    ),
+    r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)": lambda match, names: _no_choice(
+        match[1], match[2], [choice.strip("' ") for choice in match[3].split(",")]
+    ),
+    r"Unexpected config:(.*)": _no_settings,
+    r"Option '(\w+)' is not accepted": lambda match, names: (
+        f"expected a known setting, but got {match[1]!r}{did_you_mean(match[1], names)}"
+    ),
+    r"Problems parsing config: (.*)": lambda match, names: (
+        f"expected settings in YAML, but could not parse them: {match[1]}"
+    ),
+    r"expected \"action\" to be one of {(.*)}, but it was not provided\.": lambda match, names: (
+        f"expected one of {match[1].replace(',', ', ')}, but got nothing; see --help"
+    ),
+    r"argument (\S+): expected (?:one|at least one) argument": lambda match, names: (
+        f"expected a value after {match[1]}, but got none"
+    ),
+}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -84,24 +109,9 @@ def in_words(error: Exception) -> str:
 
 
 def _system_words(error: OSError, path: Path) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"expected a file or folder, but {path} does not exist; check the path"
     if isinstance(error, FileExistsError | NotADirectoryError):
         return f"expected a folder, but {path} is a file or inside one; choose another path"
     if isinstance(error, IsADirectoryError):
         return f"expected a file, but {path} is a folder; choose another path"
     why = f"{error.strerror}; fix that or choose another path"
     return f"expected to be able to read or write {path}, but got: {why}"
-
-
-def _no_choice(name: str, value: str, choices: Iterable[str]) -> str:
-    return f"expected {name} to be one of {', '.join(choices)}, but got {value!r}{did_you_mean(value, choices)}"
-
-
-def _flag(key: str, flags: Iterable[str]) -> str:
-    flag = f"--{key.replace('_', '-')}"
-    return flag if flag in flags else key
-
-
-def _word(kind: str) -> str | None:
-    return next((word for name, word in KINDS.items() if f"<class '{name}'>" in kind), None)

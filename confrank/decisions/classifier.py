@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from confrank import confidence as confidences
+from confrank.confidence import ConfidenceName
 from confrank.metrics.arrays import TOLERANCE
 
 ABSTAIN = -1
@@ -24,7 +25,7 @@ class SelectiveClassifier(nn.Module):
         self,
         model: nn.Module,
         threshold: float,
-        confidence: str = "max_probability",
+        confidence: ConfidenceName = "max_probability",
         temperature: float = 1.0,
     ) -> None:
         super().__init__()

@@ -1,10 +1,27 @@
-"""Detectors of foreign inputs on anybody's classifier. Higher = more in-distribution, for every one of them."""
+"""Detectors of out-of-distribution inputs for any classifier. Higher = more in-distribution, for each of them."""
 
-from confrank.ood.logits import LogitDetector
-from confrank.ood.mahalanobis import Mahalanobis
-from confrank.ood.neighbours import NearestNeighbours
-from confrank.ood.odin import Odin
-from confrank.ood.protocol import DETECTORS, Classifier, Outcome, Protocol, examine
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from confrank.ood.protocol import DETECTORS, Protocol
+from confrank.ood.results import OodResult, read_results
+
+if TYPE_CHECKING:
+    from confrank.ood.examination import Classifier, examine
+    from confrank.ood.logits import LogitDetector
+    from confrank.ood.mahalanobis import Mahalanobis
+    from confrank.ood.neighbours import NearestNeighbours
+    from confrank.ood.odin import Odin
+
+# Imported on first use: a table of results needs no torch.
+_HOME = {
+    "Classifier": "examination",
+    "LogitDetector": "logits",
+    "Mahalanobis": "mahalanobis",
+    "NearestNeighbours": "neighbours",
+    "Odin": "odin",
+    "examine": "examination",
+}
 
 __all__ = [
     "DETECTORS",
@@ -13,7 +30,14 @@ __all__ = [
     "Mahalanobis",
     "NearestNeighbours",
     "Odin",
-    "Outcome",
+    "OodResult",
     "Protocol",
     "examine",
+    "read_results",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,4 +1,4 @@
-"""A classifier's logits and the outputs of its named layers, for any `nn.Module`."""
+"""The logits and the outputs of named layers of any `nn.Module`."""
 
 import difflib
 from collections.abc import Iterator, Sequence
@@ -9,37 +9,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from confrank import methods
+from confrank.methods import evaluating
 from confrank.models import Network
 
-# Repeatable convolutions: the same images get the same scores again.
-evaluating = partial(methods.evaluating, deterministic=True)
+# With deterministic convolutions: the same images always get the same scores.
+repeatable = partial(evaluating, deterministic=True)
 
 
 def block_layers(model: nn.Module) -> list[str]:
-    """The layers that Mahalanobis looks at in our networks: the stem and each stage."""
-    if not isinstance(model, Network):
-        raise ValueError(_need_names(model))
-    return [f"blocks.{place}" for place in range(len(model.blocks))]
+    """The layers of confrank's networks that Mahalanobis uses: the stem and each stage."""
+    return [f"blocks.{number}" for number in range(len(_network(model).blocks))]
 
 
 def penultimate_layer(model: nn.Module) -> str:
-    """The layer whose output the head of our networks sees."""
-    if not isinstance(model, Network):
-        raise ValueError(_need_names(model))
+    """The layer of confrank's networks whose output is the head's input."""
+    _network(model)
     return "neck"
 
 
-def _need_names(model: nn.Module) -> str:
+def _network(model: nn.Module) -> Network:
+    """The model if it is one of confrank's; otherwise an error that asks for layer names."""
+    if isinstance(model, Network):
+        return model
     names = [name for name, _ in model.named_children()]
-    return (
+    raise ValueError(
         f"expected the names of layers to look at in {type(model).__name__}, but got none;"
         f" name some of model.named_modules(), e.g. {', '.join(names[-4:])}"
     )
 
 
 def check_layers(model: nn.Module, layers: Sequence[str]) -> None:
-    """An error that names the first layer the network does not have, and what comes near."""
+    """Raise if the network lacks one of the layers; the error suggests similar names."""
     known = dict(model.named_modules())
     for name in layers:
         if name not in known:
@@ -49,16 +49,16 @@ def check_layers(model: nn.Module, layers: Sequence[str]) -> None:
             )
 
 
-def logits_of(model: nn.Module, images: Tensor) -> Tensor:
-    """The logits [n, K] of a batch; a network that returns several things gives them first."""
+def forward_logits(model: nn.Module, images: Tensor) -> Tensor:
+    """The logits [n, K] of a batch: the output of the network, or the first of several."""
     try:
-        output = model(_as_taken(model, images))
+        output = model(_as_input(model, images))
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "CUDA" in str(error):
             raise
         why = str(error).splitlines()[0]
         raise ValueError(
-            f"expected images that the network takes, but got shape {list(images.shape)}: {why}"
+            f"expected images that the network accepts, but got shape {list(images.shape)}: {why}"
         ) from error
     logits = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(logits, Tensor) or logits.ndim != 2:
@@ -67,29 +67,29 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     return logits
 
 
-def _as_taken(model: nn.Module, images: Tensor) -> Tensor:
-    """A copy, which a network may overwrite, in the precision of the network's weights."""
+def _as_input(model: nn.Module, images: Tensor) -> Tensor:
+    """A copy, which the network may overwrite, in the precision of its weights."""
     kinds = (weights.dtype for weights in model.parameters() if weights.is_floating_point())
     return images.to(next(kinds, images.dtype) if images.is_floating_point() else images.dtype, copy=True)
 
 
 def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tuple[Tensor, list[Tensor]]:
-    """Logits [n, K] and, for each named layer, its features [n, d]; a layer used twice gives its last output."""
+    """Logits [n, K] and, for each named layer, its features [n, d]; a layer that runs twice gives its last output."""
     check_layers(model, layers)
     outputs: dict[str, Tensor] = {}
     modules = dict(model.named_modules())
     with ExitStack() as stack:
         for name in layers:
-            handle = modules[name].register_forward_hook(partial(_keep, outputs, name))
+            handle = modules[name].register_forward_hook(partial(_store, outputs, name))
             stack.callback(handle.remove)
-        logits = logits_of(model, images)
+        logits = forward_logits(model, images)
     if silent := [name for name in layers if name not in outputs]:
         raise ValueError(f"expected layer {silent[0]!r} to run in a forward pass, but it did not; name another one")
     return logits, [outputs[name] for name in layers]
 
 
-def _keep(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
-    # At once and copied: what follows may overwrite the output in place.
+def _store(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
+    # Copied at once: a later layer may overwrite the output in place.
     outputs[name] = as_vectors(output, name)
 
 
@@ -111,7 +111,7 @@ def as_vectors(output: Any, name: str) -> Tensor:
 
 
 def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """(images, labels) of each batch of a training loader; anything after these two is left out."""
+    """(images, labels) of each batch of a training loader; further elements are ignored."""
     for batch in loader:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise ValueError(f"expected batches of (images, labels, ...), but got {type(batch).__name__}")

@@ -31,7 +31,7 @@ class Gaussians:
         means = (self.mean - centre) @ self.whitening
         squares = means.pow(2).sum(dim=1)
         parts = []
-        for start in range(0, max(1, len(features)), BLOCK):  # even of no features, what comes out depends on them
+        for start in range(0, max(1, len(features)), BLOCK):  # one block even without rows: the graph must reach them
             points = torch.sub(features[start : start + BLOCK], centre) @ self.whitening
             length = torch.einsum("nd,nd->n", points, points)
             parts.append((torch.addmm(squares, points, means.T, alpha=-2) + length[:, None]).clamp_min(0))
@@ -44,7 +44,7 @@ class Gaussians:
 
 @dataclass
 class Moments:
-    """What a pass over the training features has to keep: K x d and d x d numbers, whatever the number of samples."""
+    """Running sums over the training features: K x d and d x d numbers, for any number of samples."""
 
     num_classes: int
     count: Tensor = field(init=False)
@@ -56,7 +56,7 @@ class Moments:
     def add(self, features: Tensor, label: Tensor) -> None:
         """Count features [n, d] with labels [n]."""
         if self.shift is None:
-            # Squares of values near zero keep their digits; any constant near the mean will do.
+            # Squares of values near zero lose no digits; any constant near the mean will do.
             self.shift = features.double().mean(dim=0)
             self.precision = torch.finfo(features.dtype).eps
             size = features.shape[1]
@@ -64,7 +64,7 @@ class Moments:
             self.total = torch.zeros(self.num_classes, size, dtype=torch.float64, device=features.device)
             self.square = torch.zeros(size, size, dtype=torch.float64, device=features.device)
         values = torch.sub(features, self.shift)
-        # A product adds up in a fixed order; index_add_ on a GPU does not.
+        # A matrix product sums in a fixed order; index_add_ on a GPU does not.
         member = torch.nn.functional.one_hot(label, self.num_classes).double()
         self.count += member.sum(dim=0)
         self.total += member.T @ values
@@ -73,8 +73,8 @@ class Moments:
     def gaussians(self) -> Gaussians:
         """Means, pooled covariance (divided by n) and its whitening.
 
-        Eigenvalues count as zero that rounding alone can make: sums are in float64, and features of precision eps
-        carry an error of variance eps^2.
+        Eigenvalues that rounding alone can explain count as zero: sums are in float64, and features of precision
+        eps carry an error of variance eps^2.
         """
         if self.shift is None:
             raise ValueError("expected training samples to fit on, but got none")
@@ -86,13 +86,13 @@ class Moments:
         if not bool(covariance.isfinite().all()):
             raise ValueError("expected finite features, but got NaN or infinity; look at the network's weights")
         values, vectors = torch.linalg.eigh(covariance)
-        kept = values > self._rounding()
-        if not bool(kept.any()):
+        positive = values > self._rounding()
+        if not bool(positive.any()):
             raise ValueError("expected features that vary within a class, but they are constant; name another layer")
-        return Gaussians(mean + self.shift, covariance, vectors[:, kept] / values[kept].sqrt())
+        return Gaussians(mean + self.shift, covariance, vectors[:, positive] / values[positive].sqrt())
 
     def _rounding(self) -> Tensor:
-        """The largest variance that is nothing but rounding."""
+        """The largest variance that rounding alone can explain."""
         assert self.shift is not None  # features have been added
         size, count = len(self.square), float(self.count.sum())
         mean_square = self.square.diagonal() / count + self.shift.square()

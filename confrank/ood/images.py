@@ -1,4 +1,4 @@
-"""Images in bytes, given to a network batch by batch: normalised, on its device."""
+"""Images as bytes, passed to a network batch by batch: normalised, on its device."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class LabelledBatches:
     """Batches of (images, labels) for `fit`."""
 
     images: Images
@@ -47,5 +47,5 @@ class Labelled:
 
 
 def over(images: Images, values: Callable[[Tensor], Tensor], dim: int = 0) -> NDArray[np.float64]:
-    """What `values` gives for each batch, joined along `dim`, on the host."""
+    """The result of `values` for each batch, joined along `dim`, on the host."""
     return torch.cat([values(batch).double().cpu() for batch in images], dim=dim).numpy()

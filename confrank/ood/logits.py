@@ -1,4 +1,4 @@
-"""Detectors that look at the logits alone: logits [n, K] -> score [n], higher = more in-distribution."""
+"""Detectors that need only the logits: logits [n, K] -> score [n], higher = more in-distribution."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from confrank.confidence import max_probability, negative_entropy
-from confrank.ood.features import evaluating, logits_of
+from confrank.ood.features import forward_logits, repeatable
 
 
 def max_logit(logits: Tensor) -> Tensor:
@@ -53,6 +53,6 @@ class LogitDetector:
         return self
 
     def score(self, images: Tensor) -> Tensor:
-        """Scores [n] in float64 for images as the network takes them."""
-        with torch.no_grad(), evaluating(self.model) as device:
-            return LOGIT_SCORES[self.name](logits_of(self.model, images.to(device)).double())
+        """Scores [n] in float64 for images in the form of the network's input."""
+        with torch.no_grad(), repeatable(self.model) as device:
+            return LOGIT_SCORES[self.name](forward_logits(self.model, images.to(device)).double())

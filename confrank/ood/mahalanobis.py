@@ -1,7 +1,7 @@
 """Mahalanobis distances to the class means of several layers (Lee et al. 2018).
 
-Of each layer: class means and one covariance from training features; the image moves a step that raises the
-layer's score; the score is minus the smallest squared distance. A weighted sum joins the layers.
+Training features give each layer its class means and one covariance. The image moves a small step that raises the
+layer's score, which is minus the smallest squared distance. A weighted sum over the layers is the final score.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,25 +11,25 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from confrank.ood.features import block_layers, check_layers, evaluating, features_of, labelled_batches
+from confrank.ood.features import block_layers, check_layers, features_of, labelled_batches, repeatable
 from confrank.ood.gaussian import Gaussians, Moments
 from confrank.ood.perturbation import direction
 
 EPS = (0.0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)
 
 
-@torch.inference_mode(False)  # a step on the image goes backward through what is fitted
+@torch.inference_mode(False)  # the gradient of the step flows through the fitted tensors
 def fit_layers(model: nn.Module, loader: Iterable[Any], layers: Sequence[str]) -> dict[str, Gaussians]:
-    """Gaussians of each layer from one pass over (images, labels)."""
+    """The Gaussians of each layer, from one pass over (images, labels)."""
     moments: list[Moments] = []
-    with torch.no_grad(), evaluating(model) as device:
+    with torch.no_grad(), repeatable(model) as device:
         for images, label in labelled_batches(loader):
             logits, features = features_of(model, images.to(device), layers)
             moments = moments or [Moments(logits.shape[1]) for _ in layers]
             for one, values in zip(moments, features, strict=True):
                 one.add(values, _checked(label, logits).to(device))
     if not moments:
-        raise ValueError("expected batches of training samples to fit on, but the loader gave none")
+        raise ValueError("expected batches of training samples to fit on, but the loader is empty")
     fitted = {}
     for name, one in zip(layers, moments, strict=True):
         try:
@@ -41,7 +41,7 @@ def fit_layers(model: nn.Module, loader: Iterable[Any], layers: Sequence[str]) -
 
 def _checked(label: Tensor, logits: Tensor) -> Tensor:
     if label.shape != logits.shape[:1] or label.is_floating_point():
-        raise ValueError(f"expected one class number an image, but got {label.dtype} of shape {list(label.shape)}")
+        raise ValueError(f"expected one class index per image, but got {label.dtype} of shape {list(label.shape)}")
     if len(label) and (int(label.min()) < 0 or int(label.max()) >= logits.shape[1]):
         raise ValueError(
             f"expected labels within 0..{logits.shape[1] - 1}, but got {int(label.min())} to {int(label.max())}"
@@ -52,7 +52,7 @@ def _checked(label: Tensor, logits: Tensor) -> Tensor:
 def layer_scores(
     model: nn.Module, fitted: Mapping[str, Gaussians], images: Tensor, eps: Sequence[float], std: Sequence[float]
 ) -> Tensor:
-    """Scores [len(eps), n, layers] in float64; each layer moves the image its own way, once for all step sizes."""
+    """Scores [len(eps), n, layers] in float64; each layer has its own step direction, used for all step sizes."""
     if not any(eps):
         with torch.no_grad():
             _, features = features_of(model, images, list(fitted))
@@ -80,12 +80,12 @@ class LayerWeights:
     weight: tuple[float, ...]
     bias: float
 
-    def joined(self, scores: Tensor) -> Tensor:
+    def combined(self, scores: Tensor) -> Tensor:
         return scores @ torch.tensor(self.weight, dtype=scores.dtype, device=scores.device) + self.bias
 
 
 def equal_weights(ranks: Sequence[int]) -> LayerWeights:
-    """The mean over layers of standardised scores, for use without foreign images.
+    """The mean over layers of standardised scores, for use without out-of-distribution images.
 
     The squared distance of a Gaussian feature to its mean is chi-square with `rank` degrees of freedom: mean rank,
     variance 2 rank.
@@ -103,8 +103,8 @@ def equal_weights(ranks: Sequence[int]) -> LayerWeights:
 class Mahalanobis:
     """The detector on any classifier: `fit` on training batches, then `score`.
 
-    `layers` are names of `model.named_modules()`; our own networks know theirs. `eps` is the step on the 0-1 pixel
-    scale, `std` what normalisation divided the images by. Without `weights`, layers count equally.
+    `layers` are names of `model.named_modules()`; confrank's networks have defaults. `eps` is the step on the 0-1
+    pixel scale, `std` the divisor of the images' normalisation. Without `weights`, all layers count equally.
     """
 
     model: nn.Module
@@ -122,13 +122,13 @@ class Mahalanobis:
         check_layers(self.model, self.layers)
 
     def fit(self, loader: Iterable[Any]) -> Self:
-        """Class means and covariances from batches of (images, labels), in memory that does not grow with them."""
+        """Class means and covariances from batches of (images, labels), in constant memory."""
         self.fitted = fit_layers(self.model, loader, self.layers)
         return self
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the fit: layers whose covariance has no inverse."""
+        """Layers whose covariance has no inverse."""
         return [
             f"layer {name}: covariance of rank {one.rank} of {len(one.covariance)}, pseudo-inverse used"
             for name, one in self.fitted.items()
@@ -139,11 +139,11 @@ class Mahalanobis:
         """Scores [len(eps), n, layers] at several step sizes."""
         if not self.fitted:
             raise ValueError("expected a fitted detector, but fit was not called; call fit(train_loader) first")
-        with evaluating(self.model) as device:
+        with repeatable(self.model) as device:
             return layer_scores(self.model, self.fitted, images.to(device), eps, self.std)
 
     def score(self, images: Tensor) -> Tensor:
-        """Scores [n] in float64 for images as the network takes them."""
+        """Scores [n] in float64 for images in the form of the network's input."""
         scores = self.layer_scores(images, [self.eps])[0]
         weights = self.weights or equal_weights([one.rank for one in self.fitted.values()])
-        return weights.joined(scores)
+        return weights.combined(scores)

@@ -1,6 +1,6 @@
-"""The small step on the image that makes foreign images easier to tell (Liang et al. 2018).
+"""The small step on the image that makes out-of-distribution images easier to detect (Liang et al. 2018).
 
-Steps are measured on the 0-1 pixel scale: networks see (x - mean) / std, so a step of eps is eps / std there.
+Step sizes are on the 0-1 pixel scale. The network's input is (x - mean) / std, where a step of eps is eps / std.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,15 +12,14 @@ from torch import Tensor
 def direction(score: Callable[[Tensor], Tensor], images: Tensor, std: Sequence[float]) -> Tensor:
     """sign(gradient of the score) / std, shaped like `images`: images + eps x direction raises the score.
 
-    `score` gives one value an image, each depending on its own image alone; one backward pass serves the batch.
+    `score` returns one value per image, which depends on this image only; one backward pass serves the batch.
 
     >>> direction(lambda x: -x.pow(2).sum(dim=1), torch.tensor([[3.0, -1.0]]), std=(0.5,))
     tensor([[-2.,  2.]])
     """
     if not images.is_floating_point():
         raise ValueError(
-            f"expected images as the network takes them, in floating point, but got {images.dtype};"
-            " convert and normalise them first"
+            f"expected network inputs in floating point, but got {images.dtype}; convert and normalise them first"
         )
     scale = _as_channels(std, images)
     with torch.inference_mode(False), torch.enable_grad():

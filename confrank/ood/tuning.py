@@ -1,6 +1,6 @@
-"""Settings chosen with the help of foreign images: one half to fit the layers' weights, the other to choose by.
+"""Settings tuned on out-of-distribution images: one half fits the layers' weights, the other chooses the settings.
 
-The choice is by the true-negative rate at 95% true-positive rate; of equally good settings the first wins.
+The best setting has the highest true-negative rate at 95% true-positive rate; among equals, the first wins.
 """
 
 from collections.abc import Iterable
@@ -13,23 +13,24 @@ from numpy.typing import NDArray
 from confrank.metrics.ranking import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
 from confrank.ood import mahalanobis, odin
-from confrank.ood.features import evaluating
+from confrank.ood.features import repeatable
 from confrank.ood.images import Images, over
 from confrank.ood.mahalanobis import LayerWeights, Mahalanobis
 from confrank.ood.odin import Odin, odin_scores
+from confrank.ood.results import Scores
+from confrank.phrasing import InputError
 
-Rows = NDArray[np.int64]
-Scores = NDArray[np.float64]
+Indices = NDArray[np.int64]
 Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True)
 class Division:
-    """Positions in a set of images: `fit` and `choose` are for tuning, the rest, in order, is the test."""
+    """Indices into a set of images: `fit` and `choose` are for tuning, `test` is the rest in order."""
 
-    fit: Rows
-    choose: Rows
-    test: Rows
+    fit: Indices
+    choose: Indices
+    test: Indices
 
     def __post_init__(self) -> None:
         tuned = np.concatenate([self.fit, self.choose])
@@ -46,10 +47,10 @@ def divide(num_images: int, num_tuning: int, seed: int, name: str = "the set") -
     if not num_images:
         raise ValueError(f"expected images in {name}, but got none")
     if num_tuning % 2 or not 0 <= num_tuning < num_images:
-        better = "an even number" if 0 <= num_tuning < num_images else "fewer"
-        raise ValueError(
-            f"expected an even number of tuning images below the {num_images} in {name}, but got {num_tuning};"
-            f" take {better} (--tuning-images), or tune without foreign images (--tuning none)"
+        better = "an even number" if 0 <= num_tuning < num_images else "a smaller number"
+        raise InputError(
+            f"expected an even number of tuning images below the {num_images} in {name}, but got {num_tuning}",
+            f"set {{tuning_images}} to {better}, or {{tuning}} to none to use no out-of-distribution images",
         )
     drawn = np.random.default_rng(seed).permutation(num_images)
     test = np.sort(drawn[num_tuning:])
@@ -58,7 +59,7 @@ def divide(num_images: int, num_tuning: int, seed: int, name: str = "the set") -
 
 @dataclass(frozen=True)
 class TuningImages:
-    """In-distribution and foreign images to fit on and to choose by."""
+    """In-distribution and out-of-distribution images to fit on and to choose by."""
 
     fit_inside: Images
     fit_outside: Images
@@ -74,15 +75,15 @@ def tune_odin(detector: Odin, images: TuningImages) -> Odin:
             inside, outside = (
                 _odin_sweep(detector, temperature, part) for part in (images.choose_inside, images.choose_outside)
             )
-            for place, eps in enumerate(odin.EPS):
-                yield (temperature, eps), inside[place], outside[place]
+            for number, eps in enumerate(odin.EPS):
+                yield (temperature, eps), inside[number], outside[number]
 
     temperature, eps = best(tried())
     return replace(detector, temperature=temperature, eps=eps)
 
 
 def _odin_sweep(detector: Odin, temperature: float, images: Images) -> Scores:
-    with evaluating(detector.model):
+    with repeatable(detector.model):
         return over(
             images, lambda batch: odin_scores(detector.model, batch, temperature, odin.EPS, detector.std), dim=1
         )
@@ -96,9 +97,9 @@ def tune_mahalanobis(detector: Mahalanobis, images: TuningImages) -> Mahalanobis
     )
 
     def tried() -> Iterable[tuple[tuple[float, LayerWeights], Scores, Scores]]:
-        for place, eps in enumerate(mahalanobis.EPS):
-            weights = fit_weights(fit_in[place], fit_out[place])
-            inside, outside = (scores[place] @ weights.weight + weights.bias for scores in (choose_in, choose_out))
+        for number, eps in enumerate(mahalanobis.EPS):
+            weights = fit_weights(fit_in[number], fit_out[number])
+            inside, outside = (scores[number] @ weights.weight + weights.bias for scores in (choose_in, choose_out))
             yield (eps, weights), inside, outside
 
     eps, weights = best(tried())
@@ -106,25 +107,25 @@ def tune_mahalanobis(detector: Mahalanobis, images: TuningImages) -> Mahalanobis
 
 
 def fit_weights(inside: Scores, outside: Scores) -> LayerWeights:
-    """Logistic regression of "inside" on standardised layer scores [n, L], put back on the scores' own scale."""
+    """Logistic regression of "inside" on standardised layer scores [n, L], rescaled to the raw scores."""
     from sklearn.linear_model import LogisticRegression
 
     scores = np.concatenate([inside, outside])
     mean, spread = scores.mean(axis=0), scores.std(axis=0)
     spread[spread == 0] = 1
     label = np.repeat([1, 0], [len(inside), len(outside)])
-    found = LogisticRegression(max_iter=1000).fit((scores - mean) / spread, label)
-    weight = found.coef_[0] / spread
-    return LayerWeights(tuple(weight.tolist()), float(found.intercept_[0] - weight @ mean))
+    fitted = LogisticRegression(max_iter=1000).fit((scores - mean) / spread, label)
+    weight = fitted.coef_[0] / spread
+    return LayerWeights(tuple(weight.tolist()), float(fitted.intercept_[0] - weight @ mean))
 
 
 def best(tried: Iterable[tuple[Setting, Scores, Scores]]) -> Setting:
     """The setting with the highest true-negative rate at 95% true-positive rate; the first of equals."""
-    found: tuple[float, Setting] | None = None
+    winner: tuple[float, Setting] | None = None
     for setting, inside, outside in tried:
         accepted = fpr_at_tpr_of(rank_sets(inside, outside))
         assert accepted is not None  # both sides have images
-        if found is None or accepted < found[0]:
-            found = accepted, setting
-    assert found is not None  # the grids are not empty
-    return found[1]
+        if winner is None or accepted < winner[0]:
+            winner = accepted, setting
+    assert winner is not None  # the grids are not empty
+    return winner[1]

@@ -10,28 +10,19 @@ from numpy.typing import NDArray
 from confrank.analysis import Histogram
 from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets, roc_curve
+from confrank.ood.results import Group, Scores
 from confrank.report.names import shortened
 from confrank.report.verdict import percent
 
 GRID = np.linspace(0, 1, 401)
 NUM_BARS = 40
 # A detector's scores (inside, outside) in each run.
-Runs = Sequence[tuple[NDArray[Any], NDArray[Any]]]
+Runs = Sequence[tuple[Scores, Scores]]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Every detector's scores on one out-set, of the runs of one data set, network and method."""
-
-    dataset: str
-    model: str
-    method: str
-    out_set: str
-    detectors: Mapping[str, Runs]
-
-    @property
-    def title(self) -> str:
-        return f"{self.dataset}, {self.model}, {self.method}: out-set {shortened(self.out_set, 40)}"
+def title_of(group: Group) -> str:
+    """The heading of the results on one out-set."""
+    return f"{group.dataset}, {group.model}, {group.method}: out-set {shortened(group.out_set, 40)}"
 
 
 @dataclass(frozen=True)

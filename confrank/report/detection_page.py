@@ -7,16 +7,17 @@ from markupsafe import Markup
 
 from confrank import __version__
 from confrank.metrics.separation import DETECTION_METRICS
+from confrank.ood.results import Group, Groups, OodResult, pairs_by_detector
 from confrank.report import svg
 from confrank.report.colours import places_of
 from confrank.report.detection import (
     GRID,
     MeanCurve,
     Runs,
-    Scored,
     detection_verdict,
     mean_roc,
     score_histogram,
+    title_of,
 )
 from confrank.report.names import shortened
 from confrank.report.page import FOLDER, template
@@ -26,7 +27,7 @@ from confrank.report.verdict import percent
 
 
 def detection_page(
-    scored: Sequence[Scored],
+    groups: Groups,
     cells: Sequence[CellLike],
     protocol: str,
     notes: Sequence[str],
@@ -36,30 +37,33 @@ def detection_page(
     values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
     return template("detection.html").render(
         title="Does it notice foreign images?",
-        names=[item.title for item in scored],
+        names=list(map(title_of, groups)),
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         protocol=protocol,
         notes=notes,
         shares=svg.ticks(1.0),
         headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in DETECTION_METRICS],
-        sections=[_section(item, values, tuned) for item in scored],
+        sections=[_section(group, results, values, tuned) for group, results in groups.items()],
     )
 
 
 def _section(
-    item: Scored, values: Mapping[tuple[str, str, str, str, str], CellLike], tuned: Collection[str]
+    group: Group,
+    results: Sequence[OodResult],
+    values: Mapping[tuple[str, str, str, str, str], CellLike],
+    tuned: Collection[str],
 ) -> dict[str, Any]:
-    detectors = []
-    curves = {name: mean_roc(runs) for name, runs in item.detectors.items()}
-    for place, (name, runs) in zip(places_of([*item.detectors]), item.detectors.items(), strict=True):
-        key = item.dataset, item.model, f"{item.method}/{name}", item.out_set
+    detectors, pairs = [], pairs_by_detector(results)
+    curves = {name: mean_roc(runs) for name, runs in pairs.items()}
+    for place, (name, runs) in zip(places_of([*pairs]), pairs.items(), strict=True):
+        key = group._replace(method=f"{group.method}/{name}")
         row = [cell_text(values[(*key, metric)]) for metric in DETECTION_METRICS]
         detectors.append({"name": name, "colour": place, "row": row, **_charts(curves[name], runs)})
-    first = next(iter(item.detectors.values()))
+    first = next(iter(pairs.values()))
     return {
-        "title": item.title,
-        "verdict": detection_verdict(curves, shortened(item.out_set, 40), tuned),
+        "title": title_of(group),
+        "verdict": detection_verdict(curves, shortened(group.out_set, 40), tuned),
         "detectors": detectors,
         "num_runs": len(first),
         "sizes": tuple(map(len, first[0])),

@@ -1,7 +1,7 @@
 """How well detectors tell foreign images: ROC curves and score histograms, one picture of each per out-set."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -9,19 +9,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from confrank.analysis import Histogram
+from confrank.ood.results import Groups, pairs_by_detector
 from confrank.report.colours import COLOURS, colours_of
-from confrank.report.detection import GRID, Runs, Scored, mean_roc, score_histogram
+from confrank.report.detection import GRID, Runs, mean_roc, score_histogram, title_of
 from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import shown
 
 
-def detection_figures(scored: Sequence[Scored], folder: str | Path) -> list[Path]:
+def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
     """Of each, roc-NAME and scores-NAME as PNG and SVG."""
     paths = []
-    for item in scored:
-        name = file_name("-".join([item.dataset, item.model, item.method, item.out_set]))
-        for kind, figure in (("roc", _roc_figure(item.detectors)), ("scores", _histogram_figure(item.detectors))):
-            figure.suptitle(escaped(item.title), fontsize="medium", wrap=True)
+    for group, results in groups.items():
+        name, pairs = file_name("-".join(group)), pairs_by_detector(results)
+        for kind, figure in (("roc", _roc_figure(pairs)), ("scores", _histogram_figure(pairs))):
+            figure.suptitle(escaped(title_of(group)), fontsize="medium", wrap=True)
             for suffix in ("png", "svg"):
                 paths.append(Path(folder) / f"{kind}-{name}.{suffix}")
                 save_figure(figure, paths[-1])

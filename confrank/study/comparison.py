@@ -5,6 +5,7 @@ from pathlib import Path
 from confrank.active.experiment import Experiment
 from confrank.active.records import Curves, load_curves
 from confrank.config import changes
+from confrank.ood.results import OodResult, read_results
 from confrank.study import ood
 from confrank.study.tables import (
     ACTIVE_TABLE,
@@ -46,17 +47,17 @@ def of_the_paper(curves: Curves) -> bool:
 
 
 def _ood_cells(table: str, folder: Path) -> list[Cell]:
-    found: dict[tuple[str, str, str, str], ood.Found] = {}
+    results: dict[tuple[str, str, str, str], OodResult] = {}
     for path in sorted(folder.glob("*.json")):
-        for one in ood.kept_in(path):
+        for one in read_results(path):
             key = one.run, str(one.config), one.detector, one.out_set
-            if one.tuned and found.setdefault(key, one) != one:
+            if one.protocol.is_of_the_paper and results.setdefault(key, one).metrics != one.metrics:
                 raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
-    ours = {_place(cell): cell for cell in ood.ood_cells(found.values())}
-    paper = {_place(cell): cell for cell in table_cells(table, [])}
-    return [*(ours.get(place, cell) for place, cell in paper.items()),
-            *(cell for place, cell in ours.items() if place not in paper)]  # fmt: skip
+    ours = {_key(cell): cell for cell in ood.ood_cells(results.values())}
+    paper = {_key(cell): cell for cell in table_cells(table, [])}
+    return [*(ours.get(key, cell) for key, cell in paper.items()),
+            *(cell for key, cell in ours.items() if key not in paper)]  # fmt: skip
 
 
-def _place(cell: Cell) -> tuple[str, str, str, str, str]:
+def _key(cell: Cell) -> tuple[str, str, str, str, str]:
     return cell.dataset, cell.model, cell.method, cell.out_set, cell.metric

@@ -1,7 +1,8 @@
-"""Files that are either whole or absent."""
+"""Files are written completely or not at all."""
 
 import os
 import threading
+from pathlib import Path
 
 from confrank.atomic import write_atomically
 
@@ -25,3 +26,17 @@ def test_a_pipe_is_written_to_not_replaced(tmp_path):
     reader.join(timeout=10)
     assert read == ["through"]
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_files_are_written_where_folders_cannot_be_opened(tmp_path, monkeypatch):
+    original = os.open
+
+    def as_on_windows(path, *arguments, **options):
+        if Path(path).is_dir():
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", as_on_windows)
+    write_atomically(tmp_path / "file.txt", "content")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.txt"]
+    assert (tmp_path / "file.txt").read_text() == "content"
