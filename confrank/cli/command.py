@@ -119,10 +119,14 @@ def device_of(name: Device) -> Any:
     return default_device() if name == "auto" else torch.device(name)
 
 
+def add_text(options: "Options", flag: str, metavar: str, what: str) -> None:
+    """Add an option that takes a path or other text; None if it is not given."""
+    options.add_argument(flag, type=str | None, default=None, metavar=metavar, help=what)
+
+
 def add_root(options: "Options", use: str = "") -> None:
     """Add --root, which `root_of` reads; `use` says what the data are needed for, where that is not obvious."""
-    what = f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)"
-    options.add_argument("--root", type=str | None, default=None, metavar="FOLDER", help=what)
+    add_text(options, "--root", "FOLDER", f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)")
 
 
 def add_device(options: "Options") -> None:

@@ -3,7 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from confrank.cli.command import Command, add_device, add_root, device_of, list_unreadable, make_console, root_of, say
+from confrank.cli.command import (
+    Command,
+    add_device,
+    add_root,
+    add_text,
+    device_of,
+    list_unreadable,
+    make_console,
+    root_of,
+    say,
+)
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
 from confrank.phrasing import counted
 
@@ -25,9 +35,7 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
         metavar="NAME",
         help="split of the data set that the run was trained on: test, train or holdout (default: test)",
     )
-    images.add_argument(
-        "--images", type=str | None, default=None, metavar="FOLDER", help="classify the images in this folder instead"
-    )
+    add_text(images, "--images", "FOLDER", "classify the images in this folder instead")
     images.add_argument(
         "--threshold",
         type=float | None,
@@ -36,13 +44,11 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
         help="with --images: accept predictions with at least this confidence",
     )
     add_root(images)
-    output = parser.add_argument_group("output")
-    output.add_argument(
+    add_text(
+        parser.add_argument_group("output"),
         "--out",
-        type=str | None,
-        default=None,
-        metavar="FILE",
-        help="file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
+        "FILE",
+        "file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
         " answers.csv for --images)",
     )
     add_device(parser.add_argument_group("computing"))

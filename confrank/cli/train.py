@@ -9,6 +9,7 @@ from confrank.cli.command import (
     Command,
     add_device,
     add_root,
+    add_text,
     at_least,
     device_of,
     listed,
@@ -43,19 +44,17 @@ def _train_arguments(parser: "ArgumentParser") -> None:
             **switch,
         )
     add_root(groups["data"])
-    groups["training"].add_argument(
+    add_text(
+        groups["training"],
         "--seeds",
-        type=str | None,
-        default=None,
-        metavar="N,...",
-        help="train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU",
+        "N,...",
+        "train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU",
     )
-    groups["output"].add_argument(
+    add_text(
+        groups["output"],
         "--out",
-        type=str | None,
-        default=None,
-        metavar="FOLDER",
-        help="run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)",
+        "FOLDER",
+        "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)",
     )
     groups["output"].add_argument(
         "--checkpoint-minutes", type=float, default=2.0, help="save a checkpoint at least every X minutes"
