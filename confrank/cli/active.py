@@ -7,6 +7,7 @@ from confrank.cli.command import (
     Command,
     add_device,
     add_root,
+    add_text,
     at_least,
     device_of,
     listed,
@@ -17,6 +18,7 @@ from confrank.cli.command import (
     say_once,
     terminal_width,
 )
+from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
@@ -28,34 +30,43 @@ if TYPE_CHECKING:
 
 # The fields of an `Experiment`, as flags.
 SETTINGS = {
-    "dataset": "data set by name, or the path of one's own",
+    "dataset": "data set by name, or the path of your own",
     "model": "network by name",
-    "stages": "how often labels are asked for, the first random set included",
-    "per_stage": "labels a stage",
-    "subset": "each stage asks from so many random samples of the pool",
-    "epochs": "passes over the labelled set, each stage from scratch",
-    "batch_size": "samples a step",
-    "lr": "initial learning rate; a tenth after 60 and 80 percent of the epochs",
+    "stages": "stages, the first random set included",
+    "per_stage": "labels to ask for per stage",
+    "subset": "choose from N random samples of the pool in each stage",
+    "epochs": "passes over the labelled set; each stage trains from scratch",
+    "batch_size": "samples per step",
+    "lr": "initial learning rate; divided by 10 after 60% and 80% of the epochs",
 }
 
 
 def _run_arguments(parser: "ArgumentParser") -> None:
     from confrank.active.experiment import Experiment
 
-    defaults = Experiment()
+    defaults, experiment = Experiment(), parser.add_argument_group("experiment")
     for name, what in SETTINGS.items():
         default = getattr(defaults, name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default, help=what)
-    parser.add_argument("--strategy", type=str, default="all", help="all, or names like random,entropy,core-set")
-    parser.add_argument("--trials", type=int, default=5, help="repetitions: trial 0, 1, ... with seeds of their own")
-    parser.add_argument("--together", type=int, default=6, help="strategies side by side on a GPU")
-    add_root(parser)
-    add_device(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="folder (default: runs/ and a telling name)")
-    parser.add_argument(
-        "--results", type=str | None, default=None, help="folder of the small files kept (default: OUT)"
+        metavar = "NAME" if isinstance(default, str) else None
+        flag = f"--{name.replace('_', '-')}"
+        what = with_names(what, name)
+        experiment.add_argument(flag, type=type(default), default=default, metavar=metavar, help=what)
+    experiment.add_argument(
+        "--strategy",
+        type=str,
+        default="all",
+        metavar="NAME,...",
+        help=with_names("strategies to compare, separated by commas, or all", "strategy"),
     )
-    parser.add_argument("--figure", type=str | None, default=None, help="picture (default: curves.png in the folder)")
+    experiment.add_argument("--trials", type=int, default=5, help="repetitions, each with its own seeds")
+    add_root(experiment)
+    output = parser.add_argument_group("output")
+    add_text(output, "--out", "FOLDER", "folder for the runs (default: runs/NAME, named by the settings)")
+    add_text(output, "--results", "FOLDER", "folder for the small result files (default: the folder of --out)")
+    add_text(output, "--figure", "FILE", "figure to draw (default: curves.png in the folder of --out)")
+    computing = parser.add_argument_group("computing")
+    computing.add_argument("--together", type=int, default=6, help="strategies to train side by side on a GPU")
+    add_device(computing)
 
 
 def _run(arguments: "Namespace") -> None:
@@ -95,9 +106,10 @@ def _run(arguments: "Namespace") -> None:
 
 
 def _show_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("curves", type=str, help="a JSON file that `active run` wrote")
-    parser.add_argument("--figure", type=str | None, default=None, help="picture to draw, e.g. curves.png")
-    parser.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    parser.add_argument("curves", type=str, metavar="FILE", help="JSON file that `confrank active run` wrote")
+    output = parser.add_argument_group("output")
+    add_text(output, "--figure", "FILE", "draw the curves into this .png, .svg or .pdf")
+    output.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
 def _show(arguments: "Namespace") -> None:
@@ -139,16 +151,18 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
 
 ACTIONS: dict[str, Command] = {
     "run": Command(
-        "the paper's experiment: strategies ask for labels stage by stage",
+        "run the paper's experiment: strategies ask for labels stage by stage",
         "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
         _run_arguments,
         _run,
+        guide="how-to/active-learning.md",
     ),
     "show": Command(
         "print and draw the curves of an experiment again",
         "confrank active show results/active/digits-small.json --figure curves.png",
         _show_arguments,
         _show,
+        guide="how-to/active-learning.md",
     ),
     "query": QUERY,
     "train": TRAIN_ON_ANSWERS,
@@ -156,7 +170,7 @@ ACTIONS: dict[str, Command] = {
 
 
 def _active_arguments(parser: "ArgumentParser") -> None:
-    actions = parser.add_subcommands(required=True, dest="action")
+    actions = parser.add_subcommands(required=True, dest="action", title="actions")
     for name, command in ACTIONS.items():
         actions.add_subcommand(name, make_parser(command, f"confrank active {name}"), help=command.summary)
 
@@ -166,8 +180,9 @@ def _active(arguments: "Namespace") -> None:
 
 
 ACTIVE = Command(
-    "ask for the labels that teach most: the paper's experiment, or a pool of one's own",
+    "choose what to label next, in your own pool or in the paper's experiment",
     "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
     _active_arguments,
     _active,
+    guide="how-to/active-learning.md",
 )

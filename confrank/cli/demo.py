@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 def _demo_arguments(parser: "ArgumentParser") -> None:
     from confrank.study.demo import EPOCHS, SEEDS
 
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="networks to train per method")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the training images")
-    parser.add_argument("--out", type=str, default="demo", help="folder for the runs, the figure and the page")
+    training = parser.add_argument_group("training")
+    training.add_argument("--seeds", type=int, default=SEEDS, help="networks to train per method")
+    training.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the training images")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out", type=str, default="demo", metavar="FOLDER", help="folder for the runs, the figure and the page"
+    )
 
 
 def _demo(arguments: "Namespace") -> None:
@@ -94,8 +98,9 @@ def _accepted(name: str, thresholds: "Sequence[Threshold | None]") -> str:
 
 
 DEMO = Command(
-    "train baseline and CRL on embedded data and compare them",
+    "train a baseline and a CRL network on embedded data, and compare them",
     "confrank demo --seeds 6",
     _demo_arguments,
     _demo,
+    guide="tutorial.md",
 )

@@ -4,38 +4,68 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_device, at_least, device_of, make_console, say
+from confrank.cli.command import Command, add_device, add_text, at_least, device_of, make_console, say
+from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+    from jsonargparse._core import ArgumentGroup
 
 SHEET_IMAGES = 100
 
 
-def _add_pool_flags(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "--pool", type=str, required=True, help="folder of pictures, .npz with images, or (query) scores"
+def _add_pool_flags(parser: "ArgumentParser") -> "ArgumentGroup":
+    data = parser.add_argument_group("data")
+    data.add_argument(
+        "--pool",
+        type=str,
+        required=True,
+        metavar="PATH",
+        help="folder of images, .npz file with images, or, for a query, a file of predictions",
     )
-    parser.add_argument("--labelled", type=str | None, default=None, help="CSV with the columns path and label")
-    parser.add_argument(
-        "--image-size", type=int | None, default=None, help="cut pictures to their central square, scaled to this"
+    add_text(data, "--labelled", "FILE", "CSV with the columns path and label")
+    data.add_argument(
+        "--image-size",
+        type=int | None,
+        default=None,
+        help="crop images to their central square and scale it to N pixels",
     )
+    return data
 
 
 def _query_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("run", type=str | None, nargs="?", default=None, help="run folder; not needed for scores")
-    _add_pool_flags(parser)
-    parser.add_argument("--count", type=int, default=500, help="how many samples to ask for")
-    parser.add_argument("--strategy", type=str, default="least-confidence", help="how they are chosen")
-    parser.add_argument("--subset", type=int | None, default=None, help="look at so many random samples only")
-    parser.add_argument("--seed", type=int, default=0, help="of ties, random choices and the subset")
-    add_device(parser)
     parser.add_argument(
-        "--out", type=str, default="to_label.csv", help="CSV to write; a contact sheet lies beside it"
+        "run",
+        type=str | None,
+        nargs="?",
+        default=None,
+        metavar="RUN",
+        help="run folder; not needed for a file of predictions",
     )
+    _add_pool_flags(parser)
+    choice = parser.add_argument_group("choice")
+    choice.add_argument("--count", type=int, default=500, help="number of samples to ask for")
+    choice.add_argument(
+        "--strategy",
+        type=str,
+        default="least-confidence",
+        metavar="NAME",
+        help=with_names("how to choose them", "strategy"),
+    )
+    choice.add_argument("--subset", type=int | None, default=None, help="choose from N random samples of the pool")
+    choice.add_argument("--seed", type=int, default=0, help="seed of ties, random choices and the subset")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--out",
+        type=str,
+        default="to_label.csv",
+        metavar="FILE",
+        help="CSV to write; a contact sheet is written next to it",
+    )
+    add_device(parser.add_argument_group("computing"))
 
 
 def _query(arguments: "Namespace") -> None:
@@ -84,23 +114,56 @@ def _query(arguments: "Namespace") -> None:
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
-    _add_pool_flags(parser)
-    parser.add_argument("--test", type=str | None, default=None, help="CSV of samples to test on (path and label)")
-    parser.add_argument("--test-share", type=float, default=0.2, help="without --test: this share of the labelled")
-    parser.add_argument("--model", type=str, default="resnet18", help="network by name")
-    parser.add_argument("--method", type=str, default="crl-softmax", help="what is trained and how it predicts")
-    parser.add_argument("--epochs", type=int, default=200, help="passes over the labelled samples")
-    parser.add_argument("--batch-size", type=int, default=128, help="samples a step")
-    parser.add_argument(
-        "--lr", type=float, default=0.1, help="initial learning rate; a tenth after 60 and 80 percent of the epochs"
+    data = _add_pool_flags(parser)
+    add_text(data, "--test", "FILE", "CSV of samples to test on, with the columns path and label")
+    data.add_argument(
+        "--test-share",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="without --test: share of the labelled samples to test on",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of initialisation, order and augmentation")
-    parser.add_argument("--padding", type=int | None, default=None, help="shift images by up to so many pixels")
-    parser.add_argument(
-        "--flip", type=bool | None, nargs="?", const=True, default=None, help="mirror images (default: if coloured)"
+    network = parser.add_argument_group("network and method")
+    network.add_argument(
+        "--model", type=str, default="resnet18", metavar="NAME", help=with_names("network by name", "model")
     )
-    add_device(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="run folder (default: runs/ and a telling name)")
+    network.add_argument(
+        "--method",
+        type=str,
+        default="crl-softmax",
+        metavar="NAME",
+        help=with_names("what to train and how it predicts", "method"),
+    )
+    training = parser.add_argument_group("training")
+    training.add_argument("--epochs", type=int, default=200, help="passes over the labelled samples")
+    training.add_argument("--batch-size", type=int, default=128, help="samples per step")
+    training.add_argument(
+        "--lr", type=float, default=0.1, help="initial learning rate; divided by 10 after 60% and 80% of the epochs"
+    )
+    training.add_argument(
+        "--seed", type=int, default=0, help="seed of the initial weights, the sample order and the augmentation"
+    )
+    training.add_argument(
+        "--padding",
+        type=int | None,
+        default=None,
+        help="shift images at random by up to N pixels (default: 4 for colour images, else 0)",
+    )
+    training.add_argument(
+        "--flip",
+        type=bool | None,
+        nargs="?",
+        const=True,
+        default=None,
+        help="mirror half of the images left to right (default: for colour images only)",
+    )
+    add_text(
+        parser.add_argument_group("output"),
+        "--out",
+        "FOLDER",
+        "run folder (default: runs/NAME, named by the settings and the number of labels)",
+    )
+    add_device(parser.add_argument_group("computing"))
 
 
 def _train(arguments: "Namespace") -> None:
@@ -141,10 +204,11 @@ def _train(arguments: "Namespace") -> None:
 
 
 QUERY = Command(
-    "choose the samples of a pool to label next; writes a CSV to fill in and a contact sheet",
+    "choose which samples of a pool to label next, as a CSV to fill in and a contact sheet",
     "confrank active query runs/mine --pool pool/ --labelled labelled.csv --count 500 --out to_label.csv",
     _query_arguments,
     _query,
+    guide="how-to/active-learning.md",
 )
 
 TRAIN_ON_ANSWERS = Command(
@@ -152,4 +216,5 @@ TRAIN_ON_ANSWERS = Command(
     "confrank active train --pool pool/ --labelled labelled.csv --out runs/round2",
     _train_arguments,
     _train,
+    guide="how-to/active-learning.md",
 )

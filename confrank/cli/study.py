@@ -9,6 +9,7 @@ from confrank.cli.command import (
     Command,
     add_device,
     add_root,
+    add_text,
     at_least,
     device_of,
     listed,
@@ -17,6 +18,7 @@ from confrank.cli.command import (
     say,
     terminal_width,
 )
+from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
 from confrank.phrasing import counted
@@ -32,21 +34,25 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "name",
         type=str,
-        help="a classification table of the paper (`confrank table list`), or reproduction: our part of it",
+        metavar="TABLE",
+        help="classification table of the paper, see `confrank table list`; reproduction: the part that we have run",
     )
-    for flag, what in (("datasets", "data sets"), ("models", "networks"), ("methods", "methods")):
-        parser.add_argument(f"--{flag}", type=str | None, default=None, help=f"only these {what}, e.g. one,two")
-    parser.add_argument("--seeds", type=str | None, default=None, help="only these seeds, e.g. 0,1,2 (default: five)")
-    parser.add_argument("--epochs", type=int, default=300, help="passes over the training set")
-    parser.add_argument("--together", type=int, default=4, help="runs side by side on a GPU")
-    parser.add_argument("--dry-run", action="store_true", help="show the plan and stop")
-    add_root(parser)
-    add_device(parser)
-    parser.add_argument("--out", type=str, default="runs", help="folder of run folders")
-    parser.add_argument("--results", type=str, default="results", help="folder of the small files that are kept")
-    parser.add_argument(
-        "--weights", type=str | None, default=None, help="keep trained networks in this folder, in half precision"
+    runs = parser.add_argument_group("runs")
+    for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", "methods")):
+        add_text(runs, f"--{flag}s", "NAME,...", with_names(f"only these {what}, separated by commas", flag))
+    add_text(runs, "--seeds", "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
+    runs.add_argument("--epochs", type=int, default=300, help="passes over the training set")
+    runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
+    add_root(runs)
+    output = parser.add_argument_group("output")
+    output.add_argument("--out", type=str, default="runs", metavar="FOLDER", help="folder for the run folders")
+    output.add_argument(
+        "--results", type=str, default="results", metavar="FOLDER", help="folder for the small result files"
     )
+    add_text(output, "--weights", "FOLDER", "also save the trained networks in this folder, in half precision")
+    computing = parser.add_argument_group("computing")
+    computing.add_argument("--together", type=int, default=4, help="runs to train side by side on a GPU")
+    add_device(computing)
 
 
 def _study(arguments: "Namespace") -> None:
@@ -115,14 +121,21 @@ def _table_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "name",
         type=str,
-        help="a table of the paper, all (every classification result, whatever its settings), or list",
+        metavar="TABLE",
+        help="table of the paper; all: every classification result, whatever its settings; list: names of the tables",
     )
-    parser.add_argument("--results", type=str, default="results", help="folder of kept results")
-    parser.add_argument(
-        "--format", type=Literal["terminal", "markdown", "latex", "csv"], default="terminal", help="how to print it"
+    rows = parser.add_argument_group("rows")
+    rows.add_argument("--results", type=str, default="results", metavar="FOLDER", help="folder of result files")
+    rows.add_argument("--paper-only", action="store_true", help="print the paper's numbers only")
+    rows.add_argument("--ours-only", action="store_true", help="leave out the rows that we have not run")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--format",
+        type=Literal["terminal", "markdown", "latex", "csv"],
+        default="terminal",
+        metavar="NAME",
+        help="format of the table",
     )
-    parser.add_argument("--paper-only", action="store_true", help="the paper's numbers alone")
-    parser.add_argument("--ours-only", action="store_true", help="leave out rows not run")
 
 
 def _table(arguments: "Namespace") -> None:
@@ -159,15 +172,17 @@ def _table(arguments: "Namespace") -> None:
 
 
 STUDY = Command(
-    "run a table of the paper: plan the runs, train what is missing, derive averages",
+    "train what a table of the paper still needs, and compute its averages",
     "confrank study table-clf-perf --datasets cifar100 --models vgg16 --methods baseline,crl-softmax --seeds 0,1,2",
     _study_arguments,
     _study,
+    guide="how-to/study.md",
 )
 
 TABLE = Command(
-    "print a table of the paper beside our results",
+    "print a table of the paper next to our results",
     "confrank table table-clf-perf --format markdown",
     _table_arguments,
     _table,
+    guide="how-to/study.md",
 )
