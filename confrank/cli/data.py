@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Command, add_root, list_unreadable, make_console, root_of, say
-from confrank.cli.names import NAMES
+from confrank.cli.names import with_names
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,7 +24,7 @@ def _data_arguments(parser: "ArgumentParser") -> None:
         nargs="?",
         default=None,
         metavar="NAME",
-        help=f"data set by name, or the path of your own; names: {', '.join(NAMES['dataset'] + NAMES['images'])}",
+        help=with_names("data set by name, or the path of your own", "dataset", "images"),
     )
     data = parser.add_argument_group("data")
     data.add_argument(

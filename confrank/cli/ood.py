@@ -8,7 +8,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_device, add_root, at_least, device_of, listed, root_of, terminal_width
+from confrank.cli.command import (
+    Command,
+    add_device,
+    add_root,
+    add_text,
+    at_least,
+    device_of,
+    listed,
+    root_of,
+    terminal_width,
+)
+from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path
 
 if TYPE_CHECKING:
@@ -27,56 +38,79 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
         "runs",
         type=str,
         nargs="+",
-        help="run folders or .safetensors weights (with --model and --dataset if the file has no config)",
+        metavar="RUN",
+        help="run folders, or .safetensors weights (with --model and --dataset if the file has no config)",
     )
-    parser.add_argument(
+    data = parser.add_argument_group("data")
+    data.add_argument(
         "--against",
         type=str,
         nargs="+",
         default=[],
-        help="out-of-distribution images (required): names of data sets, folders of pictures, .npz files",
+        metavar="DATA",
+        help=with_names(
+            "out-of-distribution images (required): data sets by name, folders of images, .npz files",
+            "images",
+            "dataset",
+        ),
     )
-    parser.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
-    parser.add_argument(
-        "--tuning",
-        type=Literal["paper", "none"],
-        default="paper",
-        help="paper: tune on images of each out-set; none: use no out-of-distribution image before the test",
-    )
-    parser.add_argument(
-        "--tuning-images", type=int, default=1000, help="images of each set to tune on; they are left out of the test"
-    )
-    parser.add_argument(
-        "--detectors", type=str, nargs="+", default=None, help="names, e.g. energy,knn (default: all)"
-    )
-    parser.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
-    parser.add_argument(
-        "--layers", type=str, nargs="+", default=None, help="layers of a custom network, e.g. stem,stage1"
-    )
-    parser.add_argument("--aupr", type=Literal["average", "trapezoid"], default="average", help="which AUPR")
-    parser.add_argument("--seed", type=int, default=0, help="seed that draws the tuning images")
-    parser.add_argument(
+    data.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
+    data.add_argument(
         "--image-size",
         type=int | None,
         default=None,
-        help="crop pictures to their central square, scaled to this",
+        help="crop images to their central square and scale it to N pixels",
     )
-    parser.add_argument("--batch-size", type=int, default=500, help="images per forward pass")
+    add_root(data)
+    detectors = parser.add_argument_group("detectors")
+    detectors.add_argument(
+        "--detectors",
+        type=str,
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help=with_names("only these detectors (default: all)", "detector"),
+    )
+    detectors.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
+    detectors.add_argument(
+        "--layers",
+        type=str,
+        nargs="+",
+        default=None,
+        metavar="NAME",
+        help="layers of your own network to read features from, e.g. stem,stage1",
+    )
+    detectors.add_argument(
+        "--tuning",
+        type=Literal["paper", "none"],
+        default="paper",
+        metavar="NAME",
+        help="paper: tune on images of each out-set; none: use no out-of-distribution image before the test",
+    )
+    detectors.add_argument(
+        "--tuning-images", type=int, default=1000, help="images of each set to tune on; they are left out of the test"
+    )
+    detectors.add_argument("--seed", type=int, default=0, help="seed that draws the tuning images")
+    detectors.add_argument(
+        "--aupr", type=Literal["average", "trapezoid"], default="average", metavar="NAME", help="AUPR estimator"
+    )
+    weights = parser.add_argument_group("weights without a config")
     for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
-        parser.add_argument(f"--{name}", type=str | None, default=None, help=f"{what} of weights without config")
-    parser.add_argument(
+        add_text(weights, f"--{name}", "NAME", with_names(f"{what} that the weights belong to", name))
+    output = parser.add_argument_group("output")
+    output.add_argument(
         "--format",
         type=Literal["terminal", "markdown", "latex", "csv"],
         default="terminal",
+        metavar="NAME",
         help="format of the table",
     )
-    parser.add_argument("--json", type=str | None, default=None, help="write all results to this file")
-    parser.add_argument(
-        "--report", type=str | None, default=None, help="write a page with curves and histograms (.html)"
-    )
-    parser.add_argument("--figures", type=str | None, default=None, help="folder for ROC curves and histograms")
-    add_root(parser)
-    add_device(parser)
+    add_text(output, "--json", "FILE", "write all results to this file (.json)")
+    add_text(output, "--report", "FILE", "write a page with curves and histograms (.html)")
+    add_text(output, "--figures", "FOLDER", "draw ROC curves and histograms into this folder")
+    computing = parser.add_argument_group("computing")
+    computing.add_argument("--batch-size", type=int, default=500, help="images per forward pass")
+    add_device(computing)
 
 
 def _ood(arguments: "Namespace") -> None:
@@ -242,8 +276,9 @@ def _notes(results: "list[OodResult]", protocol: "Protocol", *, with_paper: bool
 
 
 OOD = Command(
-    "detect out-of-distribution images: ODIN, Mahalanobis and cheaper detectors, next to the paper's numbers",
+    "measure how well detectors tell out-of-distribution images from the run's test images",
     "confrank ood runs/cifar10-resnet110-crl-softmax-seed0 --against tinyimagenet svhn --root data",
     _ood_arguments,
     _ood,
+    guide="how-to/ood.md",
 )

@@ -125,5 +125,5 @@ PREDICT = Command(
     "confrank predict runs/digits-small-crl-softmax-seed1 --images new/ --threshold 0.97 --out answers.csv",
     _predict_arguments,
     _predict,
-    guide="how-to/train.md",
+    guide="how-to/predict.md",
 )

@@ -38,7 +38,11 @@ def _study_arguments(parser: "ArgumentParser") -> None:
         help="classification table of the paper, see `confrank table list`; reproduction: the part that we have run",
     )
     runs = parser.add_argument_group("runs")
-    for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", "methods")):
+    for flag, what in (
+        ("dataset", "data sets"),
+        ("model", "networks"),
+        ("method", "methods (also aes-10, aes-30 and ensemble-METHOD)"),
+    ):
         add_text(runs, f"--{flag}s", "NAME,...", with_names(f"only these {what}, separated by commas", flag))
     add_text(runs, "--seeds", "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
     runs.add_argument("--epochs", type=int, default=300, help="passes over the training set")
