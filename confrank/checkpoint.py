@@ -1,8 +1,8 @@
 """File 1: the state of a run between two steps, written so that no crash can lose it.
 
-`checkpoint/` holds one folder per saved position, named epoch-step. Each has
+`checkpoint/` holds one folder per saved position, named epoch-step; the newest two stay. Each has
 `weights.safetensors`, `state.pt` (plain tensors, numbers and strings: loadable with `weights_only=True`) and
-`manifest.json` with the sha256 of both. A folder is written aside, flushed and renamed; the newest two are kept.
+`manifest.json` with the sha256 of both. A folder is written under a temporary name, flushed and renamed.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from confrank.atomic import remove_leftovers, sync_folder
 
 FORMAT = 1
 NAME = re.compile(r"\d+-\d+")
-KEPT = 2
+NUM_KEPT = 2
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Network weights; `state` is whatever else training needs to go on; `meta` describes the network."""
+    """Network weights; `state` is all else that training needs to resume; `meta` is the record of the run."""
 
     weights: dict[str, Tensor]
     state: dict[str, Any]
@@ -38,19 +38,19 @@ class Checkpoint:
 
 
 class DamagedCheckpointError(ValueError):
-    """A checkpoint's bytes are not those that were saved."""
+    """The bytes of a checkpoint differ from those that were saved."""
 
 
 def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpoint) -> Path:
-    """Save under (epoch, step) and drop all but the newest two. An error leaves the older ones as they are."""
+    """Save under (epoch, step) and remove all but the newest two. An error leaves the earlier ones intact."""
     name = _name(position)
-    aside, target = folder / f".{name}.{os.getpid()}.part", folder / name
+    partial, target = folder / f".{name}.{os.getpid()}.part", folder / name
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
     contents = {
-        "weights.safetensors": save_weights({name: _own_copy(values) for name, values in checkpoint.weights.items()}),
+        "weights.safetensors": save_weights({name: _cpu_copy(values) for name, values in checkpoint.weights.items()}),
         "state.pt": state.getvalue(),
     }
     manifest = {
@@ -60,22 +60,22 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
     }
     contents["manifest.json"] = _sealed(manifest)
     try:
-        aside.mkdir()
+        partial.mkdir()
         for file, content in contents.items():
-            _write_synced(aside / file, content)
-        sync_folder(aside)
+            _write_synced(partial / file, content)
+        sync_folder(partial)
         if target.exists():
             shutil.rmtree(target)
-        aside.rename(target)
+        partial.rename(target)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
         raise OSError(
             error.errno,
             f"could not save the checkpoint ({error.strerror}); the earlier ones are intact",
             str(target),
         ) from None
     sync_folder(folder)
-    for old in saved(folder)[:-KEPT]:
+    for old in saved(folder)[:-NUM_KEPT]:
         shutil.rmtree(old)
     return target
 
@@ -85,9 +85,9 @@ def _name(position: tuple[int, int]) -> str:
 
 
 def saved(folder: Path) -> list[Path]:
-    """The saved positions, oldest first."""
-    places = (path for path in folder.glob("[0-9]*-[0-9]*") if NAME.fullmatch(path.name) and path.is_dir())
-    return sorted(places, key=_position)
+    """The folders of the saved positions, oldest first."""
+    paths = (path for path in folder.glob("[0-9]*-[0-9]*") if NAME.fullmatch(path.name) and path.is_dir())
+    return sorted(paths, key=_position)
 
 
 def _position(path: Path) -> tuple[int, ...]:
@@ -95,16 +95,16 @@ def _position(path: Path) -> tuple[int, ...]:
 
 
 def set_newer_aside(folder: Path, position: tuple[int, int]) -> None:
-    """Rename what is saved after a position: what cannot be read must not count among the newest two."""
+    """Rename what was saved after a position: a damaged checkpoint must not count among the newest two."""
     for path in saved(folder):
         if _position(path) > position:
-            aside = folder / f"damaged-{path.name}"
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
+            damaged = folder / f"damaged-{path.name}"
+            shutil.rmtree(damaged, ignore_errors=True)
+            path.rename(damaged)
 
 
 def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
-    """The newest checkpoint that is whole, and a line on each newer one that is damaged."""
+    """The newest intact checkpoint, and a line on each newer one that is damaged."""
     problems: list[str] = []
     for path in reversed(saved(folder)):
         try:
@@ -113,7 +113,7 @@ def load_latest(folder: Path) -> tuple[Checkpoint, list[str]]:
             problems.append(str(error))
     if problems:
         raise DamagedCheckpointError(
-            f"{'; '.join(problems)}; no whole checkpoint is left: remove {folder.parent} to begin anew"
+            f"{'; '.join(problems)}; no intact checkpoint is left: remove {folder.parent} to start over"
         )
     raise ValueError(f"expected a checkpoint in {folder}, but there is none")
 
@@ -132,17 +132,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         why = str(error).strip().splitlines()[-1] if str(error) else type(error).__name__
         raise DamagedCheckpointError(
-            f"expected only tensors, numbers and strings in {path / 'state.pt'}, but it does not load as such: {why}"
+            f"expected only tensors, numbers and strings in {path / 'state.pt'}, but it holds something else: {why}"
         ) from None
     return Checkpoint(load_weights(contents["weights.safetensors"]), state, manifest["meta"])
 
 
-def _own_copy(values: Tensor) -> Tensor:
+def _cpu_copy(values: Tensor) -> Tensor:
     return values.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest as JSON, with its own digest on a last line."""
+    """The manifest as JSON, with its digest on the last line."""
     body = json.dumps(manifest, indent=1).encode()
     return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
 

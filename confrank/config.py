@@ -1,4 +1,4 @@
-"""What defines a training run. Plain values: the flags of `confrank train` and the keys of config.yaml."""
+"""The settings of a training run: plain values, the flags of `confrank train` and the keys of config.yaml."""
 
 import math
 import operator
@@ -17,13 +17,11 @@ def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> An
 
 DATA, NETWORK, TRAINING, OUTPUT = "data", "network and method", "training", "output"
 OPTIMIZERS = ("sgd", "adamw")
-# What is written down on the way; the network that comes out is the same.
+# Settings of what is recorded during training; they do not change the network.
 RECORDED = ("test_every", "snapshots")
-# Settings that older files lack, and what they were then.
-ADDED_LATER = {"optimizer": "sgd"}
 
 MAX_PADDING = 256
-# What makes the plain values that can be written down, of numpy's numbers too, and what they are in words.
+# For each setting a function that makes it a plain value (numpy's numbers become Python's), and its kind in words.
 KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
     **dict.fromkeys(
@@ -36,12 +34,12 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """The settings in which what is there differs from what is wanted, in words; empty if none does.
+    """The settings that differ from those wanted, in words; empty if none does. An absent one has its default.
 
-    >>> changes({"epochs": 3, "lr": 0.1}, {"epochs": 1, "lr": 0.1})
+    >>> changes({"epochs": 3, "lr": 0.1}, {"epochs": 1})
     'epochs 3 (there: 1)'
     """
-    there = {**ADDED_LATER, **there}
+    there = {**RunConfig().as_dict(), **there}
     differing = [key for key in wanted if key not in RECORDED and there.get(key) != wanted[key]]
     return ", ".join(f"{key} {wanted[key]} (there: {there.get(key)})" for key in differing)
 

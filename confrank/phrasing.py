@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 
 
-class InputError(ValueError):
-    """A user's mistake: the problem, and a remedy that names parameters in braces.
+class Remedied(Exception):
+    """An error with a problem, and a remedy that names parameters in braces.
 
     Python callers read the parameter's name; the command line replaces it with its flag.
 
@@ -24,6 +24,10 @@ class InputError(ValueError):
         """The message, with each parameter of the remedy worded by `parameter`."""
         remedy = re.sub(r"\{(\w+)\}", lambda match: parameter(match[1]), self.remedy)
         return f"{self.problem}; {remedy}" if remedy else self.problem
+
+
+class InputError(Remedied, ValueError):
+    """A user's mistake."""
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,4 +1,4 @@
-"""The folder of a run: which file is where, and reading its config and log."""
+"""The folder of a run: the paths of its files, and reading its config and log."""
 
 import json
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class RunFolder:
         return self.path / "log.jsonl"
 
     def read_log(self) -> list[dict[str, Any]]:
-        """The records of the epochs so far; a last line that is not whole (yet, or on a full disk) is none."""
+        """The records of the epochs so far, without a last line that is not complete (yet, or on a full disk)."""
         text = self.log.read_text() if self.log.exists() else ""
         records = []
         for line in text.splitlines(keepends=True):
@@ -34,7 +34,7 @@ class RunFolder:
                 records.append(json.loads(line))
             except ValueError as error:
                 if line.endswith("\n"):
-                    raise ValueError(f"expected one JSON record a line in {self.log}, but: {error}") from None
+                    raise ValueError(f"expected one JSON record per line in {self.log}, but: {error}") from None
         return records
 
     @property
@@ -77,4 +77,4 @@ def load_config(run: Path) -> RunConfig:
         return RunConfig.from_dict(yaml.safe_load(path.read_text()))
     except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(str(error).split())
-        raise ValueError(f"expected run settings in {path}, but it does not read as such: {why}") from None
+        raise ValueError(f"expected run settings in {path}, but they cannot be read: {why}") from None

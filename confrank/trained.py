@@ -90,13 +90,20 @@ def _from_weights(path: Path, device: str | torch.device | None, network: nn.Mod
     wanted = ("class_names", "input_shape", "mean", "std")
     if missing := [name for name in wanted if not getattr(provenance, name)]:
         raise ValueError(f"expected {', '.join(missing)} in the metadata of {path}, but got none")
+    return Trained(provenance, _network_in(path, provenance, device, network))
+
+
+def _network_in(
+    path: Path, provenance: Provenance, device: str | torch.device | None, network: nn.Module | None
+) -> nn.Module:
     network = network or _network(provenance)
     read_weights(path, network)
-    return Trained(provenance, network.to(device or torch.device("cpu")))
+    return network.to(device or torch.device("cpu"))
 
 
 def load_run(
     run: str | Path,
+    config: RunConfig | None = None,
     *,
     root: str | Path | None = None,
     device: str | torch.device | None = None,
@@ -104,17 +111,19 @@ def load_run(
     data: DataSet | None = None,
     test_only: bool = False,
 ) -> TrainedOn:
-    """`load_trained` together with the data set of the run; a weights file needs only its config.
+    """`load_trained` together with the data set of the run.
 
-    `data` is the data set that was given to `train` instead of a named one. The data must equal those of the
-    training; with `test_only`, the test split and the classes must.
+    `config` gives model, method and data set of a weights file without a record. `data` is the data set that was
+    given to `train` instead of a named one. The data must equal those of the training; with `test_only`, the test
+    split and the classes must.
     """
     run = Path(run)
-    if run.suffix == ".safetensors":
-        return load_weights_file(run, root=root, device=device, network=network, data=data, test_only=test_only)
-    trained = load_trained(run, device, network)
-    used, held_out = _data_of(run, trained.provenance, root, data, test_only)
-    return TrainedOn(completed(trained.provenance, used), trained.network, used, held_out)
+    trained = load_trained(run, device, network) if run.suffix != ".safetensors" else None
+    provenance = trained.provenance if trained else _agreed(run, read_provenance(run), config)
+    used, held_out = _data_of(run, provenance, root, data, test_only)
+    provenance = completed(provenance, used)
+    loaded = trained.network if trained else _network_in(run, provenance, device, network)
+    return TrainedOn(provenance, loaded, used, held_out)
 
 
 def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:
@@ -126,37 +135,13 @@ def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module |
     write_weights(Path(path), trained.network, trained.provenance)
 
 
-def load_weights_file(
-    path: str | Path,
-    config: RunConfig | None = None,
-    *,
-    root: str | Path | None = None,
-    device: str | torch.device | None = None,
-    network: nn.Module | None = None,
-    data: DataSet | None = None,
-    test_only: bool = False,
-) -> TrainedOn:
-    """The network of a weights file with the data of its run.
-
-    `config` gives model, method and data set if the file does not. `network` receives the weights if they belong to
-    your own network.
-    """
-    path = Path(path)
-    provenance = _agreed(path, read_provenance(path), config)
-    used, held_out = _data_of(path, provenance, root, data, test_only)
-    provenance = completed(provenance, used)
-    network = network or _network(provenance)
-    read_weights(path, network)
-    return TrainedOn(provenance, network.to(device or torch.device("cpu")), used, held_out)
-
-
 def _agreed(path: Path, stored: Provenance | None, config: RunConfig | None) -> Provenance:
     """The record in the file; a caller's config may only repeat it. Of a bare file, the caller's config."""
     if stored is None:
         if config is None:
             raise InputError(
                 f"expected a config in the metadata of {path}, but there is none",
-                "`confrank ood` takes its {model} and {dataset}; in Python, give `config` to load_weights_file",
+                "`confrank ood` takes its {model} and {dataset}; in Python, give `config` to load_run",
             )
         return Provenance(config)
     for key in ("model", "dataset", "method") if config else ():

@@ -17,7 +17,7 @@ from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder
-from confrank.trained import load_run, load_trained, load_weights_file, save_weights_file
+from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import train
 from confrank.weights import config_if_readable, read_provenance
 
@@ -87,7 +87,7 @@ def test_weights_files_of_earlier_versions(run, tmp_path):
     earlier = rewritten(run, tmp_path / "first.safetensors", first)
     later = rewritten(run, tmp_path / "second.safetensors", second)
     expected = replace(expected_record(), versions={}, digests={})
-    assert load_weights_file(bare, CONFIG).provenance == load_run(earlier).provenance == expected
+    assert load_run(bare, CONFIG).provenance == load_run(earlier).provenance == expected
     assert load_trained(later).provenance == replace(expected, digests={"data": json.loads(now["data"])})
     assert read_provenance(bare) is None
     with pytest.raises(ValueError, match="expected class_names, input_shape in the metadata of .*, but got none"):

@@ -125,17 +125,17 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path):
     notes = []
     train(config, tmp_path / "run", device=torch.device("cpu"), on_note=notes.append)
     assert any("skipped a damaged checkpoint: expected sha256" in note for note in notes)
-    assert any("going on after epoch 2, step 0" in note for note in notes)
+    assert any("resuming after epoch 2, step 0" in note for note in notes)
     whole, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "run"))
     assert whole == run
 
 
-def test_without_a_whole_checkpoint_the_way_out_is_said(tmp_path):
+def test_without_an_intact_checkpoint_the_error_says_what_to_do(tmp_path):
     config, out = replace(CONFIG, epochs=1, snapshots=False), tmp_path / "run"
     train(config, out, device=torch.device("cpu"))
     (only,) = saved(out / "checkpoint")
     (only / "state.pt").write_bytes(b"gone")
-    way_out = f"expected sha256 .* but got .*; no whole checkpoint is left: remove {out} to begin anew"
+    way_out = f"expected sha256 .* but got .*; no intact checkpoint is left: remove {out} to start over"
     for use in (lambda: train(config, out, device=torch.device("cpu")), lambda: predict(out)):
         with pytest.raises(ValueError, match=way_out):
             use()
@@ -153,5 +153,5 @@ def test_another_environment_is_named(tmp_path):
     finally:
         torch.set_num_threads(threads)
     assert any(
-        f"not equal an uninterrupted run to the bit: threads {threads} -> {threads + 1}" in note for note in notes
+        f"not equal an uninterrupted run bit for bit: threads {threads} -> {threads + 1}" in note for note in notes
     )

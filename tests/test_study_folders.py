@@ -416,7 +416,7 @@ def test_a_log_that_was_cut_off_is_named(tmp_path, capsys, command):
     folder = tmp_path / "runs" / "digits-small-baseline-seed0"
     (folder / "log.jsonl").write_text('{"epoch": 1, "lo\n')
     command("report", "curves", folder, "--out", tmp_path / "curves.png", code=2)
-    assert "expected one JSON record a line in" in capsys.readouterr().err
+    assert "expected one JSON record per line in" in capsys.readouterr().err
 
 
 def test_an_environment_that_is_none(tmp_path):

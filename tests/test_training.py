@@ -31,7 +31,7 @@ from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
-from confrank.training.loop import _stepper, _train_jobs, _Watch
+from confrank.training.loop import _Training
 from confrank.training.run import PLAIN, StepFunctions
 
 CPU = torch.device("cpu")
@@ -192,7 +192,7 @@ def test_settings_that_are_no_numbers(tmp_path, name, value, message):
     with pytest.raises(ValueError, match=message):
         tiny(**{name: value})
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(tiny().as_dict() | {name: value}))
-    with pytest.raises(ValueError, match=f"run settings in {tmp_path}.* does not read as such: {message}"):
+    with pytest.raises(ValueError, match=f"run settings in {tmp_path}.* but they cannot be read: {message}"):
         load_config(tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
         train(tiny(lr=1e20), tmp_path / "run", device=CPU)
     train(tiny(), tmp_path / "good", device=CPU)
     before = saved(tmp_path / "good" / "checkpoint")
-    with pytest.raises(ValueError, match=r"differs in lr 1e\+20 \(there: 0.1\); give another --out"):
+    with pytest.raises(ValueError, match=r"differs in lr 1e\+20 \(there: 0.1\); choose another `out`"):
         train(tiny(lr=1e20), tmp_path / "good", device=CPU)
     assert saved(tmp_path / "good" / "checkpoint") == before
 
@@ -247,7 +247,7 @@ def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert "Traceback" not in errors
-    assert "the same command goes on from there" in errors
+    assert "stopped; run the same command again to resume (" in errors
     checkpoint, problems = load_latest(tmp_path / "run" / "checkpoint")
     assert problems == []
     assert len(checkpoint.state["log"]) == checkpoint.state["epoch"] >= 2
@@ -385,7 +385,9 @@ def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
     for source in ("run", "w.safetensors"):
         with pytest.raises(ValueError, match=r"data of .* at mine, but nothing is there.*the data set as data="):
             predict(tmp_path / source)
-        with pytest.raises(ValueError, match=r"have changed since; give the old data \(in Python also as data=\)$"):
+        with pytest.raises(
+            ValueError, match=r"have changed since; restore the old data \(in Python, you can pass them as `data`\)$"
+        ):
             predict(tmp_path / source, data=other)
 
 
@@ -426,7 +428,8 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
         raise RuntimeError("data-dependent branch\nand a long trace")
 
     monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
-    assert _stepper(run, True, notes.append) is run
+    training = _Training(torch.device("cuda"), "auto", None, 60, 0, print, print, notes.append, [])
+    assert training.stepper(run) is run
     assert notes == [
         "digits-small-crl-softmax-seed5 cannot be compiled and captured: data-dependent branch",
         "digits-small-crl-softmax-seed5 cannot be captured: data-dependent branch",
@@ -435,9 +438,9 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks, and then forgets
-def test_compiled_parts_serve_all_sizes_and_methods():
-    parts = StepFunctions(
-        *(torch.compile(part, dynamic=False, fullgraph=True, backend="aot_eager") for part in PLAIN)
+def test_compiled_functions_serve_all_sizes_and_methods():
+    functions = StepFunctions(
+        *(torch.compile(each, dynamic=False, fullgraph=True, backend="aot_eager") for each in PLAIN)
     )
     torch._dynamo.reset()
     counters.clear()
@@ -446,7 +449,7 @@ def test_compiled_parts_serve_all_sizes_and_methods():
         for method in ("baseline", "crl-softmax"):
             used = replace(data, train=data.train.select(np.arange(num_samples)))
             compiled, plain = (Run(tiny(method=method), used, CPU) for _ in range(2))
-            loss, right = compiled_forward(compiled, 32, parts)
+            loss, right = compiled_forward(compiled, 32, functions)
             expected, right_too = plain.forward(32, bf16=True)
             assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
             assert right == right_too
@@ -473,14 +476,14 @@ def test_a_signal_while_judging_ends_what_follows(tmp_path, monkeypatch):
 def test_a_diverged_run_does_not_keep_others_from_being_saved(tmp_path, monkeypatch):
     # Side by side as on a GPU, but plain: one run is broken when the signal comes.
     jobs = {}
-    for place, name in enumerate("ab"):
+    for number, name in enumerate("ab"):
         options = {"device": CPU, "path": "plain", "data": lambda: load("digits"), "network": None}
-        jobs[place] = open_job(tiny(), tmp_path / name, note=print, **options)
+        jobs[number] = open_job(tiny(), tmp_path / name, note=print, **options)
     with torch.no_grad():
         jobs[0].run.model.head.bias.fill_(float("nan"))
-    watch = _Watch(60, 0, None, print, [signal.SIGTERM])
+    training = _Training(CPU, "plain", None, 60, 0, print, print, print, [signal.SIGTERM])
     with pytest.raises(InterruptedRunError):
-        _train_jobs(jobs, watch, fast=False)
+        training.step_through(jobs)
     for job in jobs.values():
         job.lock.release()
     assert not saved(RunFolder(tmp_path / "a").checkpoint)
@@ -557,7 +560,7 @@ def test_weights_of_another_network_are_told_in_words(tmp_path):
     train(tiny(epochs=1), tmp_path, device=CPU)
     with pytest.raises(ValueError, match="expected weights of its network in .*, but: Error.* in loading"):
         load_run(tmp_path, network=create("vgg16", 10, in_channels=1))
-    with pytest.raises(ValueError, match="expected a run of this network in .*, but: Error.* give another --out"):
+    with pytest.raises(ValueError, match="expected a run of this network in .*, but: Error.* choose another `out`"):
         train(tiny(epochs=1), tmp_path, device=CPU, networks=[nn.Sequential(nn.Flatten(), nn.Linear(64, 10))])
 
 
@@ -574,7 +577,7 @@ def test_half_a_line_of_the_log_is_no_record(tmp_path):
         file.write('\n{"epoch": 4, "lr"')
     with folder.log.open("a") as file:
         file.write("\n")
-    with pytest.raises(ValueError, match="expected one JSON record a line"):
+    with pytest.raises(ValueError, match="expected one JSON record per line"):
         folder.read_log()
 
 
@@ -646,7 +649,7 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
     again = ("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
     assert run(*again, "--root", tmp_path) == (0, "")
     error = run(*again, "--dataset", tmp_path / "own")[1]
-    assert error.endswith("for moved data give --dataset own and --root, the folder that holds own")
+    assert error.endswith("if the data have moved, give --dataset own and the folder of own as --root")
 
 
 def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatch):
@@ -665,12 +668,14 @@ def test_a_full_disk_under_one_run_does_not_stop_the_others(tmp_path, monkeypatc
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")
 def test_many_networks_are_compiled():
-    parts = StepFunctions(*(torch.compile(part, dynamic=False, fullgraph=True, backend="eager") for part in PLAIN))
+    functions = StepFunctions(
+        *(torch.compile(each, dynamic=False, fullgraph=True, backend="eager") for each in PLAIN)
+    )
     torch._dynamo.reset()
     for width in range(1, 12):
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, width), torch.nn.Linear(width, 10))
         run = Run(tiny(), load("digits"), CPU, network=network)
-        compiled_forward(run, 32, parts)  # would raise at the ninth under torch's own limit
+        compiled_forward(run, 32, functions)  # would raise at the ninth under torch's own limit
 
 
 def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):

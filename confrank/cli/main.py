@@ -96,7 +96,7 @@ def _stopped_run(error: RuntimeError) -> int:
             print(f"confrank: {error}", file=sys.stderr)
         return 128 + error.signal_number
     if isinstance(error, DivergedError):
-        print(f"confrank: error: {error}", file=sys.stderr)
+        print(f"confrank: error: {in_words(error)}", file=sys.stderr)
         return 1
     raise error
 

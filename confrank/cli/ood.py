@@ -258,7 +258,7 @@ def _is_part(out: str, dataset: str, root: Path | None) -> bool:
 
 def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     from confrank.config import RunConfig
-    from confrank.trained import load_run, load_weights_file
+    from confrank.trained import load_run
 
     device, root = device_of(arguments.device), root_of(arguments)
     if (arguments.model, arguments.dataset, arguments.method) == (None, None, None):
@@ -266,7 +266,7 @@ def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
     if arguments.model is None or arguments.dataset is None or not name.endswith(".safetensors"):
         raise ValueError(f"expected --model and --dataset together with a .safetensors file, but got {name}")
     config = RunConfig(dataset=arguments.dataset, model=arguments.model, method=arguments.method or "baseline")
-    return load_weights_file(Path(name), config, root=root, device=device)
+    return load_run(Path(name), config, root=root, device=device)
 
 
 def _notes(results: "list[OodResult]", protocol: "Protocol", *, with_paper: bool) -> list[str]:

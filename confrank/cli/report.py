@@ -55,11 +55,11 @@ def _report(arguments: "Namespace") -> None:
 
 def _labels(results: "list[Result]") -> list[str]:
     """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
-    from confrank.config import ADDED_LATER, RECORDED
+    from confrank.config import RECORDED, RunConfig
     from confrank.study.tables import size_of
 
-    # Older results lack newer settings; what is not in ADDED_LATER is None by default.
-    settings = [{**ADDED_LATER, **result.config} for result in results]
+    # Older results lack newer settings, which then have their defaults.
+    settings = [{**RunConfig().as_dict(), **result.config} for result in results]
     known = dict.fromkeys(key for each in settings for key in each)
     keys = [key for key in known if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
     differing = [key for key in keys if len({str(each.get(key)) for each in settings}) > 1]

@@ -19,6 +19,8 @@ from confrank.cli.command import (
     say_once,
 )
 from confrank.cli.names import with_names
+from confrank.cli.wording import in_words
+from confrank.phrasing import Remedied
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -122,7 +124,8 @@ def _train(arguments: "Namespace") -> None:
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
-        say(console, f"{failure.folder.path}: {failure.why}")
+        why = in_words(failure.error) if isinstance(failure.error, Remedied) else failure.why
+        say(console, f"{failure.folder.path}: {why}")
     if failures:
         raise failures[0].error
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from confrank.phrasing import InputError
+from confrank.phrasing import Remedied
 
 Names = Mapping[str, str]
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
@@ -103,7 +103,7 @@ def in_words(error: Exception) -> str:
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         return _system_words(error, path.parent if path.name.startswith(".") and path.suffix == ".part" else path)
-    message = error.worded(_flag_of) if isinstance(error, InputError) else str(error)
+    message = error.worded(_flag_of) if isinstance(error, Remedied) else str(error)
     match = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
     return message + did_you_mean(match[2], re.split(r", (?:or )?| or ", match[1])) if match else message
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.phrasing import InputError
+
 
 @dataclass(frozen=True)
 class Split:
@@ -123,9 +125,9 @@ class DataSet:
 def check_digests(source: Path, told: Mapping[str, Any], *, or_else: str = "", **digests: str) -> None:
     """Raise if a run's file tells other digests of its data than these (the first formats told none)."""
     if any(told.get(key, digest) != digest for key, digest in digests.items()):
-        raise ValueError(
-            f"expected the data that {source} comes from, but images, labels or classes have changed since;"
-            f" give the old data (in Python also as data=){or_else}"
+        raise InputError(
+            f"expected the data that {source} comes from, but images, labels or classes have changed since",
+            f"restore the old data (in Python, you can pass them as `data`){or_else}",
         )
 
 

@@ -1,7 +1,7 @@
 """The fast path: fetch, forward, loss, history, backward and optimizer of a step as one CUDA graph.
 
 The forward part is compiled and runs in bfloat16 (weights, loss and optimizer stay in float32) with channels-last
-images. The last, smaller batch of an epoch has a graph of its own, which is not worth compiling.
+images. The last, smaller batch of an epoch has a separate graph, which is not worth compiling.
 """
 
 from functools import cache, partial
@@ -12,29 +12,29 @@ from torch import Tensor
 from confrank.training.run import PLAIN, Run, StepFunctions
 
 WARM_UP = 3
-# How far Python may run ahead of the GPU, in steps: enough to keep it busy, little enough to stop soon.
+# How far Python may run ahead of the GPU, in steps: enough to keep it busy, few enough to stop soon.
 AHEAD = 32
 
 
 @cache
 def _compiled() -> StepFunctions:
-    # One set of functions for all runs: those of one network share its code, whatever their data and method.
+    # One set of functions for all runs: runs of the same network share its code, whatever their data and method.
     compiled = partial(torch.compile, dynamic=False, fullgraph=True)
     return StepFunctions(compiled(PLAIN.fetch), compiled(PLAIN.infer), compiled(PLAIN.judge))
 
 
-def compiled_forward(run: Run, size: int, parts: StepFunctions) -> tuple[Tensor, Tensor]:
-    """`run.forward` by compiled parts that serve training sets of any size."""
+def compiled_forward(run: Run, size: int, functions: StepFunctions) -> tuple[Tensor, Tensor]:
+    """`run.forward` with compiled functions that work for training sets of any size."""
     for values in (run.store.images, run.store.labels, *run.draws, *run.history.buffers()):
         torch._dynamo.mark_dynamic(values, 0)
-    # The history's counters are buffers, which the compiler would take to be of one size for good.
-    # And a study of many networks compiles `infer` for each of them.
+    # Without the first patch the compiler fixes the size of buffers, and the history's counters are buffers.
+    # The second lets a study of many networks compile `infer` for each of them.
     with torch._dynamo.config.patch(force_parameter_static_shapes=False, recompile_limit=256):
-        return run.forward(size, parts, bf16=True)
+        return run.forward(size, functions, bf16=True)
 
 
 class CapturedRun:
-    """A run on a GPU whose steps are replayed from graphs, on a stream of its own."""
+    """A run on a GPU whose steps are replayed from graphs, on a separate stream."""
 
     def __init__(self, run: Run, *, compiled: bool = True) -> None:
         assert run.device.type == "cuda"
@@ -51,7 +51,7 @@ class CapturedRun:
             with run.own_random_state():
                 self.graphs = {size: self._capture(size, compiled and size == max(sizes)) for size in sizes}
         finally:
-            # What a failed warm-up left under way must not land on the restored state; the first step waits for it.
+            # Work left over from a failed warm-up must not overwrite the restored state; the first step waits for it.
             torch.cuda.synchronize(run.device)
             run.load_state(*position)
             self.stream.wait_stream(torch.cuda.current_stream(run.device))
@@ -75,11 +75,11 @@ class CapturedRun:
         self.stream.wait_stream(torch.cuda.current_stream(run.device))
         with torch.cuda.stream(self.stream):
             for _ in range(WARM_UP):
-                run.place.zero_()
+                run.position.zero_()
                 run.step_number.zero_()
                 body()
         torch.cuda.synchronize(run.device)
-        run.place.zero_()
+        run.position.zero_()
         run.step_number.zero_()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):

@@ -1,4 +1,4 @@
-"""The random choices of an epoch, drawn from (seed, epoch) alone: any step can be entered again exactly."""
+"""The random choices of an epoch. They depend on (seed, epoch) alone, so training can resume at any step exactly."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """For each place in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n]."""
+    """For each position in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n]."""
 
     order: Tensor
     offset: Tensor

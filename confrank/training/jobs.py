@@ -1,4 +1,4 @@
-"""One run and its folder: open or resume, write down each epoch, checkpoint, judge at the end."""
+"""One run and its folder: open or resume, log each epoch, checkpoint, evaluate at the end."""
 
 import json
 import time
@@ -23,6 +23,7 @@ from confrank.methods import get as get_method
 from confrank.methods import predict_split
 from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
+from confrank.phrasing import InputError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
@@ -35,7 +36,7 @@ Note = Callable[[str], None]
 
 @dataclass
 class Job:
-    """A run on its way: what is trained, where it is written, and what has happened so far."""
+    """A run in progress: what is trained, where it is written, and what has happened so far."""
 
     run: Run
     folder: RunFolder
@@ -49,12 +50,12 @@ class Job:
     last_epoch: float = field(default_factory=time.monotonic)
 
     def write_environment(self, path: str) -> None:
-        """Write down where and how the run is computed."""
+        """Record the environment; `path` says how the run is computed."""
         self.environment["path"] = path
         write_atomically(self.folder.environment, json.dumps(self.environment, indent=1) + "\n")
 
     def end_epoch(self) -> Record:
-        """Write down an epoch that has just ended, with the test split's metrics where they were asked for."""
+        """Log the epoch that has just ended, with test metrics if the config asks for them."""
         record: Record = self.run.finish_epoch()
         now = time.monotonic()
         record["seconds"], self.last_epoch = now - self.last_epoch, now
@@ -73,7 +74,7 @@ class Job:
         return record
 
     def save(self) -> None:
-        """Checkpoint this very position, unless the run has diverged."""
+        """Write a checkpoint of this position, unless the run has diverged."""
         self.run.check_finite()
         state = {**self.run.state_dict(), "log": self.log, "environment": self.environment}
         position = self.run.epoch, self.run.next_step
@@ -82,7 +83,7 @@ class Job:
         self.last_saved = time.monotonic()
 
     def judge(self) -> dict[str, Evaluation]:
-        """Predict and evaluate the test split and the held-out one, and write down what history has seen."""
+        """Predict and evaluate the test and held-out splits, and write the counts of the history."""
         splits = {"test": self.data.test} | ({"holdout": self.held_out} if self.held_out else {})
         evaluations = {}
         for name, split in splits.items():
@@ -110,21 +111,21 @@ def open_job(
     network: nn.Module | None,
     note: Note,
 ) -> Job:
-    """A new run, or one that goes on where its newest whole checkpoint stands; `data` is asked once the folder is."""
+    """A new run, or one resumed from its newest intact checkpoint; `data` is called once the folder is locked."""
     folder = RunFolder(out)
-    made = [place for place in (holder_path(folder.lock), folder.lock, out, *out.parents) if not place.exists()]
-    get_method(config.method)  # a misspelt one differs from what is there, too
-    check_folder(folder, config)  # before anything is touched, and again when nobody else can
+    made = [path for path in (holder_path(folder.lock), folder.lock, out, *out.parents) if not path.exists()]
+    get_method(config.method)  # reports a misspelt name before the folder is compared
+    check_folder(folder, config)  # before anything is written, and again under the lock
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
     try:
         check_folder(folder, config)
-        if folder.config.exists():  # what the run began to write down it goes on writing down
+        if folder.config.exists():  # a resumed run keeps writing what it began to write
             there = load_config(out)
             every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
             config = replace(there, test_every=every, snapshots=snapshots)
-        whole = data().augmented(config.padding, config.flip)
-        used, held_out = hold_out(whole, config.holdout, config.seed)
+        augmented = data().augmented(config.padding, config.flip)
+        used, held_out = hold_out(augmented, config.holdout, config.seed)
         for name, split in (("training", used.train), ("test", used.test)):
             if not len(split):
                 raise ValueError(f"expected {name} images, but {used.name} has none")
@@ -132,7 +133,7 @@ def open_job(
         digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
         provenance = completed(Provenance(config, versions=versions(), digests=digests), used)
         remove_leftovers(out)
-        if not folder.history.exists():  # a finished run stays what it was
+        if not folder.history.exists():  # a finished run stays as it is
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = {**environment(device, path), "data": digests["data"]}
         log = _resume(folder, run, digests, now, note)
@@ -145,50 +146,54 @@ def open_job(
     return Job(run, folder, used, held_out, provenance, lock, log, now)
 
 
-def _remove_empty(places: Sequence[Path]) -> None:
-    """Remove a file and the folders around it, as far as nothing else is in them."""
+def _remove_empty(paths: Sequence[Path]) -> None:
+    """Remove files and the folders around them, up to the first that holds anything else."""
     with suppress(OSError):
-        for place in places:
-            place.rmdir() if place.is_dir() else place.unlink()
+        for path in paths:
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
-    """Raise unless the folder is new or holds a run of this very config."""
+    """Raise unless the folder is new or holds a run of this config."""
     if folder.config.exists():
         there = load_config(folder.path)
         if differing := changed_settings(config.as_dict(), there.as_dict()):
-            name, way_out = Path(there.dataset).name, "give another --out"
+            name, remedy = Path(there.dataset).name, "choose another {out}"
             if not same_data(config.dataset, there.dataset) and Path(config.dataset).name == name:
-                way_out += f"; for moved data give --dataset {there.dataset} and --root, the folder that holds {name}"
-            raise ValueError(
-                f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing};"
-                f" {way_out}"
+                remedy += (
+                    f"; if the data have moved, give {{dataset}} {there.dataset} and the folder of {name} as {{root}}"
+                )
+            raise InputError(
+                f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing}",
+                remedy,
             )
     elif folder.path.exists() and any(not is_lock(path) and not is_leftover(path) for path in folder.path.iterdir()):
-        raise ValueError(f"expected a new folder or a run, but {folder.path} holds other files; give another --out")
+        raise InputError(
+            f"expected a new folder or a run, but {folder.path} holds other files", "choose another {out}"
+        )
 
 
 def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note) -> list[Record]:
-    """Load the newest whole checkpoint, if any, and write the epoch log as it was then."""
+    """Load the newest intact checkpoint, if any, and restore the epoch log of that position."""
     log: list[Record] = []
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
-        check_digests(folder.path, checkpoint.meta, or_else=", or another --out for a new run", **digests)
+        check_digests(folder.path, checkpoint.meta, or_else=", or choose another {out} for a new run", **digests)
         for problem in problems:
             note(f"skipped a damaged checkpoint: {problem}")
         log = list(checkpoint.state["log"])
         try:
             run.load_state(checkpoint.weights, checkpoint.state)
         except OtherWeightsError as error:
-            raise ValueError(
-                f"expected a run of this network in {folder.path}, but: {error}; give another --out"
+            raise InputError(
+                f"expected a run of this network in {folder.path}, but: {error}", "choose another {out}"
             ) from None
         set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
         then = checkpoint.state["environment"]
         if differing := [key for key in now if now[key] != then.get(key, now[key])]:
             moved = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
-            note(f"the result will not equal an uninterrupted run to the bit: {moved}")
+            note(f"the result will not equal an uninterrupted run bit for bit: {moved}")
         if not run.finished:
-            note(f"going on after epoch {run.epoch}, step {run.next_step}")
+            note(f"resuming after epoch {run.epoch}, step {run.next_step}")
     write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
     return log

@@ -1,4 +1,4 @@
-"""One run between two steps: network, loss, optimizer, data on the device, and the place in the epoch."""
+"""One run between two steps: network, loss, optimizer, data on the device, and the position in the epoch."""
 
 import copy
 import math
@@ -14,18 +14,19 @@ from confrank.config import RunConfig, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.loss import are_correct
+from confrank.phrasing import Remedied
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.store import Batch, Store, fetch, store_on
 
 Output = Tensor | tuple[Tensor, Tensor]
 
 
-class DivergedError(RuntimeError):
+class DivergedError(Remedied, RuntimeError):
     """The loss became NaN or infinite."""
 
 
 class Run:
-    """The state of a training run. `step` goes forward by one mini-batch; everything else is bookkeeping.
+    """The state of a training run. `step` trains on one mini-batch; everything else is bookkeeping.
 
     Every tensor that a step reads or writes keeps its storage for the life of the run, so that a step can be
     captured once as a graph and replayed. Per-step losses stay on the device until the epoch ends.
@@ -54,8 +55,8 @@ class Run:
         self._augmentation = data.padding, data.flip
         self.draws = Draws(*(values.to(device) for values in self._drawn(0)))
         self.epoch = self.next_step = 0
-        # Where the next batch starts, and which step it is, for a step that is replayed without Python.
-        self.place = torch.zeros(1, dtype=torch.int64, device=device)
+        # The start of the next batch and the number of its step, for steps that are replayed without Python.
+        self.position = torch.zeros(1, dtype=torch.int64, device=device)
         self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
         self.step_loss = torch.zeros(self.num_steps, device=device)
         self.num_correct = torch.zeros((), dtype=torch.int64, device=device)
@@ -67,7 +68,7 @@ class Run:
 
     @property
     def next_size(self) -> int:
-        """How many samples the next batch has: the last one of an epoch may be smaller."""
+        """The number of samples in the next batch: the last one of an epoch may be smaller."""
         return min(self.config.batch_size, self.num_samples - self.next_step * self.config.batch_size)
 
     def step(self) -> None:
@@ -79,28 +80,28 @@ class Run:
     def forward(
         self, size: int, functions: "StepFunctions | None" = None, *, bf16: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """The loss of the next batch and how many of its samples are right; the history records them.
+        """The loss of the next batch and its number of correct samples; the history records them.
 
         Here and in `update` no Python value depends on data, so that both can be captured.
         """
         do = functions or PLAIN
-        batch = do.fetch(self.store, self.draws, self.place, size)
+        batch = do.fetch(self.store, self.draws, self.position, size)
         output = do.infer(self.model, batch.image, bf16)
         return do.judge(self.criterion, output, batch.label, batch.index)
 
     def update(self, loss: Tensor, num_correct: Tensor, size: int) -> None:
-        """Backward pass, optimizer, and the notes of the step."""
+        """Backward pass, optimizer, and the record of the step."""
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         self.optimizer.step()
         self.step_loss.index_copy_(0, self.step_number, loss.detach().view(1).float())
         self.num_correct += num_correct
-        self.place += size
+        self.position += size
         self.step_number += 1
 
     @contextmanager
     def own_random_state(self) -> Iterator[None]:
-        """Make the device's default generator draw from the run's own state; graphs captured meanwhile keep it."""
+        """Let the device's default generator use this run's state; graphs captured meanwhile stay bound to it."""
         if self.device.type != "cuda":
             yield
             return
@@ -113,7 +114,7 @@ class Run:
             default.graphsafe_set_state(shared)
 
     def finish_epoch(self) -> dict[str, float]:
-        """Check the epoch's losses, go on to the next epoch, and return what happened in this one."""
+        """Check the epoch's losses, enter the next epoch, and return the record of this one."""
         assert self.next_step == self.num_steps
         upcoming = self._drawn(self.epoch + 1)
         self.check_finite()
@@ -131,7 +132,7 @@ class Run:
         return record
 
     def check_finite(self) -> None:
-        """Raise if a loss of this epoch was NaN or infinite, naming where; the only wait for the device."""
+        """Raise if a loss of this epoch or a weight is NaN or infinite; the only wait for the device."""
         losses = self.step_loss[: self.next_step].cpu()
         bad = (~losses.isfinite()).nonzero().flatten().tolist()
         if bad:
@@ -140,17 +141,17 @@ class Run:
             more = f" and {len(index) - 8} more" if len(index) > 8 else ""
             raise DivergedError(
                 f"expected a finite loss, but got {float(losses[bad[0]])} in epoch {self.epoch + 1},"
-                f" step {bad[0] + 1} of {self.num_steps}, on training samples {index[:8]}{more};"
-                " lower --lr, or look at these samples"
+                f" step {bad[0] + 1} of {self.num_steps}, on training samples {index[:8]}{more}",
+                "lower {lr}, or inspect these samples",
             )
         if not bool(torch.stack([values.detach().isfinite().all() for values in self.model.parameters()]).all()):
             raise DivergedError(
-                f"expected finite weights, but some are not after epoch {self.epoch + 1}, step {self.next_step};"
-                " lower --lr"
+                f"expected finite weights, but some are not after epoch {self.epoch + 1}, step {self.next_step}",
+                "lower {lr}",
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the weights that the next step depends on: tensors, numbers and strings only."""
+        """All that the next step depends on, except the weights: tensors, numbers and strings only."""
         return {
             "epoch": self.epoch,
             "next_step": self.next_step,
@@ -163,7 +164,7 @@ class Run:
 
     @torch.no_grad()
     def load_state(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Go to a saved position, writing into the tensors that are there."""
+        """Return to a saved position, writing into the existing tensors."""
         models.load_weights(self.model, weights)
         self.criterion.load_state_dict(state["criterion"])
         moments = state["optimizer"] if "optimizer" in state else state["momentum"]  # the name before AdamW
@@ -175,7 +176,7 @@ class Run:
         self._enter(state["epoch"], state["next_step"], self._drawn(state["epoch"]))
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Copies of the weights and of the state, to come back to with `load_state`."""
+        """Copies of the weights and of the state, to return to with `load_state`."""
         return copy.deepcopy((dict(self.model.state_dict()), self.state_dict()))
 
     def _optimizer_state(self) -> list[Tensor]:
@@ -190,13 +191,13 @@ class Run:
         for mine, values in zip(self.draws, drawn, strict=True):
             mine.copy_(values)
         self.learning_rate.fill_(learning_rate(self.config, epoch))
-        self.place.fill_(step * self.config.batch_size)
+        self.position.fill_(step * self.config.batch_size)
         self.step_number.fill_(step)
 
 
 class StepFunctions(NamedTuple):
-    """The pieces of a forward pass. Each can be compiled once for all runs that share it: `infer` knows neither the
-    data nor the method, `judge` not the network.
+    """The functions of a forward pass. Each can be compiled once for all runs that share it: `infer` depends on
+    neither data nor method, and `judge` does not depend on the network.
     """
 
     fetch: Callable[[Store, Draws, Tensor, int], Batch]
@@ -212,7 +213,7 @@ def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
 
 
 def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss and the number of right samples of a batch."""
+    """The loss and the number of correct samples of a batch."""
     loss = criterion(output, label, index)
     return loss, are_correct(models.logits_of(output).detach(), label).sum()
 
@@ -227,7 +228,7 @@ def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
     was_training, like = network.training, next(network.parameters(), torch.zeros(1))
     try:
         output = network.eval()(torch.zeros(1, channels, height, width, device=like.device))
-    except Exception as error:  # anybody's network refuses images in its own way
+    except Exception as error:  # a custom network may raise anything
         if kinds := {str(weights.dtype) for weights in network.parameters()} - {"torch.float32"}:
             raise ValueError(
                 f"expected a network that takes float32 images, but {config.model} has weights in"
@@ -250,7 +251,7 @@ def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
 
 
 def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.Optimizer:
-    """The optimizer, with its state at zero, as before the first step, in tensors that stay in place."""
+    """The optimizer, with its state at zero as before the first step, in tensors that are never replaced."""
     optimizer: torch.optim.Optimizer
     settings: dict[str, Any] = {"lr": rate, "weight_decay": config.weight_decay, "fused": True}
     if config.optimizer == "adamw":
@@ -268,14 +269,14 @@ def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim
 
 
 def _with_number(device: torch.device) -> torch.device:
-    """A GPU with its number: "cuda" alone is whichever is current, now and for the life of the run."""
+    """A GPU with its number: "cuda" alone would follow the current device."""
     if device.type == "cuda" and device.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return device
 
 
 def _own_random_state(device: torch.device, seed: int) -> torch.Generator:
-    """Where dropout draws from: on a GPU a state of the run's own, so that runs side by side do not mix."""
+    """The random state of dropout: on a GPU each run has one, so that runs side by side do not mix."""
     if device.type != "cuda":
         return torch.default_generator
     own: torch.Generator = torch.cuda.default_generators[device.index].clone_state()

@@ -1,4 +1,4 @@
-"""A training set on the device, and the batch that a place in an epoch stands for."""
+"""A training set on the device, and the batch at a position of an epoch."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from confrank.training.draws import Draws
 
 
 class Store(NamedTuple):
-    """The whole training set in bytes: images zero-padded [n, h + 2p, w + 2p, c], labels [n], normalisation [c]."""
+    """A training set in bytes: images zero-padded [n, h + 2p, w + 2p, c], labels [n], normalisation [c]."""
 
     images: Tensor
     labels: Tensor
@@ -23,9 +23,9 @@ class Store(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a step sees: positions in the training set [b], normalised images [b, c, h, w], labels [b]."""
+    """The input of a step: row numbers in the training set [b], normalised images [b, c, h, w], labels [b]."""
 
-    index: Tensor  # type: ignore[assignment]  # the field is what callers mean, not tuple.index
+    index: Tensor  # type: ignore[assignment]  # this field hides tuple.index, which nobody calls
     image: Tensor
     label: Tensor
 
@@ -45,12 +45,12 @@ def store_on(device: torch.device, data: DataSet) -> Store:
 
 
 def fetch(store: Store, draws: Draws, start: Tensor | int, size: int) -> Batch:
-    """The batch of `size` samples whose first one has place `start` in the epoch: cropped, flipped, normalised.
+    """The batch of `size` samples from position `start` of the epoch on: cropped, flipped, normalised.
 
-    One gather does it: each output pixel knows its sample, row and column. Nothing here waits for the device.
+    A single gather picks each output pixel by its sample, row and column. Nothing here waits for the device.
     """
-    place = torch.arange(size, device=store.labels.device) + start
-    index, offset, flip = draws.order[place], draws.offset[place], draws.flip[place]
+    position = torch.arange(size, device=store.labels.device) + start
+    index, offset, flip = draws.order[position], draws.offset[position], draws.flip[position]
     row = offset[:, :1] + torch.arange(store.height, device=index.device)
     column = torch.arange(store.width, device=index.device).expand(size, -1)
     column = offset[:, 1:] + torch.where(flip[:, None], store.width - 1 - column, column)
