@@ -63,7 +63,7 @@ def test_a_p_value_is_written_in_one_way(files, tmp_path, capsys, command):
     assert gap["p"] < 0.01
     content, text = (tmp_path / "r.html").read_text(encoding="utf-8"), capsys.readouterr().out
     assert content.count(f"p = {gap['p']:.2g}") >= 2
-    assert "AURC x10^3 differs by " in content and f", p = {gap['p']:.2g})" in text
+    assert "AURC ×10³ differs by " in content and f", p = {gap['p']:.2g})" in text
 
 
 def test_without_resamples_nothing_is_compared(files, capsys, command):
@@ -236,9 +236,9 @@ def test_threshold_with_a_guarantee(files, tmp_path, capsys, command):
     assert accepted.sum() == result["accepted"] + result["check"]["accepted"]
     assert (accepted & ~correct).sum() == result["wrong"] + result["check"]["wrong"]
     printed = capsys.readouterr().out
-    assert f"accept confidence >= {result['threshold']!r}" in printed
-    assert "at most 0.2 among accepted predictions, with probability 0.95" in printed
-    assert "on 800 rows kept aside" in printed
+    assert f"accept      confidence >= {result['threshold']!r}" in printed
+    assert "the error rate among accepted is at most 0.2, with probability 0.95" in printed
+    assert "check       on 800 other rows" in printed
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_threshold_names_its_confidence(metadata, expected, tmp_path, capsys, 
     result, printed = json.loads((tmp_path / "t.json").read_text()), capsys.readouterr().out
     assert result["confidence"] == (None if expected == "average" else expected)
     assert ("python " in printed) == (expected is not None)
-    assert ("which SelectiveClassifier(model, ...) cannot repeat" in printed) == (expected == "average")
+    assert ("not with SelectiveClassifier(model, ...)" in printed) == (expected == "average")
     if result["confidence"]:
         code = printed.partition("python    ")[2].splitlines()[0].replace("(model,", "(torch.nn.Identity(),")
         answers = eval(code, {"SelectiveClassifier": SelectiveClassifier, "torch": torch})(torch.from_numpy(logits))
@@ -284,13 +284,13 @@ def test_a_threshold_on_calibrated_predictions_names_the_temperature(files, tmp_
 
 def test_threshold_for_a_coverage(files, capsys, command):
     command("threshold", files[0], "--coverage", 0.9)
-    assert "coverage  90.00% (1,800 of 2,000 predictions)" in capsys.readouterr().out
+    assert "coverage    90.00% (1,800 of 2,000 predictions)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["threshold", "FILE", "--risk", "0.0001"], "can certify with 2,000 predictions, but got 0.0001"),
+        (["threshold", "FILE", "--risk", "0.0001"], "can be certified with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE"], "either --risk or --coverage, but got neither"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "0", "--coverage", "0.5"], "but got both"),
@@ -298,7 +298,7 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
         (
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
-            "a share in (0, 1) to keep, but got 1.0",
+            "a share in (0, 1), but got 1.0",
         ),
         (["evaluate", "FILE", "--report", "page.pdf"], "expected a page ending in .html, but got page.pdf"),
         (
@@ -378,7 +378,7 @@ def test_calibrate_improves_what_it_can(files, tmp_path, capsys, command):
     assert after["acc"] == before["acc"]
     assert after["ece"] < before["ece"] / 2
     assert after["nll"] < before["nll"]
-    assert f"temperature {result['temperature']:.6g} (the model was too sure of itself)" in capsys.readouterr().out
+    assert f"temperature {result['temperature']:.6g} (the model was overconfident)" in capsys.readouterr().out
     loaded = load_predictions(out)
     assert np.allclose(loaded.logits * result["temperature"], load_predictions(files[0]).logits)
     assert float(loaded.metadata["temperature"]) == result["temperature"]
@@ -505,7 +505,7 @@ def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, comman
     np.savez(tmp_path / "rounded.npz", probabilities=probabilities.round(4), label=label)
     command("calibrate", tmp_path / "rounded.npz", "--json", tmp_path / "c.json")
     out, errors = capsys.readouterr()
-    assert "probabilities are zero and taken for 5e-05, half of the smallest other one" in out
+    assert "probabilities are zero and count as 5e-05, half of the smallest other one" in out
     assert errors == ""
     before = json.loads((tmp_path / "c.json").read_text())["before"]["metrics"]
     _, kept = random_split(len(label), 0.5)

@@ -197,11 +197,11 @@ def test_samples_that_were_never_examined_are_no_events(figures, tmp_path):
     box = axes.title.get_window_extent()
     assert 0 <= box.x0 < box.x1 < figures["events"].axes[1].bbox.x0
     nothing = events.Events(np.zeros(3), np.zeros(3), images[:3], labels[:3], ["a"])
-    with pytest.raises(ValueError, match="expected samples that were examined, but none of 3 was; train first"):
+    with pytest.raises(ValueError, match="expected examined samples, but none of 3 was examined; train first"):
         events.events_figure(nothing, tmp_path / "events.png")
 
 
-def test_places_of_figures_may_be_strings(tmp_path, monkeypatch):
+def test_colour_numbers_figures_may_be_strings(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shown = events.Events(np.full(6, 6), np.arange(6), np.zeros((6, 2, 2, 1), dtype=np.uint8), [0] * 6, ["a"])
     plots.comparison_figure({"a": [samples()]}, "new/comparison.png")

@@ -18,7 +18,7 @@ from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.ood.results import Group, OodResult
 from confrank.report import colours
-from confrank.report.colours import COLOURS, colours_of, places_of
+from confrank.report.colours import COLOURS, colour_numbers, colours_of
 from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
 from confrank.report.names import shortened
@@ -287,21 +287,21 @@ def test_the_verdict_on_detectors_says_what_was_measured():
 
     def said(name):
         share = f"{100 * found[name]['fpr95']:.1f}%"
-        passed = f"where 95% of the network's own images are accepted, {share} of the foreign ones are too."
-        return f"AUROC {100 * found[name]['auroc']:.1f}%; {passed}"
+        passed = f"{share} of the out-of-distribution images are accepted too."
+        return f"AUROC {100 * found[name]['auroc']:.1f}%; when 95% of in-distribution images are accepted, {passed}"
 
     assert detection_verdict(curves, "svhn", ()) == [
-        f"Of 4 detectors, odin tells images of svhn best: {said('odin')}"
+        f"Of 4 detectors, odin is best at detecting svhn: {said('odin')}"
     ]
     assert detection_verdict(curves, "svhn", ("odin", "mahalanobis")) == [
-        f"Of 4 detectors, odin tells images of svhn best: {said('odin')}",
-        "Its settings were chosen on other images of this very out-set.",
-        f"Of those that saw none of it, knn is best: {said('knn')}",
+        f"Of 4 detectors, odin is best at detecting svhn: {said('odin')}",
+        "Its settings were tuned on other images of the same out-set.",
+        f"Of those not tuned on it, knn is best: {said('knn')}",
     ]
     backwards = {"odin": mean_roc([(outside - 3, inside)])}
-    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here tells images of svhn from")
+    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here separates svhn from")
     assert "This holds for the out-set tested here" in detection_example()
-    assert "odin on images of o: AUROC" in detection_example()
+    assert "odin on o: AUROC" in detection_example()
     assert Protocol().tuned == ("odin", "mahalanobis") and Protocol(num_tuning=0).tuned == ()
 
 
@@ -387,8 +387,8 @@ class Tags(HTMLParser):
 
 def test_names_of_runs_have_the_colours_of_their_methods():
     names = ["digits-small-crl-softmax-seed0", "baseline.csv", "ensemble-crl-softmax of 3", "baselined"]
-    assert places_of(names) == [1, 0, colours.METHODS.index("ensemble-crl-softmax"), 2]
-    many = places_of([*colours.METHODS[:11], "x", "y", "z"])
+    assert colour_numbers(names) == [1, 0, colours.METHOD_NAMES.index("ensemble-crl-softmax"), 2]
+    many = colour_numbers([*colours.METHOD_NAMES[:11], "x", "y", "z"])
     assert many == [*range(14)]
 
 
@@ -401,10 +401,10 @@ def test_page_and_figures_have_the_same_colours():
 
 
 def test_each_method_strategy_and_detector_has_its_colour():
-    assert {*colours.METHODS} >= {*METHODS, *(f"ensemble-{name}" for name in METHODS if "crl" in name)}
-    assert {*colours.STRATEGIES} == {*STRATEGIES}
-    assert {*colours.DETECTORS} == {*DETECTORS}
-    for names in (colours.METHODS, colours.STRATEGIES, colours.DETECTORS):
+    assert {*colours.METHOD_NAMES} >= {*METHODS, *(f"ensemble-{name}" for name in METHODS if "crl" in name)}
+    assert {*colours.STRATEGY_NAMES} == {*STRATEGIES}
+    assert {*colours.DETECTOR_NAMES} == {*DETECTORS}
+    for names in (colours.METHOD_NAMES, colours.STRATEGY_NAMES, colours.DETECTOR_NAMES):
         assert len({*colours_of(names)}) == len(names)
         assert colours_of(names[::-1])[::-1] == colours_of(names)
         assert colours_of([*names[1:], "other"])[:-1] == colours_of(names)[1:]
@@ -455,7 +455,7 @@ def test_a_million_predictions_fit_in_the_page():
 ])  # fmt: skip
 def test_odd_predictions_have_a_page_too(samples):
     content = page([analyse("odd", samples)])
-    assert "Accepting the surest 100%" in content or len(samples) == 3
+    assert "Accept the most confident 100%" in content or len(samples) == 3
     assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
 
 
@@ -466,19 +466,19 @@ def test_the_verdict_says_what_was_counted():
     samples = Samples(confidence, correct)
     examined = analyse("model", samples)
     right, key, everything, area = verdict(examined)
-    assert right == "Right in 99.7% of 1,000 predictions."
-    assert key == "Accepting the surest 80% leaves 0.1% errors."
-    assert everything == "Accepting all leaves 0.3%."
-    assert area == f"AURC x10^3 is {1000 * examined.evaluation.metrics['aurc']:.2f}."
+    assert right == "Accuracy is 99.7% over 1,000 predictions."
+    assert key == "Accept the most confident 80%, and 0.1% of them are wrong."
+    assert everything == "Accept all, and 0.3% are wrong."
+    assert area == f"AURC ×10³ is {1000 * examined.evaluation.metrics['aurc']:.2f}."
     assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "under 0.1%", "over 99.9%", "100.0%"]
     pair = with_intervals([examined, examined], [samples] * 2, [(np.arange(1000), "")] * 2, [99, 99])
-    assert comparisons(pair)[0].startswith("Between model and model no difference in AURC x10^3 can be told: +0.00")
+    assert comparisons(pair)[0].startswith("No clear difference in AURC ×10³ between model and model: +0.00")
     correct[600::10] = False
     samples, worse = Samples(confidence, correct), Samples(confidence[::-1].copy(), correct)
     pair = with_intervals(
         [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
-    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC x10^3 differs by +")
+    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC ×10³ differs by +")
 
 
 def test_pictures_become_small_pngs():

@@ -1,4 +1,4 @@
-"""Fit a temperature to predictions and measure what it changes."""
+"""Calibrate predictions with a temperature and measure what it changes."""
 
 import json
 import sys
@@ -17,7 +17,12 @@ def _calibrate_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "file", type=str, help="predictions with logits or probabilities of all classes, or a run folder"
     )
-    parser.add_argument("--split", type=float, default=0.5, help="share of the rows kept aside for the metrics")
+    parser.add_argument(
+        "--split",
+        type=float,
+        default=0.5,
+        help="share of the rows to measure on, which the temperature is not fitted to",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the split")
     parser.add_argument("--out", type=str | None, default=None, help="write all rows, calibrated (.safetensors)")
     parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
@@ -43,34 +48,34 @@ def _calibrate(arguments: "Namespace") -> None:
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
             f" {predictions.describe()}"
         )
-    label, samples, told_temperature = predictions.label, source.samples, temperature_of(predictions, arguments.file)
+    label, samples, earlier = predictions.label, source.samples, temperature_of(predictions, arguments.file)
     assert samples.probability is not None, "there is a table"
     logits, notes = as_logits(logits=predictions.logits, probabilities=predictions.probabilities)
-    rows, kept = random_split(len(label), arguments.split, arguments.seed)
+    rows, others = random_split(len(label), arguments.split, arguments.seed)
     temperature = fit_temperature(logits[rows], label[rows])
     scaled = scaled_logits(logits, temperature)
     evaluations = {
-        "before": evaluation_of(replace(samples, confidence=samples.probability).select(kept)),
-        "after": evaluation_of(sample_values(logits=scaled[kept], label=label[kept])),
+        "before": evaluation_of(replace(samples, confidence=samples.probability).select(others)),
+        "after": evaluation_of(sample_values(logits=scaled[others], label=label[others])),
     }
     if table:
         metrics = {name: evaluation.as_dict() for name, evaluation in evaluations.items()}
         result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
         write_atomically(table, json.dumps(result, indent=1))
     if out is not None:
-        told = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
-        metadata = {**told, "temperature": repr(temperature * float(told_temperature or 1))}
-        kept_as_read = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
-        save_predictions(out, Predictions(logits=scaled, **kept_as_read, metadata=metadata))
+        metadata = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
+        metadata["temperature"] = repr(temperature * float(earlier or 1))
+        unchanged = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
+        save_predictions(out, Predictions(logits=scaled, **unchanged, metadata=metadata))
     console = make_console()
     for line in (
         f"read {predictions.describe()}",
         *notes,
-        temperature_line(temperature, len(rows), len(kept)),
+        temperature_line(temperature, len(rows), len(others)),
     ):
         say(console, line)
     console.print(evaluation_table(evaluations))
-    for line in [*footnotes(evaluations.items()), "both rank by the largest probability"]:
+    for line in [*footnotes(evaluations.items()), "both columns rank by the largest probability"]:
         say(console, line, style="dim")
     if out is not None:
         say(console, f"calibrated predictions: {out}")
@@ -79,7 +84,7 @@ def _calibrate(arguments: "Namespace") -> None:
 
 
 CALIBRATE = Command(
-    "fit a temperature to predictions and measure what it changes",
+    "calibrate predictions with a temperature, and measure what it changes",
     "confrank calibrate predictions.npz --out calibrated.safetensors",
     _calibrate_arguments,
     _calibrate,

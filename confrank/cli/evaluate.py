@@ -1,4 +1,4 @@
-"""From files of predictions to numbers, pictures and a page."""
+"""Evaluate files of predictions: numbers, figures and a page."""
 
 import json
 from collections.abc import Sequence
@@ -23,9 +23,16 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
         nargs="+",
         help="predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders",
     )
-    parser.add_argument("--report", type=str | None, default=None, help="write the page to decide by (.html)")
+    parser.add_argument(
+        "--report",
+        type=str | None,
+        default=None,
+        help="write a page to explore the results and choose a threshold (.html)",
+    )
     parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
-    parser.add_argument("--figure", type=str | None, default=None, help="draw curves into this .png, .svg or .pdf")
+    parser.add_argument(
+        "--figure", type=str | None, default=None, help="draw the curves into this .png, .svg or .pdf"
+    )
     parser.add_argument(
         "--figures", type=str | None, default=None, help="draw each chart as PNG and SVG in this folder"
     )
@@ -33,10 +40,10 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
         "--resamples",
         type=int | None,
         default=None,
-        help="bootstrap resamples, 100 or more (default: by n; 0: no intervals)",
+        help="bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the resamples")
-    add_root(parser, ", for pictures of mistakes")
+    add_root(parser, ", for images of mistakes")
 
 
 def _evaluate(arguments: "Namespace") -> None:
@@ -51,12 +58,12 @@ def _evaluate(arguments: "Namespace") -> None:
     keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table)
     keep_out_of_data(arguments.files, figure, figures)
     sources: list[Source] = []
-    for place in arguments.files:
-        # A file may be given twice, e.g. to see that it does not differ from itself.
-        again = any(item.name == place for item in sources)
-        sources.append(read_source(place, f"{place} ({len(sources) + 1})" if again else place))
-    examined = compare_sources(sources, arguments.resamples, arguments.seed)
-    # Files first: whoever reads the output may stop reading after a few lines.
+    for file in arguments.files:
+        # A file may be given twice, e.g. to check that it does not differ from itself.
+        is_repeated = any(item.name == file for item in sources)
+        sources.append(read_source(file, f"{file} ({len(sources) + 1})" if is_repeated else file))
+    models = compare_sources(sources, arguments.resamples, arguments.seed)
+    # Files first, since a reader of the output may close the pipe after a few lines.
     written = []
     if figure:
         from confrank.report.plots import comparison_figure
@@ -65,22 +72,22 @@ def _evaluate(arguments: "Namespace") -> None:
         comparison_figure({name: [item.samples] for name, item in zip(names, sources, strict=True)}, figure)
         written.append(f"figure: {figure}")
     if table:
-        results = [item.as_dict() for item in examined]
+        results = [model.as_dict() for model in models]
         write_atomically(table, json.dumps(results[0] if len(results) == 1 else results, indent=1))
     if figures:
         from confrank.report.plots import paper_figures
 
-        written.append(f"figures: {', '.join(map(str, paper_figures(examined, figures)))}")
+        written.append(f"figures: {', '.join(map(str, paper_figures(models, figures)))}")
     if figure or figures:
         from confrank.report.fonts import font_notes
 
         written += font_notes(short_names([item.name for item in sources]))
     if report:
-        written += write_page(examined, sources, report, root_of(arguments), arguments.seed)
+        written += write_page(models, sources, report, root_of(arguments), arguments.seed)
     console = make_console()
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
-    _print_examined(console, examined)
+    _print_models(console, models)
     for line in written:
         say(console, line)
 
@@ -93,21 +100,22 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int)
     return list(compare_samples(names, [item.predictions for item in sources], samples, resamples, seed).models)
 
 
-def _print_examined(console: "Console", examined: "list[Analysis]") -> None:
+def _print_models(console: "Console", models: "list[Analysis]") -> None:
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, footnotes
 
-    evaluations = {item.name: item.evaluation for item in examined}
-    console.print(evaluation_table(evaluations, {item.name: item.intervals for item in examined}))
-    differences = {item.name: item.differences for item in examined if item.differences}
+    evaluations = {model.name: model.evaluation for model in models}
+    console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    differences = {model.name: model.differences for model in models if model.differences}
     if differences:
-        console.print(difference_table(differences, examined[0].name))
-    for line in [*comparisons(examined), *footnotes(evaluations.items()), interval_note(examined)]:
+        console.print(difference_table(differences, models[0].name))
+    remedy = "" if any(model.num_resamples for model in models) else "; --resamples 200 computes them"
+    for line in [*comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy]:
         say(console, line, style="dim")
 
 
 def write_page(
-    examined: "Sequence[Analysis]",
+    models: "Sequence[Analysis]",
     sources: Sequence[Source],
     path: Path,
     root: Path | None,
@@ -115,32 +123,32 @@ def write_page(
     note: str | None = None,
     repeats: "Repeats | None" = None,
 ) -> list[str]:
-    """Write the page; the lines say where it is, and which pictures it lacks. See `page` for `note` and `repeats`."""
+    """Write the page, and return lines with its path and the images it lacks; see `page` for `note` and `repeats`."""
     from confrank.analysis import with_images
     from confrank.atomic import write_atomically
     from confrank.report.names import with_short_names
     from confrank.report.page import page
 
     pictured, lines = [], []
-    for item, source in zip(examined, sources, strict=True):
+    for model, source in zip(models, sources, strict=True):
         try:
-            rows = [mistake.row for mistake in item.mistakes]
-            pictured.append(with_images(item, _images(source, rows, root)))
+            rows = [mistake.row for mistake in model.mistakes]
+            pictured.append(with_images(model, _images(source, rows, root)))
         except (ValueError, OSError, LookupError) as error:
-            lines.append(f"{source.name}: no pictures of mistakes: {error}")
-            pictured.append(item)
+            lines.append(f"{source.name}: no images of mistakes: {error}")
+            pictured.append(model)
     write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats))
     return [*lines, f"report: {path}"]
 
 
 def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any]:
-    """Pictures of the given rows, where the predictions are of a run or tell a published data set; else none."""
+    """Images of the given rows, if the predictions belong to a run or name a published data set."""
     from confrank.run_folder import RunFolder, load_config
 
-    place, predictions, index = source.place, source.predictions, source.predictions.index
+    path, predictions, index = source.path, source.predictions, source.predictions.index
     if index is None or predictions.label is None or not rows:
         return {}
-    run = next((folder for folder in (place, place.parent.parent) if RunFolder(folder).config.exists()), None)
+    run = next((folder for folder in (path, path.parent.parent) if RunFolder(folder).config.exists()), None)
     dataset, image_size = predictions.metadata.get("dataset"), None
     if run is not None:
         config = load_config(run)
@@ -151,17 +159,17 @@ def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any
 
     from confrank.data import LOADERS, load_of
 
-    if run is None and dataset not in LOADERS:  # a file from elsewhere does not choose which folders are opened
+    if run is None and dataset not in LOADERS:  # a file must not choose which folders are opened
         return {}
-    data = load_of(run or place, dataset, root, image_size=image_size)
+    data = load_of(run or path, dataset, root, image_size=image_size)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
-        raise ValueError(f"expected the data that {place} comes from, but images or labels have changed since")
+        raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")
     return {row: split.images[index[row]] for row in rows}
 
 
 EVALUATE = Command(
-    "measure how well confidence ranks and calibrates predictions",
+    "measure how well confidence ranks predictions, and how well it is calibrated",
     "confrank evaluate predictions.npz --report report.html --json metrics.json",
     _evaluate_arguments,
     _evaluate,

@@ -1,4 +1,4 @@
-"""Draw what happened in training, from run folders or from kept results."""
+"""Draw what happened in training, from run folders or from result files."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,13 +18,13 @@ def _report_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "what",
         type=Literal["events", "epochs", "curves"],
-        help="events: histogram of correct events, easiest and hardest images of one run;"
-        " epochs: test AURC and NLL over the epochs of runs trained with --test-every;"
-        " curves: risk-coverage curves and reliability, runs of one method together",
+        help="events: histogram of correct events, and the easiest and hardest images of one run;"
+        " epochs: test AURC and NLL over the epochs, for runs trained with --test-every;"
+        " curves: risk-coverage curves and reliability diagrams, averaged over the runs of a method",
     )
     parser.add_argument("runs", type=str, nargs="+", help="run folders, or JSON files of a results folder")
     add_root(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: WHAT.png here)")
+    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: WHAT.png)")
 
 
 def _report(arguments: "Namespace") -> None:
@@ -36,10 +36,10 @@ def _report(arguments: "Namespace") -> None:
     picture = picture_path(arguments.out or f"{arguments.what}.png")
     keep_inputs(arguments.runs, picture)
     keep_out_of_data(arguments.runs, picture)
-    places = [*dict.fromkeys(arguments.runs)]
-    runs = [read_run(Path(run)) for run in places]
+    paths = [*dict.fromkeys(arguments.runs)]
+    runs = [read_run(Path(path)) for path in paths]
     if arguments.what == "epochs":
-        logs = {place: result.log for place, (result, _) in zip(places, runs, strict=True)}
+        logs = {path: result.log for path, (result, _) in zip(paths, runs, strict=True)}
         epochs_figure(logs, picture, _labels([result for result, _ in runs]), _common(runs))
     elif arguments.what == "curves":
         together: dict[str, list[Samples]] = {}
@@ -54,7 +54,7 @@ def _report(arguments: "Namespace") -> None:
 
 
 def _labels(results: "list[Result]") -> list[str]:
-    """Each run's method, with the settings in which the runs differ beside it: those of one label go together."""
+    """Each run's method, followed by the settings in which the runs differ."""
     from confrank.config import RECORDED, RunConfig
     from confrank.study.tables import size_of
 
@@ -75,7 +75,7 @@ def _labels(results: "list[Result]") -> list[str]:
 
 
 def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
-    """What all runs have in common, as a title."""
+    """The data set and network that all runs share, as a title."""
     settings = [{result.config[key] for result, _ in runs} for key in ("dataset", "model")]
     return ", ".join(str(values.pop()) for values in settings if len(values) == 1)
 
@@ -85,14 +85,14 @@ def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Eve
     from confrank.report.events import Events
 
     if "history_correct" not in arrays:
-        raise ValueError(f"expected a run with a history of events, but {result.name} averages others")
+        raise ValueError(f"expected a run with a history of events, but {result.name} averages other runs")
     config = result.config
     data = load_of(result.name, config["dataset"], root, image_size=config.get("image_size"))
-    # The first results keep no index: they are runs on the whole training split.
+    # The first results have no index: their runs used the complete training split.
     index = arrays.get("history_index")
     used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])
     check_digests(Path(result.name), result.environment, data=used.digest())
-    if index is not None and index.max() >= len(data.train):  # runs of the first formats tell no digest
+    if index is not None and index.max() >= len(data.train):  # the first formats have no digest
         raise ValueError(f"expected the data that {result.name} was trained on, but {config['dataset']} holds others")
     split = data.train if index is None else data.train.select(index)
     return Events(arrays["history_examined"], arrays["history_correct"], split.images, split.labels, data.class_names)

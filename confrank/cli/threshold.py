@@ -1,4 +1,4 @@
-"""Choose the threshold from which answers are accepted."""
+"""Choose a confidence threshold for accepting answers."""
 
 import json
 from typing import TYPE_CHECKING
@@ -14,12 +14,19 @@ if TYPE_CHECKING:
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("file", type=str, help="predictions that the model was not trained on, or a run folder")
-    parser.add_argument("--risk", type=float | None, default=None, help="error rate to guarantee among the accepted")
-    parser.add_argument("--delta", type=float, default=0.001, help="the guarantee holds with probability 1 - delta")
-    parser.add_argument("--coverage", type=float | None, default=None, help="share to accept, instead of a risk")
     parser.add_argument(
-        "--split", type=float | None, default=None, help="share of the rows kept aside to check it on"
+        "file", type=str, help="predictions on data that the model was not trained on, or a run folder"
+    )
+    parser.add_argument("--risk", type=float | None, default=None, help="error rate among accepted to guarantee")
+    parser.add_argument("--delta", type=float, default=0.001, help="the guarantee holds with probability 1 - delta")
+    parser.add_argument(
+        "--coverage", type=float | None, default=None, help="share of predictions to accept, instead of an error rate"
+    )
+    parser.add_argument(
+        "--split",
+        type=float | None,
+        default=None,
+        help="share of the rows to check the threshold on, which it is not chosen on",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the split")
     parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
@@ -52,30 +59,34 @@ def _threshold(arguments: "Namespace") -> None:
     source = read_source(arguments.file)
     predictions, samples = source.predictions, source.samples
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
-    kept = None
+    others = None
     if arguments.split is not None:
-        rows, kept_rows = random_split(len(samples), arguments.split, arguments.seed)
-        samples, kept = samples.select(rows), samples.select(kept_rows)
+        rows, other_rows = random_split(len(samples), arguments.split, arguments.seed)
+        samples, others = samples.select(rows), samples.select(other_rows)
     if arguments.risk is not None:
         point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, arguments.delta)
     else:
         point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
     name, averaged = _rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
-    check = None if kept is None else measured_at(kept.confidence, kept.correct, point.threshold)
+    check = None if others is None else measured_at(others.confidence, others.correct, point.threshold)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
     lines += classifier_lines(point, name, temperature, averaged=averaged)
     lines += [] if check is None else check_lines(check, arguments.risk)
     if table:
-        asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
+        requested = {
+            "requested_risk": arguments.risk,
+            "delta": arguments.delta,
+            "requested_coverage": arguments.coverage,
+        }
         rule = {"confidence": name, "temperature": temperature and float(temperature)}
-        result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
+        result = {"file": arguments.file, **requested, **rule, **point.as_dict(), "check": check and check.as_dict()}
         write_atomically(table, json.dumps(result, indent=1))
     print("\n".join(lines))
 
 
 THRESHOLD = Command(
-    "choose the confidence from which answers are accepted, with a guaranteed error rate",
+    "choose a confidence threshold with a guaranteed error rate among accepted answers",
     "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
     _threshold_arguments,
     _threshold,

@@ -1,8 +1,8 @@
-"""Selection with Guaranteed Risk: a threshold whose true error rate is bounded with high probability.
+"""Selection with Guaranteed Risk: a threshold with a guaranteed error rate among accepted.
 
 Geifman & El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, algorithm 1: a binary search
-over the sorted confidences; each of its ceil(log2 n) steps bounds the risk by exact inversion of the binomial tail at
-level delta / steps, so that all bounds hold together with probability 1 - delta.
+over the sorted confidences. Each of its ceil(log2 n) steps bounds the risk by exact inversion of the binomial tail at
+level delta / steps, so all bounds hold together with probability 1 - delta.
 """
 
 import math
@@ -17,24 +17,24 @@ from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 
 
 class UnreachableError(ValueError):
-    """The search met no bound as low as asked; `best` has the lowest one it met, which can be asked for.
+    """The search certified no error rate as low as requested; `best` is the point with the lowest bound.
 
-    Asked for that, the search goes on from there to accept more, and may end at a lower bound still.
+    A request for that bound succeeds. The search then continues from there, and may end at a lower bound.
     """
 
     def __init__(self, risk: float, best: OperatingPoint) -> None:
         self.risk, self.best = risk, best
         lowest = _rounded_up(best.bound)
-        higher = f", or ask for a risk of {lowest:g} or more" if lowest < 1 else ""
+        higher = f", or ask for {lowest:g} or more" if lowest < 1 else ""
         super().__init__(
-            f"expected a risk that the search can certify with {best.num_samples:,} predictions, but got {risk:g}:"
-            f" of the thresholds on its way, the one that accepts {best.accepted:,} ({best.wrong:,} of them wrong)"
-            f" comes nearest; bring more validation predictions{higher}"
+            f"expected an error rate that can be certified with {best.num_samples:,} predictions, but got {risk:g}:"
+            f" of the thresholds tried, the one that accepts {best.accepted:,} ({best.wrong:,} of them wrong)"
+            f" comes nearest; use more validation predictions{higher}"
         )
 
 
 def _rounded_up(bound: float | None) -> float:
-    """A number that can be asked for: rounding to the nearest might fall below the bound."""
+    """Rounded up, since a number below the bound could not be certified."""
     return 1.0 if bound is None else math.ceil(bound * 1e6) / 1e6
 
 
@@ -53,9 +53,10 @@ def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:
 def guaranteed_threshold(
     confidence: ArrayLike, correct: ArrayLike, risk: float, delta: float = 0.001
 ) -> OperatingPoint:
-    """The threshold of most coverage, among those searched, whose risk is at most `risk` with probability 1 - delta.
+    """Of the thresholds searched, the one with the largest coverage that guarantees the error rate.
 
-    Raises `UnreachableError` if none is. The predictions must not have been used to train the model.
+    With probability 1 - delta, the true error rate among accepted is at most `risk`. Raises `UnreachableError` if no
+    threshold guarantees it. The model must not have been trained on these predictions.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -66,7 +67,7 @@ def guaranteed_threshold(
     points = _search(curve, risk, delta)
     reached = [point for point in points if _bound(point) <= risk]
     if not reached:
-        # Below the lowest bound visited the search would go the same way, so this is the least one can ask for.
+        # For any lower request the search takes the same path, so this is the lowest that can be certified.
         raise UnreachableError(risk, min(points, key=_bound))
     return max(reached, key=lambda point: point.accepted)
 
@@ -84,8 +85,7 @@ def _search(curve: RiskCoverageCurve, risk: float, delta: float) -> list[Operati
     for _ in range(num_steps):
         middle = (low + high + 1) // 2
         # The middle-th smallest confidence is the threshold; its ties are accepted with it.
-        position = int(np.searchsorted(curve.accepted, curve.num_samples - middle + 1))
-        point = point_on(curve, position)
+        point = point_on(curve, int(np.searchsorted(curve.accepted, curve.num_samples - middle + 1)))
         bound = risk_bound(point.wrong, point.accepted, delta / num_steps)
         points.append(replace(point, bound=bound))
         if bound <= risk:

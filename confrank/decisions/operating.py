@@ -1,4 +1,7 @@
-"""A threshold and what it does to a set of predictions."""
+"""A threshold, and what it does to a set of predictions.
+
+Confidences within 1e-12 of a threshold count as equal to it: numpy and torch round a softmax differently.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, at_or_above, same_length
+from confrank.metrics.arrays import ArrayLike, as_flags, at_or_above, same_length
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """Accept confidence >= threshold: how many of `num_samples` that is, and how many of those are wrong.
+    """Accept confidence >= threshold: how many of `num_samples` are accepted, and how many of those are wrong.
 
-    `bound` is an upper limit of the true error rate among the accepted, where one is guaranteed.
+    `bound` is the guaranteed upper limit of the true error rate among accepted, if there is a guarantee.
     """
 
     threshold: float
@@ -25,26 +28,27 @@ class OperatingPoint:
 
     @property
     def coverage(self) -> float | None:
-        """The share of accepted predictions; None if there are no predictions."""
+        """The share of predictions accepted; None if there are none."""
         return self.accepted / self.num_samples if self.num_samples else None
 
     @property
     def risk(self) -> float | None:
-        """The error rate among the accepted; None if nothing is."""
+        """The error rate among accepted; None if nothing is accepted."""
         return self.wrong / self.accepted if self.accepted else None
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "coverage": self.coverage, "risk": self.risk}
 
 
-def point_on(curve: RiskCoverageCurve, position: int, bound: float | None = None) -> OperatingPoint:
+def point_on(curve: RiskCoverageCurve, position: int) -> OperatingPoint:
+    """The threshold at a position of a curve, and what it accepts there."""
     threshold = float(curve.threshold[position])
-    last = int(curve.last_accepted(threshold))
-    return OperatingPoint(threshold, int(curve.accepted[last]), int(curve.wrong[last]), curve.num_samples, bound)
+    last = curve.last_accepted(threshold)
+    return OperatingPoint(threshold, int(curve.accepted[last]), int(curve.wrong[last]), curve.num_samples)
 
 
 def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float) -> OperatingPoint:
-    """The largest threshold that accepts at least this share.
+    """The largest threshold that accepts at least this share of the predictions.
 
     >>> threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True], 0.75).threshold
     0.7
@@ -59,24 +63,23 @@ def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: 
 
 def measured_at(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> OperatingPoint:
     """What a threshold does to these predictions."""
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    accepted = at_or_above(scores, threshold)
+    accepted, flags = at_or_above(confidence, threshold), as_flags(correct)
+    same_length(confidence=accepted, correct=flags)
     return OperatingPoint(
-        float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(scores)
+        float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(accepted)
     )
 
 
 def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(rows to choose on, rows kept to check on), the latter a random share; both in ascending order.
+    """(rows to choose on, rows to check on), the latter a random share of all; both in ascending order.
 
     >>> [len(rows) for rows in random_split(10, 0.3)]
     [7, 3]
     """
     if not 0 < share < 1:
-        raise ValueError(f"expected a share in (0, 1) to keep, but got {share}")
-    kept = round(share * num_samples)
-    if not 0 < kept < num_samples:
+        raise ValueError(f"expected a share in (0, 1), but got {share}")
+    num_checked = round(share * num_samples)
+    if not 0 < num_checked < num_samples:
         raise ValueError(f"expected a share that leaves rows on both sides, but got {share} of {num_samples} rows")
     order = np.random.default_rng(seed).permutation(num_samples)
-    return np.sort(order[kept:]), np.sort(order[:kept])
+    return np.sort(order[num_checked:]), np.sort(order[:num_checked])

@@ -1,7 +1,6 @@
-"""Temperature scaling: one number that makes probabilities honest without changing any answer."""
+"""Temperature scaling: one number that calibrates probabilities without changing any prediction."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
@@ -14,14 +13,14 @@ LARGEST = float(np.finfo(np.float64).max)
 
 
 def as_logits(*, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None) -> tuple[Array, list[str]]:
-    """Logits as they are, or the logarithm of probabilities; and what to tell of it.
+    """Logits unchanged, or the logarithm of probabilities; and notes on what was changed.
 
-    Zeros are mostly rounded: they are raised to half of the smallest other probability of the table (but at least to
-    the smallest normal number). Any number far below would be an outlier that the temperature then follows.
+    Most zeros come from rounding. They become half of the smallest other probability of the table (but at least the
+    smallest normal number). A much smaller number would be an outlier that dominates the fit.
 
     >>> table, notes = as_logits(probabilities=[[0.98, 0.02], [1.0, 0.0]])
     >>> np.exp(table[1]).round(6).tolist(), notes
-    ([1.0, 0.01], ['1 of 4 probabilities are zero and taken for 0.01, half of the smallest other one'])
+    ([1.0, 0.01], ['1 of 4 probabilities are zero and count as 0.01, half of the smallest other one'])
     """
     if logits is not None:
         return as_table(logits, "logits"), []
@@ -34,15 +33,15 @@ def as_logits(*, logits: ArrayLike | None = None, probabilities: ArrayLike | Non
     floor = max(smallest / 2, np.finfo(table.dtype).tiny)
     raised = int(np.count_nonzero(table < floor))
     log_table: Array = np.log(np.maximum(table, floor))
-    note = f"are zero and taken for {floor:.3g}, half of the smallest other one"
+    note = f"are zero and count as {floor:.3g}, half of the smallest other one"
     return log_table, [f"{raised:,} of {table.size:,} probabilities {note}"] if raised else []
 
 
 def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     """The temperature T > 0 that minimises the NLL of softmax(logits / T) (Guo et al. 2017).
 
-    The NLL is convex in 1/T, so its slope has one root. A sample that no temperature can help (all answers right,
-    or a better guess at random) drives T to the end of its range, which is an error.
+    The NLL is convex in 1/T, so its slope has one root. It is an error if the best T has no limit: all answers are
+    right, or they are no better than chance.
 
     >>> round(fit_temperature([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 0, 1]), 4)
     1.8205
@@ -52,7 +51,7 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     same_length(logits=table, label=labels)
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
-    # The range is that of logits whose rows spread by about 1; for others it reaches as far as their own unit asks.
+    # LIMIT suits logits whose rows spread by about 1; for others the range is widened by their scale.
     unit = _mean_spread(table) / 2 or 1.0
     low, high = -LIMIT - max(0.0, np.log(unit)), LIMIT - min(0.0, np.log(unit))
     slopes = _slope(low, table, labels), _slope(high, table, labels)
@@ -63,13 +62,13 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
             direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
         raise ValueError(
             f"expected predictions that a temperature can calibrate, but {direction} in the {len(table):,} rows"
-            " it is fitted to, so that the best temperature has no limit; fit it to more rows"
+            " it is fitted to, so the best temperature has no limit; fit it to more rows"
         )
     return float(np.exp(-brentq(_slope, low, high, args=(table, labels), xtol=1e-12, maxiter=1000)))
 
 
 def _mean_spread(table: Array) -> float:
-    """Mean over rows of the largest minus the smallest logit; finite, also where classes are masked by -1.8e308."""
+    """Mean over rows of the largest minus the smallest logit; finite even if classes are masked by -1.8e308."""
     with np.errstate(over="ignore"):
         spread = table.max(axis=1).astype(np.float64) - table.min(axis=1)
     return float((np.minimum(spread, LARGEST) / len(table)).sum())
@@ -79,11 +78,13 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
     """Derivative of the mean NLL by the inverse temperature: mean of E_p[z] - z_label."""
     inverse, total = float(np.exp(log_inverse)), 0.0
     for rows in chunks(len(table), table.shape[1]):
-        part = torch.from_numpy(table[rows].astype(np.float64))
-        # 0 or less: no product is infinite - infinite.
-        part = (part - part.amax(dim=1, keepdim=True)).clamp_min(-LARGEST)
-        expected = (torch.softmax(part * inverse, dim=1) * part).sum(dim=1)
-        picked = part[torch.arange(len(part)), torch.from_numpy(labels[rows])]
+        part = table[rows].astype(np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            # 0 or less, and finite: no product is infinite times zero.
+            part = np.maximum(part - part.max(axis=1, keepdims=True), -LARGEST)
+            weight = np.exp(part * inverse)
+            expected = (weight / weight.sum(axis=1, keepdims=True) * part).sum(axis=1)
+        picked = part[np.arange(len(part)), labels[rows]]
         total += float(((expected - picked) / len(table)).sum())
     return total
 
@@ -91,14 +92,14 @@ def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float
 def scaled_logits(logits: ArrayLike, temperature: float) -> Floats:
     """Logits [n, K] whose softmax is that of the calibrated model, in float64.
 
-    In float64, since rounding would make or break ties: a threshold chosen on them would accept other samples than
-    `SelectiveClassifier` with that temperature.
+    In float64, because rounding would create or break ties: a threshold chosen on rounded logits would accept other
+    samples than `SelectiveClassifier` with that temperature.
 
     >>> scaled_logits([[3, 0], [5, 1]], 2.0).tolist()
     [[1.5, 0.0], [2.5, 0.5]]
     """
     if not temperature > 0:
         raise ValueError(f"expected a positive temperature, but got {temperature}")
-    with np.errstate(over="ignore"):  # classes masked by the lowest number stay there
+    with np.errstate(over="ignore"):  # classes masked by the lowest number stay masked
         scaled: Floats = np.clip(as_table(logits, "logits").astype(np.float64) / temperature, -LARGEST, LARGEST)
     return scaled

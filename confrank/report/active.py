@@ -1,4 +1,4 @@
-"""Active learning as a picture and as tables: accuracy over the number of labels, with one-std bands."""
+"""Active learning as a figure and as tables: accuracy over the number of labels, with one-std bands."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,9 +24,9 @@ def active_figure(
     key: str = "acc",
     paper: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
-    """`curves` maps a strategy to values [trials][stages]: a line is their mean, a band one standard deviation.
+    """Draw `curves`, a strategy's values as [trials][stages]: a line for the mean, a band of one standard deviation.
 
-    `paper` maps strategies to the paper's means, which are drawn as dashed lines.
+    `paper` has the paper's means by strategy, drawn as dashed lines.
     """
     factor = SHOWN[key].factor
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
@@ -39,9 +39,9 @@ def active_figure(
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
         if paper and name in paper:
-            there = paper[name][: len(labelled)]
-            axes.plot(labelled[: len(there)], factor * np.array(there), color=colour, linestyle="--", linewidth=1)
-    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].axis}", xticks=labelled)
+            means = paper[name][: len(labelled)]
+            axes.plot(labelled[: len(means)], factor * np.array(means), color=colour, linestyle="--", linewidth=1)
+    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].heading}", xticks=labelled)
     if paper:
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="the paper's mean")
     tidy(axes)
@@ -62,7 +62,7 @@ def stage_summaries(trials: Trials) -> list[Summary]:
 def active_rows(
     labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc"
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows: one row a strategy, one column a stage, mean±std over the trials."""
+    """Header and rows: one row per strategy, one column per stage, mean±std over the trials."""
     header = ["strategy", "trials", *(f"{count:,} labels" for count in labelled)]
     rows = []
     for name, trials in curves.items():
@@ -72,16 +72,16 @@ def active_rows(
 
 
 def active_table(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> Table:
-    """The same for the terminal."""
+    """`active_rows` for the terminal."""
     header, rows = active_rows(labelled, curves, key)
     table = Table(title=f"test {SHOWN[key].heading}")
-    for place, name in enumerate(header):
-        table.add_column(name, justify="left" if place == 0 else "right")
+    for column, name in enumerate(header):
+        table.add_column(name, justify="right" if column else "left")
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> str:
-    """The same for a document."""
+    """`active_rows` for a document."""
     return markdown_table(*active_rows(labelled, curves, key))

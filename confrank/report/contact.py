@@ -1,4 +1,4 @@
-"""A contact sheet: many small images with their names on one page."""
+"""A contact sheet: many small images with their names in one picture."""
 
 import io
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ COLUMNS = 10
 
 
 def contact_sheet(pictures: Sequence[tuple[str, NDArray[np.uint8]]], path: Path) -> None:
-    """Write a PNG of (name, image [h, w, 1 or 3]) in rows of ten, numbered in order; names are cut to their end."""
+    """Write a PNG of (name, image [h, w, 1 or 3]) in rows of ten, numbered in order; long names lose their start."""
     columns = min(COLUMNS, len(pictures))
     lines = -(-len(pictures) // columns)
     size = (columns * (CELL + GAP) + GAP, lines * (CELL + CAPTION + GAP) + GAP)
     sheet = Image.new("RGB", size, "white")
     draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=10)
-    for place, (name, picture) in enumerate(pictures):
-        left = GAP + place % columns * (CELL + GAP)
-        top = GAP + place // columns * (CELL + CAPTION + GAP)
+    for number, (name, picture) in enumerate(pictures):
+        left = GAP + number % columns * (CELL + GAP)
+        top = GAP + number // columns * (CELL + CAPTION + GAP)
         thumb = _thumb(picture)
         sheet.paste(thumb, (left + (CELL - thumb.width) // 2, top + (CELL - thumb.height) // 2))
-        draw.text((left, top + CELL + 1), _shortened(f"{place + 1}: ", name, draw, font), fill="black", font=font)
+        draw.text((left, top + CELL + 1), _shortened(f"{number + 1}: ", name, draw, font), fill="black", font=font)
     content = io.BytesIO()
     sheet.save(content, "PNG")
     write_atomically(path, content.getvalue())
@@ -38,16 +38,16 @@ def contact_sheet(pictures: Sequence[tuple[str, NDArray[np.uint8]]], path: Path)
 def _thumb(picture: NDArray[np.uint8]) -> Image.Image:
     image = Image.fromarray(np.ascontiguousarray(picture[:, :, 0] if picture.shape[2] == 1 else picture))
     scale = CELL / max(image.size)
-    # Tiny images are enlarged pixel by pixel, so that one sees what the network sees.
+    # Tiny images are enlarged without smoothing, to show what the network sees.
     way = Image.Resampling.NEAREST if scale > 1 else Image.Resampling.BICUBIC
     return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))), way).convert("RGB")
 
 
 def _shortened(number: str, name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
-    """The number and the end of a name that fit under an image; the font has no letters beyond ASCII."""
+    """The number and as much of the end of the name as fits under an image; the font is ASCII only."""
     text = name.encode("ascii", "replace").decode()
-    whole = number + text
-    while len(text) > 1 and draw.textlength(whole, font=font) > CELL:
+    caption = number + text
+    while len(text) > 1 and draw.textlength(caption, font=font) > CELL:
         text = text[1:]
-        whole = f"{number}..{text}"
-    return whole
+        caption = f"{number}..{text}"
+    return caption

@@ -1,4 +1,4 @@
-"""A decision rule in words."""
+"""Thresholds and temperatures in words."""
 
 from confrank.decisions import OperatingPoint
 from confrank.metrics import Evaluation
@@ -7,16 +7,16 @@ from confrank.report.verdict import percent
 
 
 def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> list[str]:
-    """What a threshold does to the predictions it was chosen on, and what is guaranteed."""
+    """What a threshold does to the predictions it was chosen on, and what it guarantees."""
     lines = [
-        f"accept confidence >= {point.threshold!r}",
-        f"coverage  {point.coverage:.2%} ({point.accepted:,} of {point.num_samples:,} predictions)",
-        f"risk      {_rate(point)}",
+        f"accept      confidence >= {point.threshold!r}",
+        f"coverage    {point.coverage:.2%} ({point.accepted:,} of {point.num_samples:,} predictions)",
+        f"error rate  {_rate(point)}",
     ]
     if risk is not None and point.bound is not None:
         lines.append(
-            f"guarantee an error rate of at most {risk:g} among accepted predictions, with probability"
-            f" {1 - delta:.12g} (bound {point.bound:.6g})"
+            f"guarantee   the error rate among accepted is at most {risk:g}, with probability {1 - delta:.12g}"
+            f" (bound {point.bound:.6g})"
         )
     return lines
 
@@ -24,48 +24,50 @@ def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> 
 def classifier_lines(
     point: OperatingPoint, confidence: str | None, temperature: str | None, *, averaged: bool
 ) -> list[str]:
-    """How to apply the threshold to a network, where the confidence is known by name or cannot be repeated."""
+    """How to apply the threshold to a network, if its confidence is known by name."""
     if averaged:
-        return [
-            "python    this confidence is that of an average, which SelectiveClassifier(model, ...) cannot repeat"
-        ]
+        return ["python      not with SelectiveClassifier(model, ...): this confidence averages several predictions"]
     if confidence is None:
         return []
     divided = f", temperature={temperature}" if temperature else ""
     options = f'threshold={point.threshold!r}, confidence="{confidence}"{divided}'
-    return [f"python    SelectiveClassifier(model, {options})"]
+    return [f"python      SelectiveClassifier(model, {options})"]
 
 
 def check_lines(point: OperatingPoint, risk: float | None) -> list[str]:
-    """What the threshold does to the rows that were kept out of choosing it."""
-    lines = [f"on {point.num_samples:,} rows kept aside: coverage {point.coverage:.2%}, risk {_rate(point)}"]
+    """What the threshold does to rows that it was not chosen on."""
+    lines = [
+        f"check       on {point.num_samples:,} other rows: coverage {point.coverage:.2%}, error rate {_rate(point)}"
+    ]
     if risk is not None and point.risk is not None and point.risk > risk:
         lines.append(
-            f"there the observed rate is above {risk:g}: chance in these rows, or rows unlike those it was chosen on"
+            f"            this is above {risk:g}: by chance, or because these rows differ from those it was chosen on"
         )
     return lines
 
 
 def _rate(point: OperatingPoint) -> str:
     if point.risk is None:
-        return "undefined, nothing is accepted"
-    return f"{percent(point.risk, 3)} ({point.wrong:,} wrong of {point.accepted:,} accepted)"
+        return "undefined: nothing is accepted"
+    return f"{percent(point.risk, 3)} among accepted ({point.wrong:,} of {point.accepted:,} wrong)"
 
 
 def temperature_line(temperature: float, num_fitted: int, num_checked: int) -> str:
-    """What was fitted to what, and what the numbers below are about."""
-    word = "too sure of itself" if temperature > 1 else "not sure enough"
+    """The temperature, the rows it was fitted to, and the rows that the metrics describe."""
+    word = "overconfident" if temperature > 1 else "underconfident"
     return (
         f"temperature {temperature:.6g} (the model was {word}), fitted to {num_fitted:,} rows;"
-        f" the metrics are those of the other {num_checked:,} rows"
+        f" the metrics below are those of the other {num_checked:,} rows"
     )
 
 
 def worse_lines(before: Evaluation, after: Evaluation) -> list[str]:
-    """A warning if a temperature made the probabilities worse on the rows kept aside."""
+    """A warning if the temperature made the probabilities worse on the other rows."""
     changes = []
     for key in ("ece", "brier"):
         old, new = before.metrics[key], after.metrics[key]
         if old is not None and new is not None and new > old and shown(key, old) != shown(key, new):
             changes.append(f"{SHOWN[key].heading} went up from {shown(key, old)} to {shown(key, new)}")
-    return [f"warning: {' and '.join(changes)}; a temperature does not help these predictions"] if changes else []
+    return (
+        [f"warning: {' and '.join(changes)}; temperature scaling does not help these predictions"] if changes else []
+    )

@@ -1,4 +1,4 @@
-"""What figures and page show of detectors: their scores on one out-set, run by run."""
+"""What figures and pages show about detectors: their scores on one out-set, run by run."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,33 +45,33 @@ def mean_roc(runs: Runs) -> MeanCurve:
 
 
 def detection_verdict(curves: Mapping[str, MeanCurve], out_set: str, tuned: Collection[str]) -> list[str]:
-    """Sentences about one out-set: which detector tells it best, how well, and which does so without having seen it.
+    """Sentences about one out-set: which detector is best, how good it is, and which is best without tuning on it.
 
     `tuned` are the detectors whose settings were chosen on images of this out-set.
     """
     best = max(curves, key=lambda name: curves[name].auroc)
     if curves[best].auroc <= 0.5:
-        return [f"No detector here tells images of {out_set} from the network's own images better than chance."]
-    alone = f"{best} on images of {out_set}"
-    first = f"Of {len(curves)} detectors, {best} tells images of {out_set} best" if len(curves) > 1 else alone
+        return [f"No detector here separates {out_set} from in-distribution images better than chance."]
+    alone = f"{best} on {out_set}"
+    first = f"Of {len(curves)} detectors, {best} is best at detecting {out_set}" if len(curves) > 1 else alone
     sentences = [f"{first}: {_how_well(curves[best])}."]
     if best in tuned:
-        sentences.append("Its settings were chosen on other images of this very out-set.")
+        sentences.append("Its settings were tuned on other images of the same out-set.")
         if unseen := {name: curve for name, curve in curves.items() if name not in tuned}:
             name = max(unseen, key=lambda name: unseen[name].auroc)
-            sentences.append(f"Of those that saw none of it, {name} is best: {_how_well(unseen[name])}.")
+            sentences.append(f"Of those not tuned on it, {name} is best: {_how_well(unseen[name])}.")
     return sentences
 
 
 def _how_well(curve: MeanCurve) -> str:
-    passed = f"where 95% of the network's own images are accepted, {percent(curve.fpr95)} of the foreign ones are too"
-    return f"AUROC {percent(curve.auroc)}; {passed}"
+    passed = f"{percent(curve.fpr95)} of the out-of-distribution images are accepted too"
+    return f"AUROC {percent(curve.auroc)}; when 95% of in-distribution images are accepted, {passed}"
 
 
 def score_histogram(inside: NDArray[Any], outside: NDArray[Any]) -> Histogram:
     """Counts over equal-width bins, inside as `right` and outside as `wrong`.
 
-    Distances have long tails: a twentieth of a percent of the scores at each end falls into the outermost bins.
+    Distances have long tails, so the outermost bins also count the 0.05% of scores beyond each end.
     """
     low, high = np.quantile(np.concatenate([inside, outside]), [0.0005, 0.9995])
     edges = np.linspace(low, high if high > low else low + 1, NUM_BARS + 1)

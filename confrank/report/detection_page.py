@@ -1,4 +1,4 @@
-"""The page about foreign images: ROC curves, score histograms and the table in one HTML file."""
+"""The page on out-of-distribution detection: ROC curves, score histograms and the table in one HTML file."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from confrank import __version__
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, Groups, OodResult, pairs_by_detector
 from confrank.report import svg
-from confrank.report.colours import places_of
+from confrank.report.colours import colour_numbers
 from confrank.report.detection import (
     GRID,
     MeanCurve,
@@ -33,10 +33,10 @@ def detection_page(
     notes: Sequence[str],
     tuned: Collection[str] = (),
 ) -> str:
-    """The finished page; `protocol` says in words whether foreign images were used for tuning, `tuned` for what."""
+    """The finished page; `protocol` says how settings were chosen, `tuned` names detectors tuned on an out-set."""
     values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
     return template("detection.html").render(
-        title="Does it notice foreign images?",
+        title="Does it detect out-of-distribution images?",
         names=list(map(title_of, groups)),
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
@@ -56,10 +56,10 @@ def _section(
 ) -> dict[str, Any]:
     detectors, pairs = [], pairs_by_detector(results)
     curves = {name: mean_roc(runs) for name, runs in pairs.items()}
-    for place, (name, runs) in zip(places_of([*pairs]), pairs.items(), strict=True):
+    for colour, (name, runs) in zip(colour_numbers([*pairs]), pairs.items(), strict=True):
         key = group._replace(method=f"{group.method}/{name}")
         row = [cell_text(values[(*key, metric)]) for metric in DETECTION_METRICS]
-        detectors.append({"name": name, "colour": place, "row": row, **_charts(curves[name], runs)})
+        detectors.append({"name": name, "colour": colour, "row": row, **_charts(curves[name], runs)})
     first = next(iter(pairs.values()))
     return {
         "title": title_of(group),

@@ -1,4 +1,4 @@
-"""How well detectors tell foreign images: ROC curves and score histograms, one picture of each per out-set."""
+"""Out-of-distribution detectors as figures: ROC curves and score histograms, one of each per out-set."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from confrank.report.scales import shown
 
 
 def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
-    """Of each, roc-NAME and scores-NAME as PNG and SVG."""
+    """For each out-set, roc-NAME and scores-NAME as PNG and SVG."""
     paths = []
     for group, results in groups.items():
         name, pairs = file_name("-".join(group)), pairs_by_detector(results)
@@ -31,8 +31,8 @@ def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
 
 def file_name(text: str) -> str:
     """
-    >>> file_name("my/own pictures/")
-    'my-own-pictures'
+    >>> file_name("my/holiday pictures/")
+    'my-holiday-pictures'
     """
     return re.sub(r"[^\w.]+", "-", text).strip("-.") or "set"
 
@@ -48,7 +48,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
             band = curve.tpr - curve.spread, curve.tpr + curve.spread
             axes.fill_between(GRID, *band, color=colour, alpha=0.15, linewidth=0)
     axes.axhline(0.95, color="0.6", linewidth=1, linestyle="--")
-    axes.set(xlabel="foreign images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
+    axes.set(xlabel="out-of-distribution images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
     axes.set(xlim=(0, 1), ylim=(0, 1.005))
     tidy(axes)
     legend_below(figure, axes.get_legend_handles_labels()[0])
@@ -56,7 +56,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
 
 
 def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
-    """A panel per detector, of the first run: scores of different runs have no common scale."""
+    """One panel per detector, for the first run only: scores of different runs have no common scale."""
     columns = 2 if len(detectors) in (2, 4) else min(3, len(detectors))
     rows = -(-len(detectors) // columns)
     figure = Figure(figsize=(3.6 * columns, 2.6 * rows), layout="constrained")
@@ -71,12 +71,12 @@ def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
 
 
 def _draw_histogram(axes: Axes, histogram: Histogram) -> None:
-    sides = (histogram.right, COLOURS[0], "in-distribution"), (histogram.wrong, COLOURS[1], "foreign")
+    sides = (histogram.right, COLOURS[0], "in-distribution"), (histogram.wrong, COLOURS[1], "out-of-distribution")
     for counts, colour, label in sides:
         share = counts / max(1, counts.sum())
         axes.stairs(share, histogram.edges, color=colour, fill=True, alpha=0.5, label=label)
     axes.set(xlabel="score", ylabel="share of images")
-    # Scores may need many digits: few ticks keep their labels apart.
+    # Scores may need many digits, so few ticks keep the labels apart.
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     axes.ticklabel_format(axis="x", useMathText=True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,4 +1,4 @@
-"""AURC and NLL of the test split over the epochs: does a network go on ranking well when it overfits?"""
+"""Test AURC and NLL over the epochs: does a network still rank well when it overfits?"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from confrank.phrasing import InputError
 from confrank.report.colours import colours_of
 from confrank.report.names import short_names
 from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
@@ -19,16 +20,16 @@ Log = Sequence[Mapping[str, Any]]
 def epochs_figure(
     logs: Mapping[str, Log], path: str | Path, labels: Sequence[str] | None = None, title: str = ""
 ) -> None:
-    """NLL and AURC, one line per run, from logs with test metrics (`--test-every`).
+    """NLL and AURC, one line per run, from logs with test metrics.
 
-    `labels`, one for each run, stand in the legend; runs of one label have one colour.
+    `labels`, one for each run, are shown in the legend; runs with the same label have the same colour.
     """
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     tested = {name: [entry for entry in log if "test" in entry] for name, log in logs.items()}
     for name, entries in tested.items():
         if not entries:
-            raise ValueError(
-                f"expected test metrics in the log of {name}, but it has none; train with --test-every 1"
+            raise InputError(
+                f"expected test metrics in the log of {name}, but it has none", "train it with {test_every} 1"
             )
     left, right = figure.subplots(1, 2)
     labels = short_names([*logs]) if labels is None else labels
@@ -49,18 +50,18 @@ def _draw(axes: Axes, key: str, labels: Sequence[str], logs: Iterable[Log]) -> N
         shown = "_" if label in drawn else legend_text(label)  # a leading underscore keeps it out of the legend
         axes.plot(epochs, values, color=colour, marker=marker, label=shown)
         drawn.add(label)
-    axes.set(xlabel="epoch", ylabel=SHOWN[key].axis)
+    axes.set(xlabel="epoch", ylabel=SHOWN[key].heading)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
     tidy(axes)
 
 
 def _logarithmic_if_wide(axes: Axes) -> None:
-    """Below a factor of four a logarithmic axis has too few ticks, and it has no place for zero."""
+    """Use a logarithmic axis if values differ by a factor of four or more, and none is zero."""
     low, high = axes.dataLim.intervaly
     if not 0 < 4 * low < high:
         return
     axes.set_yscale("log")
-    # Over nearly a decade the labels of all digits would run together.
+    # Over nearly a decade, labels at all digits would overlap.
     every_digit = high < 8 * low
     axes.yaxis.set_major_locator(LogLocator(subs=range(1, 10) if every_digit else (1, 2, 5)))
     axes.yaxis.set_minor_locator(NullLocator())

@@ -1,4 +1,4 @@
-"""The paper's first figure: how often samples were classified correctly, and which are easiest and hardest."""
+"""The paper's first figure: how often samples were classified correctly, and the easiest and hardest images."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ MAX_CAPTION = 14
 
 @dataclass(frozen=True)
 class Events:
-    """Counts of training samples [n], in the order of the images [n, h, w, c] and labels [n]."""
+    """Correctness counts [n] of training samples, in the order of the images [n, h, w, c] and labels [n]."""
 
     examined: NDArray[Any]
     correct: NDArray[Any]
@@ -30,7 +30,7 @@ class Events:
     class_names: Sequence[str]
 
     def __post_init__(self) -> None:
-        for name in ("examined", "correct", "images", "labels"):  # tensors too, as a history's counters are
+        for name in ("examined", "correct", "images", "labels"):  # a history's counters are tensors
             object.__setattr__(self, name, to_numpy(getattr(self, name)))
 
     @property
@@ -39,14 +39,14 @@ class Events:
         return rate
 
     def extremes(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of the easiest and of the hardest of the examined samples; ties in the order of the data set."""
+        """Rows of the easiest and hardest examined samples; ties in the order of the data set."""
         rows = np.flatnonzero(self.examined)
         order = rows[np.argsort(self.rate[rows], kind="stable")]
         return order[::-1][:count][::-1], order[:count]
 
 
 def _edges(examined: NDArray[np.int64]) -> NDArray[np.float64]:
-    """About thirty bins, each with as many of the rates that are possible: else every other bin would stand out.
+    """About thirty bins, each with the same number of possible rates; otherwise some bins would stand out.
 
     >>> _edges(np.array([4, 4, 0])).tolist()
     [-0.125, 0.125, 0.375, 0.625, 0.875, 1.125]
@@ -58,10 +58,10 @@ def _edges(examined: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def events_figure(events: Events, path: str | Path, title: str = "", count: int = 24) -> None:
-    """Histogram of correct events of the examined samples, with the easiest and hardest images beside it."""
+    """Histogram of the correctness rates of examined samples, and their easiest and hardest images."""
     rate = events.rate[events.examined > 0]
     if not len(rate):
-        raise ValueError(f"expected samples that were examined, but none of {len(events.rate):,} was; train first")
+        raise ValueError(f"expected examined samples, but none of {len(events.rate):,} was examined; train first")
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     halves: Any = figure.subfigures(1, 2, width_ratios=(1, 1.35))
     left, right = halves

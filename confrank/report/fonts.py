@@ -1,4 +1,4 @@
-"""Letters that the font in use lacks: another installed font that has them is used too, else codes are drawn."""
+"""Characters that the current font lacks: use another installed font that has them, or draw their codes."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -8,7 +8,7 @@ from matplotlib.font_manager import FontEntry, FontProperties, findfont, fontMan
 
 
 def drawable(text: str) -> str:
-    """The text as it can be drawn from here on.
+    """The text as it can be drawn, after adding fonts if needed.
 
     >>> drawable("modèle ж \\U000f0000")
     'modèle ж \\\\U000f0000'
@@ -18,13 +18,13 @@ def drawable(text: str) -> str:
 
 
 def font_notes(texts: Iterable[str]) -> list[str]:
-    """A line where letters of these texts are drawn as codes."""
+    """A note if characters of these texts are drawn as codes."""
     missing = "".join(sorted(_missing("".join(texts))))
     return [f"no installed font has {missing[:20]}: figures show their codes instead"] if missing else []
 
 
 def _missing(text: str) -> set[str]:
-    """The characters that no font has; a font that has some of them joins those in use."""
+    """The characters that no installed font has; fonts that have some of the others are added to those in use."""
     missing = {*text} - {"\n"}
     for family in rcParams["font.family"]:
         missing -= _letters(findfont(FontProperties(family=[family])))
@@ -43,7 +43,7 @@ def _letters(path: str) -> frozenset[str]:
 
 @cache
 def _font_with(char: str, num_fonts: int) -> FontEntry | None:
-    """The first of so many fonts that has a character; matplotlib's last resort has but boxes."""
+    """The first font that has a character, of `num_fonts` installed; matplotlib's last resort draws boxes only."""
     upright = (font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400)
-    found = (font for font in upright if not font.name.startswith("Last Resort") and char in _letters(font.fname))
-    return next(found, None)
+    fonts = (font for font in upright if not font.name.startswith("Last Resort") and char in _letters(font.fname))
+    return next(fonts, None)

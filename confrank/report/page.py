@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, for deciding which answers to accept."""
+"""The page: one self-contained HTML file for deciding which answers to accept."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ from confrank.analysis import Analysis, Mistake, Repeats
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.phrasing import counted
 from confrank.report import svg
-from confrank.report.colours import places_of
+from confrank.report.colours import colour_numbers
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
@@ -28,7 +28,7 @@ MAX_CLASS_ROWS = 2000
 
 
 def page(
-    examined: Sequence[Analysis],
+    models: Sequence[Analysis],
     title: str = "Which answers can be trusted?",
     seed: int = 0,
     note: str | None = None,
@@ -38,27 +38,30 @@ def page(
 
     With `repeats`, a section on all seeds comes first. `note` introduces the predictions below it.
     """
-    limit = svg.risk_limit(item.curve for item in examined)
-    places = places_of([item.name for item in examined])
+    limit = svg.risk_limit(item.curve for item in models)
+    colours = colour_numbers([item.name for item in models])
     return template("page.html").render(
         title=title,
-        names=[item.name for item in examined],
+        names=[item.name for item in models],
         note=note,
         repeats=None if repeats is None else _repeats(repeats),
         version=__version__,
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
-        models=[_model(item, place, limit, len(examined)) for place, item in zip(places, examined, strict=True)],
-        comparisons=comparisons(examined),
-        metrics=[_metric_row(key, examined) for key in SHOWN],
-        footnotes=footnotes([(shortened(item.name), item.evaluation) for item in examined]),
+        models=[_model(item, colour, limit, len(models)) for colour, item in zip(colours, models, strict=True)],
+        comparisons=comparisons(models),
+        metrics=[_metric_row(key, models) for key in SHOWN],
+        footnotes=footnotes([(shortened(item.name), item.evaluation) for item in models]),
         risk_ticks=svg.ticks(limit),
         shares=svg.ticks(1.0),
         class_headings=["answers", "accuracy", "mean confidence", SHOWN["aurc"].heading, "share of errors"],
-        data={"limit": limit, "models": [_points(item, place) for place, item in zip(places, examined, strict=True)]},
-        num_samples=sorted({item.curve.num_samples for item in examined}),
-        has_intervals=any(item.intervals for item in examined),
+        data={
+            "limit": limit,
+            "models": [_points(item, colour) for colour, item in zip(colours, models, strict=True)],
+        },
+        num_samples=sorted({item.curve.num_samples for item in models}),
+        has_intervals=any(item.intervals for item in models),
     )
 
 
@@ -72,7 +75,7 @@ def _repeats(repeats: Repeats) -> dict[str, Any]:
 
 
 def template(name: str) -> Template:
-    """A file of the template folder, values escaped."""
+    """A template by name, with values escaped."""
     return _environment().get_template(name)
 
 
@@ -90,7 +93,7 @@ def _environment() -> Environment:
 
 
 def _points(item: Analysis, colour: int) -> dict[str, Any]:
-    """What the slider can choose from: exact thresholds and counts."""
+    """What the slider chooses from: exact thresholds and counts."""
     curve = item.curve
     return {
         "name": shortened(item.name),
@@ -109,7 +112,7 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
     up, down, top = svg.mirrored_bars(item.histogram)
     low, high = float(item.histogram.edges[0]), float(item.histogram.edges[-1])
     rows = sorted(item.classes, key=lambda one: (-(one.error_share or 0), one.label))
-    kept = rows[: MAX_CLASS_ROWS // num_models]
+    listed = rows[: MAX_CLASS_ROWS // num_models]
     return {
         "name": item.name,
         "colour": colour,
@@ -122,8 +125,8 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
         "bar_ticks": svg.ticks(high, low, percent=(low, high) == (0.0, 1.0)),
         "num_right": item.curve.num_samples - item.curve.num_wrong,
         "num_wrong": item.curve.num_wrong,
-        "classes": [_class_row(item, one) for one in sorted(kept, key=lambda one: one.label)],
-        "classes_left_out": len(rows) - len(kept),
+        "classes": [_class_row(item, one) for one in sorted(listed, key=lambda one: one.label)],
+        "classes_left_out": len(rows) - len(listed),
         "mistakes": [_mistake(item, one) for one in item.mistakes],
         "num_resamples": item.num_resamples,
         "pairing": item.pairing,
@@ -172,7 +175,7 @@ def _mistake(item: Analysis, one: Mistake) -> dict[str, Any]:
 
 
 def data_uri(image: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
-    """A picture [h, w, 1 or 3] as a PNG inside a URL, at most 96 pixels wide and high."""
+    """An image [h, w, 1 or 3] as a PNG in a data URL, at most 96 pixels wide and high."""
     picture = Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
     picture.thumbnail((96, 96))
     stream = io.BytesIO()
@@ -180,10 +183,10 @@ def data_uri(image: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
     return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode()
 
 
-def _metric_row(key: str, examined: Sequence[Analysis]) -> dict[str, Any]:
+def _metric_row(key: str, models: Sequence[Analysis]) -> dict[str, Any]:
     how = SHOWN[key]
     cells = []
-    for item in examined:
+    for item in models:
         limits = item.intervals.get(key)
         cells.append(
             {
@@ -192,7 +195,7 @@ def _metric_row(key: str, examined: Sequence[Analysis]) -> dict[str, Any]:
                 "why": item.evaluation.undefined.get(key),
             }
         )
-    gaps = [_gap(key, item.differences.get(key)) for item in examined[1:]]
+    gaps = [_gap(key, item.differences.get(key)) for item in models[1:]]
     return {
         "heading": how.heading,
         "lower": how.lower_is_better,

@@ -1,4 +1,4 @@
-"""The paper's tables beside ours, for the terminal, Markdown, LaTeX and CSV."""
+"""The paper's numbers and ours in one table, for the terminal, Markdown, LaTeX and CSV."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from confrank.report.scales import ALL_SHOWN, with_spread
 
 
 class CellLike(Protocol):
-    """What is shown of a cell: where it stands, the paper's number, ours, and the gap in the paper's std."""
+    """A cell: its row and column, the paper's number, ours, and the difference in units of the paper's std."""
 
     @property
     def dataset(self) -> str: ...
@@ -34,7 +34,7 @@ class CellLike(Protocol):
     def deviations(self) -> float | None: ...
 
 
-Rows = list[list[str]]
+TextRows = list[list[str]]
 
 
 def render(
@@ -45,9 +45,9 @@ def render(
     ours_only: bool = False,
     width: int | None = None,
 ) -> str:
-    """The table as text. One row per data set, network and method; `ours_only` leaves out rows not run.
+    """The table as text, one row per data set, network and method; `ours_only` omits rows that were not run.
 
-    A terminal of `width` columns gets several tables below each other where one would be too wide.
+    If one table is too wide for a terminal of `width` columns, it is split into several.
     """
     if form == "csv":
         return _csv([cell for cell in cells if cell.ours or not ours_only])
@@ -57,30 +57,30 @@ def render(
     return FORMS[form](header, rows)
 
 
-def _narrow(header: list[str], rows: Rows, num_places: int, width: int) -> str:
-    """One table if it fits; else what all rows share on a line above, and metrics as there is room for them."""
+def _narrow(header: list[str], rows: TextRows, num_names: int, width: int) -> str:
+    """One table if it fits; otherwise a line with what all rows share, and tables of as many metrics as fit."""
     if 1 + sum(_widths(header, rows)) <= width:
         return _terminal(header, rows)
-    shared = {place: _shared([row[place] for row in rows]) for place in range(num_places)}
-    rows = [[cell.removeprefix(shared.get(place, "")) for place, cell in enumerate(row)] for row in rows]
-    title = ", ".join(f"{header[place]} {start}" for place, start in shared.items() if start)
-    places = [place for place in range(num_places) if any(row[place] for row in rows)]
+    shared = {column: _shared([row[column] for row in rows]) for column in range(num_names)}
+    rows = [[cell.removeprefix(shared.get(column, "")) for column, cell in enumerate(row)] for row in rows]
+    title = ", ".join(f"{header[column]} {start}" for column, start in shared.items() if start)
+    names = [column for column in range(num_names) if any(row[column] for row in rows)]
     needed = _widths(header, rows)
     groups: list[list[int]] = []
-    for column in range(num_places, len(header)):
-        if not groups or 1 + sum(needed[place] for place in [*places, *groups[-1], column]) > width:
+    for column in range(num_names, len(header)):
+        if not groups or 1 + sum(needed[each] for each in [*names, *groups[-1], column]) > width:
             groups.append([])
         groups[-1].append(column)
-    tables = (_terminal(_picked([header], places + group)[0], _picked(rows, places + group)) for group in groups)
+    tables = (_terminal(_picked([header], names + group)[0], _picked(rows, names + group)) for group in groups)
     return (f"{title}\n" if title else "") + "".join(tables)
 
 
-def _widths(header: list[str], rows: Rows) -> list[int]:
+def _widths(header: list[str], rows: TextRows) -> list[int]:
     return [max(len(line[column]) for line in [header, *rows]) + 3 for column in range(len(header))]
 
 
 def _shared(names: list[str]) -> str:
-    """What all names are, or begin with up to a slash.
+    """The name if all are equal, or the common part up to a slash.
 
     >>> _shared(["crl/odin", "crl/energy"]), _shared(["crl", "crl"]), _shared(["knn", "kde"])
     ('crl/', 'crl', '')
@@ -91,7 +91,7 @@ def _shared(names: list[str]) -> str:
     return starts.pop() if len(starts) == 1 else ""
 
 
-def _picked(rows: Rows, columns: list[int]) -> Rows:
+def _picked(rows: TextRows, columns: list[int]) -> TextRows:
     return [[row[column] for column in columns] for row in rows]
 
 
@@ -115,21 +115,21 @@ def _csv(cells: Sequence[CellLike]) -> str:
     )
     for cell in cells:
         ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else (None, None, 0)
-        place = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
+        names = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
         paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
         values = [*paper, *ours, cell.deviations]
-        writer.writerow(place + ["" if value is None else f"{value:.12g}" for value in values])
+        writer.writerow(names + ["" if value is None else f"{value:.12g}" for value in values])
     return text.getvalue()
 
 
-def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple[list[str], Rows]:
-    """Metrics as columns; each value "ours (paper)" with the gap, or the paper's alone."""
+def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple[list[str], TextRows]:
+    """Metrics as columns; each value is "ours (paper)" with the difference, or the paper's alone."""
     metrics = list(dict.fromkeys(cell.metric for cell in cells))
     groups: dict[tuple[str, ...], dict[str, CellLike]] = {}
     for cell in cells:
         key = (cell.dataset, cell.model, cell.method) + ((cell.out_set,) if cell.out_set else ())
         groups.setdefault(key, {})[cell.metric] = cell
-    places = ["data set", "network", "method", "out-set"][: max(map(len, groups))]
+    names = ["data set", "network", "method", "out-set"][: max(map(len, groups))]
     rows = []
     for key, group in groups.items():
         seeds = max((cell.ours.n for cell in group.values() if cell.ours), default=0)
@@ -137,11 +137,11 @@ def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple
             continue
         shown = [cell_text(group[metric], paper_only) if metric in group else "" for metric in metrics]
         rows.append([*key, *([] if paper_only else [str(seeds) if seeds else "not run"]), *shown])
-    return [*places, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
+    return [*names, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
 
 
 def cell_text(cell: CellLike, paper_only: bool = False) -> str:
-    """Ours, the paper's in brackets and the gap, as far as there are any."""
+    """Ours, the paper's in brackets and the difference, as far as they exist."""
     factor = _factor(cell.metric)
     paper = "" if cell.paper is None else with_spread(cell.paper.mean, cell.paper.std, factor)
     if paper_only:
@@ -165,7 +165,7 @@ def _heading(metric: str) -> str:
     return ALL_SHOWN[metric].heading if metric in ALL_SHOWN else f"{metric} %"
 
 
-def _terminal(header: list[str], rows: Rows) -> str:
+def _terminal(header: list[str], rows: TextRows) -> str:
     table = Table()
     for name in header:
         table.add_column(Text(name), overflow="fold")
@@ -176,16 +176,23 @@ def _terminal(header: list[str], rows: Rows) -> str:
     return console.export_text()
 
 
-def markdown_table(header: list[str], rows: Rows) -> str:
+def markdown_table(header: list[str], rows: TextRows) -> str:
     """The same for a document."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def _latex(header: list[str], rows: Rows) -> str:
+def _latex(header: list[str], rows: TextRows) -> str:
     def line(cells: list[str]) -> str:
         text = " & ".join(cells)
-        for plain, escaped in (("%", r"\%"), ("^", r"\^{}"), ("±", r"$\pm$"), ("σ", r"$\sigma$"), ("_", r"\_")):
+        for plain, escaped in (
+            ("%", r"\%"),
+            ("±", r"$\pm$"),
+            ("σ", r"$\sigma$"),
+            ("×", r"$\times$"),
+            ("³", r"$^3$"),
+            ("_", r"\_"),
+        ):
             text = text.replace(plain, escaped)
         return text + r" \\"
 
@@ -196,7 +203,7 @@ def _latex(header: list[str], rows: Rows) -> str:
     )
 
 
-FORMS: dict[str, Callable[[list[str], Rows], str]] = {
+FORMS: dict[str, Callable[[list[str], TextRows], str]] = {
     "terminal": _terminal,
     "markdown": markdown_table,
     "latex": _latex,

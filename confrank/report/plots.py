@@ -1,4 +1,4 @@
-"""Numbers as pictures."""
+"""Curves, reliability diagrams and histograms as figures."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,22 +17,22 @@ from confrank.report.names import shortened, with_short_names
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
-# Columns and font sizes of a legend, the most wanted first.
+# Columns and font sizes of a legend, the preferred ones first.
 LEGENDS = ((4, 10), (3, 10), (2, 10), (2, 8), (1, 10), (1, 8), (1, 6), (1, 4))
 DOT_SCALE = 0.4  # points of diameter for a unit of the page's radius
 
 
 def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path, title: str = "") -> None:
-    """Risk-coverage curves (left) and a reliability diagram (right), saved as the path's suffix says.
+    """Risk-coverage curves (left) and a reliability diagram (right), in the format of the path's suffix.
 
-    `samples` maps a name to one or more runs: a line is their mean, a band one standard deviation.
+    `samples` maps a name to one or more runs: a line for their mean, a band of one standard deviation.
     """
     figure = Figure(figsize=(10, 4.1), layout="constrained")
     left, right = figure.subplots(1, 2)
     for colour, (name, runs) in zip(colours_of([*samples]), samples.items(), strict=True):
         _risk_coverage(left, name, runs, colour)
         _reliability(right, name, runs, colour)
-    left.set(xlabel="coverage (share of predictions accepted)", ylabel="risk (error rate among them)", xlim=(0, 1))
+    left.set(xlabel="coverage (share of predictions accepted)", ylabel="error rate among accepted", xlim=(0, 1))
     _set_risks(left, left.get_ylim()[1])
     diagonal = right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     right.set(xlabel="probability of the answer", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
@@ -52,7 +52,7 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
         GRID,
         risks.mean(axis=0),
         color=colour,
-        label=f"{legend_text(name)} ({SHOWN['aurc'].axis} {shown('aurc', area, 1)})",
+        label=f"{legend_text(name)} ({SHOWN['aurc'].heading} {shown('aurc', area, 1)})",
     )
     if len(runs) > 1:
         spread = risks.std(axis=0, ddof=1)
@@ -67,7 +67,7 @@ def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) 
 
 
 def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
-    """The probabilities' reliability, whatever the runs rank by; none without probabilities."""
+    """The reliability of the probabilities, whatever the runs rank by; nothing without probabilities."""
     probabilities = [run.probability for run in runs if run.probability is not None]
     if len(probabilities) < len(runs):
         return
@@ -76,7 +76,7 @@ def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) ->
 
 
 def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> None:
-    """A thin line through the filled bins, each a dot whose area grows with its share of the predictions."""
+    """A thin line through the filled bins, and a dot for each whose area grows with its share of the predictions."""
     filled = bins.count > 0
     line = bins.confidence[filled], bins.accuracy[filled]
     axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=legend_text(name))
@@ -85,16 +85,16 @@ def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> Non
 
 
 def _set_risks(axes: Axes, limit: float) -> None:
-    """The risk axis up to a limit, and a little below zero: a curve without errors should not lie on the axis."""
+    """The vertical axis up to a limit and from a little below zero, so that a curve without errors is visible."""
     axes.set_ylim(-0.02 * limit, limit)
     axes.ticklabel_format(axis="y", useMathText=True)
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
-    """One legend for all panels below them, in the first layout that fits; the figure grows by its height."""
+    """One legend below all panels, in the first layout that fits; the figure grows by its height."""
     for columns, size in LEGENDS:
-        for earlier in list(figure.legends):
-            earlier.remove()
+        for previous in list(figure.legends):
+            previous.remove()
         legend = figure.legend(
             handles=handles, loc="outside lower center", ncols=columns, fontsize=size, frameon=False
         )
@@ -105,25 +105,25 @@ def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
 
 
 def tidy(axes: Axes) -> None:
-    """A faint grid, and no frame above and to the right."""
+    """A faint grid, and no frame at the top and right."""
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
-    """Write a picture as its suffix says, making folders as needed."""
+    """Write a figure in the format of the path's suffix, creating folders as needed."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=dpi)
 
 
-def paper_figures(examined: Sequence[Analysis], folder: str | Path) -> list[Path]:
+def paper_figures(models: Sequence[Analysis], folder: str | Path) -> list[Path]:
     """Risk-coverage curve, reliability diagram and histograms, each as PNG and SVG."""
     drawings: dict[str, Callable[[Axes, Sequence[Analysis]], None]] = {
         "risk_coverage": _draw_curves,
         "reliability": _draw_reliability,
         "confidence": _draw_histograms,
     }
-    named = with_short_names(examined)
+    named = with_short_names(models)
     paths = []
     for name, draw in drawings.items():
         figure = Figure(figsize=(5, 3.8), layout="constrained")
@@ -138,41 +138,41 @@ def paper_figures(examined: Sequence[Analysis], folder: str | Path) -> list[Path
     return paths
 
 
-def _draw_curves(axes: Axes, examined: Sequence[Analysis]) -> None:
-    for item, colour in _coloured(examined):
-        axes.plot(item.curve.coverage, item.curve.risk, color=colour, label=legend_text(item.name))
-    axes.set(xlabel="coverage", ylabel="risk", xlim=(0, 1))
-    _set_risks(axes, risk_limit(item.curve for item in examined))
+def _draw_curves(axes: Axes, models: Sequence[Analysis]) -> None:
+    for model, colour in _coloured(models):
+        axes.plot(model.curve.coverage, model.curve.risk, color=colour, label=legend_text(model.name))
+    axes.set(xlabel="coverage", ylabel="error rate among accepted", xlim=(0, 1))
+    _set_risks(axes, risk_limit(model.curve for model in models))
 
 
-def _draw_reliability(axes: Axes, examined: Sequence[Analysis]) -> None:
+def _draw_reliability(axes: Axes, models: Sequence[Analysis]) -> None:
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--")
-    for item, colour in _coloured(examined):
-        if item.bins is not None:
-            _draw_bins(axes, item.bins, item.name, colour)
+    for model, colour in _coloured(models):
+        if model.bins is not None:
+            _draw_bins(axes, model.bins, model.name, colour)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
 
 
-def _draw_histograms(axes: Axes, examined: Sequence[Analysis]) -> None:
-    for item, colour in _coloured(examined):
-        for counts, style in ((item.histogram.right, "-"), (item.histogram.wrong, "--")):
+def _draw_histograms(axes: Axes, models: Sequence[Analysis]) -> None:
+    for model, colour in _coloured(models):
+        for counts, style in ((model.histogram.right, "-"), (model.histogram.wrong, "--")):
             share = counts / max(1, counts.sum())
-            axes.stairs(share, item.histogram.edges, color=colour, linestyle=style)
-        axes.plot([], [], color=colour, label=legend_text(item.name))
+            axes.stairs(share, model.histogram.edges, color=colour, linestyle=style)
+        axes.plot([], [], color=colour, label=legend_text(model.name))
     for kind, style in (("right", "-"), ("wrong", "--")):
         axes.plot([], [], color="0.4", linestyle=style, label=kind)
     axes.set(xlabel="confidence", ylabel="share of right or wrong answers")
 
 
-def _coloured(examined: Sequence[Analysis]) -> Iterator[tuple[Analysis, str]]:
-    return zip(examined, colours_of([item.name for item in examined]), strict=True)
+def _coloured(models: Sequence[Analysis]) -> Iterator[tuple[Analysis, str]]:
+    return zip(models, colours_of([model.name for model in models]), strict=True)
 
 
 def legend_text(name: str) -> str:
-    """A name as it stands in a legend."""
+    """A name for a legend."""
     return escaped(shortened(name))
 
 
 def escaped(text: str) -> str:
-    """Dollar signs would start matplotlib's mathematics, and a leading underscore hides a legend entry."""
+    """Text without special meaning: a dollar sign starts mathematics, a leading underscore hides a legend entry."""
     return (" " if text.startswith("_") else "") + drawable(text).replace("$", r"\$")

@@ -1,6 +1,6 @@
 """Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left.
 
-Where the console is no terminal, a plain line on the error stream now and then.
+If the output is not a terminal, a plain line on the error stream every half minute instead.
 """
 
 import sys
@@ -26,7 +26,7 @@ LINE_SECONDS = 30.0
 
 
 class _Lines:
-    """At most one plain line in half a minute, and none on a terminal."""
+    """At most one plain line every half minute, and none on a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._silent = console.is_terminal
@@ -35,7 +35,7 @@ class _Lines:
     def say(self, text: str) -> None:
         if not self._silent and time.monotonic() - self._last >= LINE_SECONDS:
             self._last = time.monotonic()
-            with suppress(OSError):  # whoever read this is gone, but waits for the work
+            with suppress(OSError):  # the reader is gone; the work continues
                 print(text, file=sys.stderr, flush=True)
 
 
@@ -44,12 +44,12 @@ class EpochBar:
 
     def __init__(self, progress: Progress, total: int, lines: _Lines) -> None:
         self._progress, self._lines = progress, lines
-        self._done: set[tuple[str, float]] = set()  # an epoch may be told again when a run goes on
+        self._done: set[tuple[str, float]] = set()  # an epoch may be reported again when a run resumes
         self._total = total
         self._task = progress.add_task("", total=total, loss="", acc="")
 
     def advance(self, name: str, record: dict[str, float]) -> None:
-        """An epoch of the named run is done."""
+        """Count an epoch of the named run."""
         loss, acc = f"loss {record['loss']:.3f}", f"acc {record['acc']:.1%}"
         self._done.add((name, record["epoch"]))
         self._progress.update(self._task, completed=len(self._done), description=name, loss=loss, acc=acc)
@@ -58,7 +58,7 @@ class EpochBar:
 
 @contextmanager
 def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
-    """A bar on the console while the block runs; gone afterwards."""
+    """A bar on the console while the block runs, removed afterwards."""
     columns = (
         BarColumn(),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -72,7 +72,7 @@ def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
 
 @contextmanager
 def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function to call with a file's name, bytes so far and bytes in all; a bar for each file, gone afterwards."""
+    """A function to call with a file's name, bytes so far and total bytes; one bar per file, removed afterwards."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     tasks: dict[str, TaskID] = {}
     lines = _Lines(console)
@@ -89,7 +89,7 @@ def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], 
 
 @contextmanager
 def sample_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with how many samples are done and how many there are; the bar is gone afterwards."""
+    """A function to call with the number of samples done and the total; the bar is removed afterwards."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     lines = _Lines(console)
     with _progress(console, *columns, TextColumn("left")) as progress:

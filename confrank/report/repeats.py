@@ -9,7 +9,7 @@ from confrank.analysis import Repeats
 from confrank.analysis.repeats import GRID
 from confrank.metrics.repeats import Difference
 from confrank.report import svg
-from confrank.report.colours import places_of
+from confrank.report.colours import colour_numbers
 from confrank.report.scales import PAPER_METRICS, SHOWN, with_spread
 
 # A difference beyond this many standard errors is called one.
@@ -89,7 +89,7 @@ def repeats_charts(repeats: Repeats) -> dict[str, Any]:
             "mean": _path(repeats.risks[name].mean(axis=0), limit),
             "seeds": [_path(risks, limit) for risks in repeats.risks[name]],
         }
-        for name, colour in zip(names, places_of(names), strict=True)
+        for name, colour in zip(names, colour_numbers(names), strict=True)
     ]
     return {"methods": methods, "risk_ticks": svg.ticks(limit)}
 

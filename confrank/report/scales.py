@@ -1,45 +1,36 @@
-"""How metrics are shown: their headings and factors, and numbers as text."""
+"""How metrics are shown: headings, factors, and numbers as text."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A metric's heading, the factor it is shown with, and whether lower is better."""
+    """A metric's heading, the factor it is scaled by, whether lower is better, and its meaning."""
 
     heading: str
     factor: float
     lower_is_better: bool
     meaning: str
 
-    @property
-    def axis(self) -> str:
-        """The heading for figures, without matplotlib's mathematics, which has no other fonts to turn to.
-
-        >>> print(SHOWN["aurc"].axis, SHOWN["nll"].axis)
-        AURC ×10³ NLL ×10
-        """
-        return self.heading.replace("x10", "×10").replace("^3", "³")
-
 
 SHOWN: dict[str, Shown] = {
     "acc": Shown("accuracy %", 100, False, "share of right predictions"),
-    "aurc": Shown("AURC x10^3", 1000, True, "mean error rate among the surest predictions, over all coverages"),
-    "e_aurc": Shown("E-AURC x10^3", 1000, True, "AURC beyond that of a perfect ranking with as many errors"),
-    "augrc": Shown("AUGRC x10^3", 1000, True, "mean share of undetected errors over all coverages"),
-    "aupr_error": Shown("AUPR-Err %", 100, False, "average precision of finding errors by low confidence"),
-    "fpr95": Shown("FPR-95%-TPR %", 100, True, "errors accepted when 95% of the right predictions are"),
-    "auroc": Shown("AUROC %", 100, False, "chance that a right prediction is surer than a wrong one"),
+    "aurc": Shown("AURC ×10³", 1000, True, "mean error rate among accepted, over all coverages"),
+    "e_aurc": Shown("E-AURC ×10³", 1000, True, "AURC above that of a perfect ranking with as many errors"),
+    "augrc": Shown("AUGRC ×10³", 1000, True, "mean share of undetected errors over all coverages"),
+    "aupr_error": Shown("AUPR-Err %", 100, False, "average precision of low confidence as a detector of errors"),
+    "fpr95": Shown("FPR-95%-TPR %", 100, True, "share of errors accepted when 95% of right predictions are"),
+    "auroc": Shown("AUROC %", 100, False, "chance that a right prediction has higher confidence than a wrong one"),
     "ece": Shown("ECE %", 100, True, "mean gap between confidence and accuracy, 15 bins"),
-    "nll": Shown("NLL x10", 10, True, "mean negative log-likelihood of the label"),
+    "nll": Shown("NLL ×10", 10, True, "mean negative log-likelihood of the label"),
     "brier": Shown("Brier %", 100, True, "mean squared distance of the probabilities to the label"),
 }
 
-# Of telling foreign images from those of the training distribution; AUROC and FPR at 95% TPR are headed as above.
+# Metrics of out-of-distribution detection; AUROC and FPR at 95% TPR have the headings above.
 DETECTION_SHOWN: dict[str, Shown] = {
     "detection_error": Shown("detection error %", 100, True, "mean of both error rates at the best threshold"),
-    "aupr_in": Shown("AUPR-In %", 100, False, "average precision of finding the in-distribution images"),
-    "aupr_out": Shown("AUPR-Out %", 100, False, "average precision of finding the foreign images"),
+    "aupr_in": Shown("AUPR-In %", 100, False, "average precision with in-distribution images as positives"),
+    "aupr_out": Shown("AUPR-Out %", 100, False, "average precision with out-of-distribution images as positives"),
 }
 
 ALL_SHOWN = SHOWN | DETECTION_SHOWN

@@ -1,4 +1,4 @@
-"""Charts as paths in a box of 1000 x 1000, stretched by the page; labels are HTML, so they keep their size."""
+"""Charts as paths in a box of 1000 x 1000 that the page stretches; labels are HTML and keep their size."""
 
 import math
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ SIZE = 1000
 
 @dataclass(frozen=True)
 class Tick:
-    """A label and where it stands, in per cent of the axis."""
+    """A label and its position, in per cent of the axis."""
 
-    place: float
+    position: float
     text: str
 
 
@@ -57,8 +57,8 @@ def ticks(limit: float, low: float = 0.0, count: int = 5, percent: bool = True) 
     rough = (limit - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = power * min((factor for factor in (1, 2, 5, 10)), key=lambda factor: abs(math.log(factor * power / rough)))
-    places = np.arange(math.ceil(low / step - 1e-9), math.floor(limit / step + 1e-9) + 1) * step
-    return [Tick(100 * (at - low) / (limit - low), _tick_text(at, step, percent)) for at in places.tolist()]
+    values = np.arange(math.ceil(low / step - 1e-9), math.floor(limit / step + 1e-9) + 1) * step
+    return [Tick(100 * (at - low) / (limit - low), _tick_text(at, step, percent)) for at in values.tolist()]
 
 
 def _tick_text(value: float, step: float, percent: bool) -> str:
@@ -68,7 +68,7 @@ def _tick_text(value: float, step: float, percent: bool) -> str:
 
 
 def risk_limit(curves: Iterable[RiskCoverageCurve]) -> float:
-    """The top of the risk axis: the largest risk beyond the first 2% of coverage, and some air."""
+    """The top of the risk axis: a little above the largest risk beyond the first 2% of coverage."""
     return risk_axis_limit(float(curve.risk[curve.coverage >= 0.02].max()) for curve in curves)
 
 
@@ -91,13 +91,13 @@ def reliability_dots(bins: ReliabilityBins) -> list[Dot]:
     total = bins.count.sum()
     return [
         Dot(
-            round(SIZE * float(bins.confidence[place]), 1),
-            round(SIZE * (1 - float(bins.accuracy[place])), 1),
-            round(dot_radius(bins.count[place] / total), 1),
-            f"{int(bins.count[place]):,} predictions: confidence {bins.confidence[place]:.1%},"
-            f" accuracy {bins.accuracy[place]:.1%}",
+            round(SIZE * float(bins.confidence[number]), 1),
+            round(SIZE * (1 - float(bins.accuracy[number])), 1),
+            round(dot_radius(bins.count[number] / total), 1),
+            f"{int(bins.count[number]):,} predictions: confidence {bins.confidence[number]:.1%},"
+            f" accuracy {bins.accuracy[number]:.1%}",
         )
-        for place in np.flatnonzero(bins.count)
+        for number in np.flatnonzero(bins.count)
     ]
 
 
@@ -107,7 +107,7 @@ def reliability_path(bins: ReliabilityBins) -> str:
 
 
 def mirrored_bars(histogram: Histogram) -> tuple[list[Bar], list[Bar], float]:
-    """Bars of the right upwards and of the wrong downwards, each as a share of its kind, and the top share."""
+    """Bars for right predictions upwards and wrong ones downwards, as shares of their kind, and the largest share."""
     right, wrong = (counts / max(1, counts.sum()) for counts in (histogram.right, histogram.wrong))
     top = float(max(right.max(), wrong.max(), 1e-9))
     width, half = SIZE / len(right), SIZE / 2

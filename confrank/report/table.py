@@ -1,4 +1,4 @@
-"""Numbers as tables on the terminal."""
+"""Tables for the terminal."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,12 +16,12 @@ Intervals = Mapping[str, Interval | None]
 def evaluation_table(
     evaluations: Mapping[str, Evaluation], intervals: Mapping[str, Intervals] | None = None
 ) -> Table:
-    """All metrics, one row each, one column per named evaluation, with its interval where there is one."""
-    table = Table(title="metrics", caption="lower is better but for accuracy, AUPR-Err and AUROC")
+    """All metrics, one row each, with one column per named evaluation and its intervals if there are any."""
+    table = Table(title="metrics", caption="lower is better, except for accuracy, AUPR-Err and AUROC")
     table.add_column("metric")
     for name in evaluations:
         table.add_column(Text(name), justify="right", overflow="fold")
-    table.add_column("what it says", style="dim")
+    table.add_column("meaning", style="dim")
     for key, how in SHOWN.items():
         cells = [
             shown(key, evaluation.metrics[key], 3) + _limits(key, (intervals or {}).get(name, {}))
@@ -37,7 +37,7 @@ def _limits(key: str, intervals: Intervals) -> str:
 
 
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
-    """Paired differences to the first file, with interval and p-value."""
+    """Paired differences to the first model, with intervals and p-values."""
     table = Table(
         title=Text(f"difference to {first}"), caption="95% interval in brackets; two-sided bootstrap p-value"
     )
@@ -55,11 +55,11 @@ def _gap(factor: float, gap: PairedDifference | None) -> str:
     return f"{gap.value * factor:+.3f} ({gap.low * factor:+.2f}, {gap.high * factor:+.2f}) {p_text(gap.p)}"
 
 
-def interval_note(examined: Sequence[Analysis]) -> str:
-    """How many resamples the intervals rest on, or why there are none."""
-    counts = list(dict.fromkeys(item.num_resamples for item in examined))
+def interval_note(models: Sequence[Analysis]) -> str:
+    """How many resamples the intervals are from, or that there are none."""
+    counts = list(dict.fromkeys(model.num_resamples for model in models))
     if not any(counts):
-        return f"no intervals (n = {examined[0].curve.num_samples:,}); --resamples 200 computes them"
+        return f"no intervals (n = {models[0].curve.num_samples:,})"
     return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
 
 
@@ -77,7 +77,7 @@ def repeats_table(repeats: Repeats, title: str) -> Table:
 
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Plain text in columns, wrapped where it is long and never read as markup."""
+    """Plain text in columns, wrapped if it is long and never interpreted as markup."""
     table = Table(*headings)
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))

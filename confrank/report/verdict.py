@@ -1,4 +1,4 @@
-"""The numbers in words: what a reader wants to know before any chart."""
+"""The numbers in sentences: what a reader wants to know before looking at a chart."""
 
 from collections.abc import Collection, Sequence
 
@@ -13,7 +13,7 @@ AURC = SHOWN["aurc"].heading
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share in per cent, never rounded to 0 or 100 unless it is.
+    """A share in per cent, rounded to 0 or 100 only if it is exactly that.
 
     >>> percent(0.80251), percent(0.00004), percent(0.99999), percent(0.0)
     ('80.3%', 'under 0.1%', 'over 99.9%', '0.0%')
@@ -26,55 +26,54 @@ def percent(share: float, digits: int = 1) -> str:
     return text
 
 
-def verdict(examined: Analysis) -> list[str]:
+def verdict(model: Analysis) -> list[str]:
     """Sentences about one set of predictions."""
-    curve, metrics = examined.curve, examined.evaluation.metrics
+    curve, metrics = model.curve, model.evaluation.metrics
     position = curve.at_coverage(COVERAGE)
     accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
     assert metrics["acc"] is not None and metrics["aurc"] is not None
     risk = wrong / accepted
     sentences = [
-        f"Right in {percent(metrics['acc'])} of {counted(curve.num_samples, 'prediction')}.",
-        f"Accepting the surest {curve.coverage[position]:.0%} leaves {percent(risk)} errors.",
-        f"Accepting all leaves {percent(1 - metrics['acc'])}.",
-        f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(examined, 'aurc')}.",
+        f"Accuracy is {percent(metrics['acc'])} over {counted(curve.num_samples, 'prediction')}.",
+        f"Accept the most confident {curve.coverage[position]:.0%}, and {percent(risk)} of them are wrong.",
+        f"Accept all, and {percent(1 - metrics['acc'])} are wrong.",
+        f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(model, 'aurc')}.",
     ]
-    if examined.mean_probability is not None:
-        sentences.append(_calibration(examined.mean_probability, metrics["acc"]))
+    if model.mean_probability is not None:
+        sentences.append(_calibration(model.mean_probability, metrics["acc"]))
     return sentences
 
 
-def _limits(examined: Analysis, key: str) -> str:
-    limits = examined.intervals.get(key)
+def _limits(model: Analysis, key: str) -> str:
+    limits = model.intervals.get(key)
     return "" if limits is None else f", 95% interval {shown(key, limits.low)} to {shown(key, limits.high)}"
 
 
-def _calibration(claimed: float, right: float) -> str:
-    gap = claimed - right
+def _calibration(claimed: float, accuracy: float) -> str:
+    gap = claimed - accuracy
     if abs(gap) < 0.01:
-        return f"On average it claims {percent(claimed)}, which is what it delivers."
+        return f"Mean confidence is {percent(claimed)}, which matches the accuracy."
     word = "overconfident" if gap > 0 else "underconfident"
-    claim = f"On average it claims {percent(claimed)} and delivers {percent(right)}"
-    return f"{claim}: {word} by {abs(100 * gap):.1f} points."
+    return f"Mean confidence is {percent(claimed)}: {word} by {abs(100 * gap):.1f} percentage points."
 
 
-def comparisons(examined: Sequence[Analysis]) -> list[str]:
-    """A sentence for each further set that has a paired difference in AURC to the first."""
-    sentences = []
-    for item in examined[1:]:
-        gap = item.differences.get("aurc")
+def comparisons(models: Sequence[Analysis]) -> list[str]:
+    """A sentence for each later model: its paired difference in AURC to the first, or why there is none."""
+    first, sentences = models[0].name, []
+    for model in models[1:]:
+        gap = model.differences.get("aurc")
         if gap is None:
-            reason = item.pairing if item.num_resamples else "no resamples were drawn"
-            sentences.append(f"{item.name} and {examined[0].name} are not compared pair by pair ({reason}).")
+            reason = model.pairing if model.num_resamples else "no resamples were drawn"
+            sentences.append(f"{model.name} and {first} are not compared pair by pair ({reason}).")
             continue
         detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, {p_text(gap.p)}"
         if gap.p <= CLEAR and gap.value:
             word = "better" if gap.value < 0 else "worse"
-            pair = f"{item.name} ranks its answers {word} than {examined[0].name}"
+            pair = f"{model.name} ranks its answers {word} than {first}"
             sentences.append(f"{pair}: its {AURC} differs by {_signed(gap.value)} ({detail}).")
         else:
-            pair = f"Between {item.name} and {examined[0].name}"
-            sentences.append(f"{pair} no difference in {AURC} can be told: {_signed(gap.value)} ({detail}).")
+            pair = f"No clear difference in {AURC} between {model.name} and {first}"
+            sentences.append(f"{pair}: {_signed(gap.value)} ({detail}).")
     return sentences
 
 
@@ -83,7 +82,7 @@ def _signed(value: float) -> str:
 
 
 def footnotes(evaluations: Collection[tuple[str, Evaluation]]) -> list[str]:
-    """Why a metric is missing, and what else a reader should know of named evaluations."""
+    """Why a metric is undefined, and the notes of each named evaluation."""
     lines = []
     for name, evaluation in evaluations:
         prefix = f"{name}: " if len(evaluations) > 1 else ""

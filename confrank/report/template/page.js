@@ -3,11 +3,11 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
   const slider = at("slider"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
-  const whole = (value) => value.toLocaleString("en-US");
+  const count = (value) => value.toLocaleString("en-US");
   const share = (value) => (100 * value).toFixed(2) + "%";
   let chosen = 0, point = 0;
 
-  // The slider stands at a coverage, below the marker in the chart.
+  // The slider shows a coverage, below the marker in the chart.
   function show(position, announce) {
     const model = data.models[chosen], i = point = position;
     const accepted = model.accepted[i], errors = model.errors[i];
@@ -16,16 +16,16 @@
     at("threshold").textContent = String(Number(model.threshold[i].toPrecision(6)));
     at("threshold").title = "exactly " + model.threshold[i];
     at("coverage").textContent = share(coverage);
-    at("accepted").textContent = whole(accepted);
-    at("errors").textContent = whole(errors);
+    at("accepted").textContent = count(accepted);
+    at("errors").textContent = count(errors);
     at("risk").textContent = share(risk);
-    at("accepted-right").textContent = whole(accepted - errors);
-    at("accepted-wrong").textContent = whole(errors);
-    at("rejected-right").textContent = whole(model.n - accepted - (model.wrong - errors));
-    at("rejected-wrong").textContent = whole(model.wrong - errors);
+    at("accepted-right").textContent = count(accepted - errors);
+    at("accepted-wrong").textContent = count(errors);
+    at("rejected-right").textContent = count(model.n - accepted - (model.wrong - errors));
+    at("rejected-wrong").textContent = count(model.wrong - errors);
     at("rule").style.left = at("dot").style.left = 100 * coverage + "%";
     at("dot").style.bottom = 100 * Math.min(1, risk / data.limit) + "%";
-    const words = share(coverage) + " accepted, " + share(risk) + " errors left";
+    const words = share(coverage) + " accepted, error rate " + share(risk);
     slider.setAttribute("aria-valuetext", words);
     if (announce) at("announce").textContent = words;
   }
@@ -33,7 +33,7 @@
   function choose(index, position) {
     chosen = index;
     at("dot").className = "c" + data.models[index].colour;
-    curves.forEach((curve, place) => curve.classList.toggle("on", place === index));
+    curves.forEach((curve, number) => curve.classList.toggle("on", number === index));
     show(position, false);
   }
 
@@ -54,27 +54,27 @@
     show(nearest(data.models[chosen], Math.min(1, Math.max(0, (event.clientX - box.left) / box.width))), false);
   }
 
-  // A key goes to the next threshold however far that is, or a tenth of the way.
+  // A key moves to the next threshold however far that is, or by a tenth of the range.
   function press(event) {
     const model = data.models[chosen], last = model.accepted.length - 1;
     const tenth = (way) => nearest(model, model.accepted[point] / model.n + way / 10);
-    const places = {
+    const targets = {
       ArrowLeft: point - 1, ArrowDown: point - 1, ArrowRight: point + 1, ArrowUp: point + 1, Home: 0, End: last,
       PageDown: Math.min(point - 1, tenth(-1)), PageUp: Math.max(point + 1, tenth(1)),
     };
-    if (!(event.key in places)) return;
+    if (!(event.key in targets)) return;
     event.preventDefault();
-    show(Math.min(last, Math.max(0, places[event.key])), true);
+    show(Math.min(last, Math.max(0, targets[event.key])), true);
   }
 
   function sort(button) {
     const head = button.closest("th"), body = button.closest("table").tBodies[0];
-    const place = [...head.parentNode.children].indexOf(head);
+    const column = [...head.parentNode.children].indexOf(head);
     const direction = head.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";
     for (const other of head.parentNode.children) other.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", direction);
     const sign = direction === "ascending" ? 1 : -1;
-    const value = (row) => Number(row.children[place].dataset.value);
+    const value = (row) => Number(row.children[column].dataset.value);
     body.append(...[...body.rows].sort((a, b) => sign * (value(a) - value(b))));
   }
 
