@@ -219,7 +219,7 @@ def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys, command):
     assert result["metrics"]["acc"] == 1
     assert result["metrics"]["auroc"] is None
     assert result["undefined"]["auroc"] == "needs right and wrong predictions, but none is wrong"
-    assert "ECE % undefined: confidence lies outside [0, 1]" in capsys.readouterr().out
+    assert "ECE % undefined: confidence is outside [0, 1]" in capsys.readouterr().out
 
 
 def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, capsys, command):

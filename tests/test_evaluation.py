@@ -128,7 +128,7 @@ def test_zero_probabilities_are_clipped_and_counted():
     result = evaluate(probabilities=probabilities, label=[1, 0])
     assert result.metrics["nll"] == pytest.approx((-np.log(np.finfo(np.float32).tiny) - np.log(0.5)) / 2)
     assert "1 of 2 label probabilities" in result.notes[0]
-    assert f"{87.336 / (87.336 + 0.693):.1%} of which they make up" in result.notes[0]
+    assert f"they make up {87.336 / (87.336 + 0.693):.1%} of the NLL" in result.notes[0]
     with pytest.warns(UserWarning, match="1 of 2 label probabilities"):
         nll(probabilities, [1, 0])
 
@@ -171,15 +171,21 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"probabilities": [[np.nan, 0.5]], "label": [0]}, "finite values in probabilities.*in row 0"),
         ({"logits": [[np.inf, 0.5]], "label": [0]}, "finite values in logits.*in row 0"),
         ({"logits": [[0.5]], "label": [0]}, "at least 2 classes, but got 1"),
-        ({"logits": [[1.0, 2.0]]}, "label beside logits"),
+        ({"logits": [[1.0, 2.0]]}, "label with logits"),
         ({"logits": [[1.0, 2.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "but got both"),
         ({"confidence": [0.5]}, "but got confidence"),
         ({}, "but got nothing"),
         ({"logits": [[1.0, 2.0]], "label": [0], "correct": [True]}, "correct to agree"),
         ({"logits": [[1.0, 2.0]], "label": [0, 1]}, "2 in label, 1 in predictions"),
         ({"logits": [[1.0, 2.0]], "label": [0], "confidence": [0.5, 0.4]}, "2 in confidence, 1 in correct"),
-        ({"logits": [[1.0, 2.0]], "label": [0], "prediction": [0]}, "but got 0 in row 0, where class 1 has it"),
-        ({"logits": [[1.0, 2.0]], "label": [0], "prediction": [7]}, "but got 7 in row 0, where class 1 has it"),
+        (
+            {"logits": [[1.0, 2.0]], "label": [0], "prediction": [0]},
+            "but got 0 in row 0, where class 1 has the largest value",
+        ),
+        (
+            {"logits": [[1.0, 2.0]], "label": [0], "prediction": [7]},
+            "but got 7 in row 0, where class 1 has the largest value",
+        ),
         ({"label": [0, 1], "prediction": [1], "confidence": [0.9, 0.8]}, "2 in label, 1 in prediction"),
         ({"label": [0, 1], "prediction": [1, 1], "confidence": [0.9]}, "1 in confidence, 2 in correct"),
         ({"label": [0], "correct": [1, 0], "confidence": [0.9, 0.8]}, "2 in correct, 1 in label"),

@@ -1,4 +1,4 @@
-"""Numbers that say how good a classifier's confidence is. Raw fractions, float64, `None` where undefined."""
+"""Metrics of a classifier's confidence: raw fractions in float64, `None` if undefined."""
 
 from confrank.metrics.acceptance import coverage_at_risk, risk_at_coverage
 from confrank.metrics.arrays import ArrayLike, at_or_above

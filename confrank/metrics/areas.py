@@ -1,7 +1,7 @@
-"""What one step of a ranking adds to each area: arrays of steps in, terms out, along any leading axes.
+"""The term that each step of a ranking adds to each area, for arrays of steps with any leading axes.
 
-A step accepts all predictions of one confidence: `accepted` and `wrong` count them from the surest down, up to
-and with this step, `accepted_before` and `wrong_before` without it. An empty step (as a resample makes) adds 0.
+A step accepts all predictions of one confidence. `accepted` and `wrong` count the predictions from the surest down
+to this step, inclusive; `accepted_before` and `wrong_before` exclude it. An empty step (in a resample) adds 0.
 """
 
 import numpy as np
@@ -12,14 +12,14 @@ Floats = NDArray[np.float64]
 
 
 def shifted(counts: Counts, before: int = 0) -> Counts:
-    """The counts of the step before, `before` at the first one."""
+    """The counts of the previous step, `before` for the first one."""
     previous = np.empty_like(counts)
     previous[..., 0], previous[..., 1:] = before, counts[..., :-1]
     return previous
 
 
 def aurc_terms(accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts) -> Floats:
-    """Sum of the error rates among the k surest over the step's k, expected over the orders of its predictions.
+    """Sum of the error rates among the k surest over the step's k, averaged over all orders of its predictions.
 
     m predictions, e of them wrong, after a with E wrong: e + (E - e a/m) (H(a+m) - H(a)), H the harmonic numbers.
     """
@@ -47,14 +47,14 @@ def aupr_error_terms(
     accepted: Counts,
     wrong: Counts,
 ) -> Floats:
-    """The step's errors times the precision of flagging it and all that is less sure."""
+    """The step's errors times the precision of flagging this step and all less sure predictions."""
     flagged = np.maximum(num_samples - accepted_before, 1)
     terms: Floats = (wrong - wrong_before) * ((num_wrong - wrong_before) / flagged)
     return terms
 
 
 def aupr_correct_terms(accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts) -> Floats:
-    """The step's right predictions times the precision of accepting it and all that is surer."""
+    """The step's right predictions times the precision of accepting this step and all surer predictions."""
     gained = (accepted - wrong) - (accepted_before - wrong_before)
     terms: Floats = gained * ((accepted - wrong) / np.maximum(accepted, 1))
     return terms

@@ -1,4 +1,4 @@
-"""What callers hand in, checked once: torch tensors on any device or numpy arrays -> numpy arrays."""
+"""Check arguments once: torch tensors on any device, arrays or sequences -> numpy arrays."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,21 +21,19 @@ ArrayLike: TypeAlias = HasArray | Sequence[float] | Sequence[Sequence[float]]
 
 # Confidences closer than this are equal: numpy and torch round a softmax differently in its last digit.
 TOLERANCE = 1e-12
-# Rows looked at at once: small enough for the processor's cache, large enough to hide Python's overhead.
+# Values per chunk: small enough for the processor's cache, large enough to hide Python's overhead.
 CHUNK = 1 << 16
-# Rows of few probabilities that were rounded sum to 1 within 0.01, itself rounded (0.33 + 0.33 + 0.33).
+# Rows of a few rounded probabilities sum to 1 within 0.01, which is itself rounded (0.33 + 0.33 + 0.33).
 ROUNDING = 0.01 + 1e-6
-# A float32 softmax over many classes is no nearer to 1 than this; such rows stay as they are. A little more, so that
-# rounding to five digits is on one side of it in whatever order the row is summed.
+# A float32 softmax over many classes sums to 1 only within this; such rows are not changed. The extra 1e-9 keeps rows
+# rounded to five digits on the same side of the limit, in whatever order they are summed.
 EXACT = 1e-5 + 1e-9
-_REMEDY = (
-    "give the probabilities of all classes, each between 0 and 1; scores before a softmax, and only those, are logits"
-)
+_REMEDY = "give the probabilities of all classes, each between 0 and 1; scores before a softmax are logits"
 
 
 def to_numpy(values: ArrayLike) -> Array:
-    """A numpy view where possible; half-precision tensors become float32."""
-    # A tensor cannot be there before torch is; files are evaluated without importing it, in half the time.
+    """A numpy array, without a copy if possible; half-precision tensors become float32."""
+    # A value can be a tensor only if torch has been imported; evaluating files does not import it.
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(values, torch.Tensor):
         tensor = values.detach()
@@ -47,13 +45,13 @@ def to_numpy(values: ArrayLike) -> Array:
 
 
 def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
-    """A finite 1-D array of float32 or float64, in the precision it came in."""
+    """A finite 1-D array of float32 or float64; either type keeps its precision."""
     scores = to_numpy(values)
     if scores.ndim != 1 or scores.dtype.kind not in "fiub":
         raise ValueError(f"expected {name} to be a 1-D array of numbers, but got {describe(scores)}")
     if scores.dtype not in (np.float32, np.float64):
         scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
-    # The minimum and the maximum are NaN or infinite if any value is: two passes without a temporary.
+    # The minimum or the maximum is NaN or infinite if any value is; this needs no temporary array.
     if len(scores) and not (np.isfinite(scores.min()) and np.isfinite(scores.max())):
         raise ValueError(f"expected finite values in {name}, but got {_offenders(scores, ~np.isfinite(scores))}")
     return scores
@@ -73,7 +71,7 @@ def as_flags(values: ArrayLike, name: str = "correct") -> NDArray[np.bool_]:
 
 
 def as_classes(values: ArrayLike, name: str) -> NDArray[np.int64]:
-    """A 1-D integer array, of class numbers; whole numbers and booleans of whatever type will do."""
+    """A 1-D integer array of class numbers, from integers, booleans or floats without a fraction."""
     classes = to_numpy(values)
     whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
     if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
@@ -114,9 +112,9 @@ def as_probabilities(values: ArrayLike) -> Array:
 
 
 def rounding_of(table: Array) -> float:
-    """How far rows of probabilities may sum from 1: by `ROUNDING`, or further where all have but a few digits.
+    """How far the sum of a row of probabilities may be from 1: `ROUNDING`, or more if all have few digits.
 
-    Each of K numbers of d digits may be half a unit off. Beyond 0.1 too much is lost to make up for.
+    Each of K numbers with d digits may be off by half a unit of the last digit. The limit never exceeds 0.1.
 
     >>> round(rounding_of(np.array([[0.1, 0.23, 0.61, 0.0, 0.03, 0.01]])), 3), rounding_of(np.eye(2)) == ROUNDING
     (0.03, True)
@@ -130,9 +128,9 @@ def rounding_of(table: Array) -> float:
 
 
 def as_distributions(values: ArrayLike) -> tuple[Array, int]:
-    """A table [n, K] whose rows sum to 1, and how many of them were divided by their sum to do so.
+    """A table [n, K] whose rows sum to 1, and the number of rows that were divided by their sum.
 
-    Sums may be off by `rounding_of` the table; rows that sum to 1 within `EXACT` come out as they are.
+    Sums may be off by `rounding_of` the table; rows that sum to 1 within `EXACT` are not changed.
     """
     given = table = as_table(values, "probabilities")
     num_divided, rounding = 0, rounding_of(table)
@@ -156,14 +154,14 @@ def as_distributions(values: ArrayLike) -> tuple[Array, int]:
         divided = (gap > EXACT) | (part > 1).any(axis=1)
         if divided.any():
             table = given.copy() if table is given else table
-            # The same numbers in another order sum to the same up to 1e-16; confidences that tie should go on to tie.
+            # Summed in another order, the same numbers differ by about 1e-16; rounding keeps tied confidences tied.
             table[rows][divided] /= total[divided, None].round(9)
             num_divided += int(np.count_nonzero(divided))
     return table, num_divided
 
 
 def are_distributions(table: Array) -> bool:
-    """Whether all rows of a table [n, K] are nonnegative and sum to 1, as logits hardly do."""
+    """Whether all rows of a table [n, K] are nonnegative and sum to 1, as rows of logits rarely do."""
     if not len(table) or table.min() < 0:
         return False
     sums = (table[rows].sum(axis=1, dtype=np.float64) for rows in chunks(len(table), table.shape[1]))
@@ -182,14 +180,14 @@ def at_or_above(confidence: ArrayLike, threshold: float) -> NDArray[np.bool_]:
 
 
 def same_length(**named: Array) -> None:
-    """An error that names the lengths where they differ."""
+    """Raise an error with all lengths if they differ."""
     if len({len(values) for values in named.values()}) > 1:
         lengths = ", ".join(f"{len(values)} in {name}" for name, values in named.items())
         raise ValueError(f"expected as many rows in each input, but got {lengths}")
 
 
 def chunks(num_rows: int, width: int = 1) -> Iterator[slice]:
-    """Slices that cut `num_rows` rows of `width` values into pieces of about CHUNK values."""
+    """Slices that divide `num_rows` rows of `width` values into chunks of about CHUNK values."""
     size = max(1, CHUNK // width)
     for start in range(0, num_rows, size):
         yield slice(start, min(start + size, num_rows))

@@ -38,7 +38,7 @@ def reliability_bins(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) 
             f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
             " calibration is defined for probabilities only"
         )
-    bins = int(bins)  # a number of numpy's with few bits would overflow
+    bins = int(bins)  # a small numpy integer type would overflow
     edges = bin_edges(bins)
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
     for rows in chunks(len(scores)):
@@ -52,7 +52,7 @@ def reliability_bins(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) 
 
 
 def bin_edges(bins: int) -> Floats:
-    """The nearest numbers to k / bins; those of `numpy.linspace` may be the ones beside."""
+    """The floating-point numbers nearest to k / bins; `numpy.linspace` may be off by one unit."""
     edges: Floats = np.arange(bins + 1) / bins
     return edges
 

@@ -1,4 +1,4 @@
-"""The same questions class by class."""
+"""Metrics for each class."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from confrank.metrics.samples import Samples
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """The samples whose label is one class: how many, how right, how sure, how well ranked, share of errors.
+    """The samples with one label: their number, accuracy, mean confidence, AURC, and share of all errors.
 
-    `error_share` is None where there are no errors at all.
+    `error_share` is None if there are no errors at all.
     """
 
     label: int
@@ -24,7 +24,7 @@ class ClassSummary:
 
 
 def class_summaries(samples: Samples) -> list[ClassSummary]:
-    """One summary per class that occurs, in class order; none without labels.
+    """One summary for each class that occurs, in class order; none without labels.
 
     >>> samples = Samples(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), label=np.array([0, 0, 1]))
     >>> [(one.label, one.accuracy, one.error_share) for one in class_summaries(samples)]
@@ -32,7 +32,7 @@ def class_summaries(samples: Samples) -> list[ClassSummary]:
     """
     if samples.label is None or not len(samples):
         return []
-    # Numbers of 16 bits are sorted by radix, ten times faster.
+    # numpy sorts 16-bit integers by radix, ten times faster.
     few = samples.label.min() >= 0 and samples.label.max() < 2**16
     order = np.argsort(samples.label.astype(np.uint16) if few else samples.label, kind="stable")
     ordered = samples.label[order]
@@ -50,7 +50,7 @@ def class_summaries(samples: Samples) -> list[ClassSummary]:
 
 
 def confident_mistakes(samples: Samples, limit: int) -> list[int]:
-    """Rows of the surest wrong predictions, surest first; equally sure ones in the order of rows."""
+    """Rows of the most confident wrong predictions, surest first; ties in row order."""
     wrong = np.flatnonzero(~samples.correct)
     sureness = samples.confidence[wrong]
     if len(wrong) > limit:

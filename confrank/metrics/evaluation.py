@@ -1,4 +1,4 @@
-"""All metrics of one set of predictions, from whatever there is of them."""
+"""All metrics of one set of predictions, as far as the given arrays define them."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece",
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Raw fractions under the keys of `KEYS`; an undefined one is None, with the reason in `undefined`.
+    """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
-    `notes` says what a reader of a number should know, e.g. how many probabilities were clipped.
+    `notes` are remarks for the reader, e.g. how many probabilities were clipped.
     """
 
     metrics: dict[str, float | None]
@@ -45,16 +45,16 @@ def evaluate(
     """Every metric that the given arrays define.
 
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
-    `label` and `prediction` [n]). With a table and a confidence, the confidence ranks and the probabilities
-    calibrate (ECE, NLL, Brier).
-    Rounded probabilities (rows sum to 1 within 0.01, or what rounding of many classes explains) are divided by
-    their sum; logits that look like probabilities give a warning.
+    `label` and `prediction` [n]). If you give a table and `confidence`, the ranking metrics use `confidence`, and
+    ECE, NLL and Brier use the table.
+    Rows of rounded probabilities (sums within 0.01 of 1, or more for many classes) are divided by their sum; logits
+    that look like probabilities raise a warning.
 
     >>> result = evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=[0, 1])
     >>> result.metrics["acc"], result.metrics["aurc"], result.metrics["brier"]
     (0.5, 0.25, 0.3125)
     >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
-    'confidence lies outside [0, 1]: it is a score, not a probability'
+    'confidence is outside [0, 1]: it is a score, not a probability'
     """
     samples = sample_values(
         logits=logits,
@@ -72,7 +72,7 @@ def evaluate(
 def evaluation_of(
     samples: Samples, ranked: ranking.Ranking | None = None, bins: calibration.ReliabilityBins | None = None
 ) -> Evaluation:
-    """Every metric that the samples define; `ranked` and `bins` save the work where it has been done."""
+    """Every metric that the samples define; `ranked` and `bins` are reused if given."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
     if not len(samples):
         reason = "there are no predictions"
@@ -80,7 +80,7 @@ def evaluation_of(
     undefined: dict[str, str] = {}
     metrics |= _ranking_metrics(ranked or ranking.rank(samples.confidence, samples.correct))
     if samples.probability is None:
-        undefined["ece"] = "confidence lies outside [0, 1]: it is a score, not a probability"
+        undefined["ece"] = "confidence is outside [0, 1]: it is a score, not a probability"
     else:
         bins = bins or calibration.reliability_bins(samples.probability, samples.correct)
         metrics["ece"] = calibration.ece_of(bins)
@@ -90,7 +90,7 @@ def evaluation_of(
         elif samples.brier is None:
             undefined[key] = "needs the probabilities of all classes and the labels"
         else:
-            undefined[key] = "the logits of a class and of the label lie too far apart for a finite number"
+            undefined[key] = "the logits of a class and of the label are too far apart for a finite value"
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
             kind = "wrong" if samples.correct.all() else "right"

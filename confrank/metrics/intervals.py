@@ -1,8 +1,8 @@
-"""How far a metric would move had other samples been drawn: the bootstrap, on sorted counts.
+"""Bootstrap intervals: how much a metric would vary with other samples.
 
-A resample is how often each row is drawn. In sorted order its cumulative sums are the steps of the resample's
-ranking (a row drawn twice ties with itself), so all resamples of a block are one array operation and exact.
-Several sets of predictions for the same samples share their resamples, which makes their differences paired.
+A resample is the number of times each row is drawn. In sorted order, its cumulative sums are the steps of the
+resample's ranking (a row drawn twice ties with itself), so one array operation handles a block of resamples exactly.
+Several sets of predictions for the same samples share their resamples, so their differences are paired.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 BLOCK = 1 << 20
 BINS = 15
-# Draws in all: 1,000 resamples up to 50,000 rows, fewer above, none by default where even 200 would take minutes.
+# Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
 BUDGET, MOST, FEWEST, LARGEST = 50_000_000, 1000, 200, 1_000_000
 
 
@@ -48,7 +48,7 @@ def default_resamples(num_samples: int) -> int:
 
 
 def bootstrap(sets: Sequence[Samples], num_resamples: int, seed: int = 0) -> list[dict[str, Floats]]:
-    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN where it is undefined."""
+    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN if undefined."""
     if num_resamples < 1:
         raise ValueError(f"expected at least 1 resample, but got {num_resamples}")
     sizes = {len(samples) for samples in sets}
@@ -58,18 +58,18 @@ def bootstrap(sets: Sequence[Samples], num_resamples: int, seed: int = 0) -> lis
     values: list[dict[str, list[Floats]]] = [{key: [] for key in KEYS} for _ in sets]
     for counts in _resamples(sizes.pop(), num_resamples, np.random.default_rng(seed)):
         for item, collected in zip(prepared, values, strict=True):
-            for key, found in _metrics(item, counts).items():
-                collected[key].append(found)
+            for key, resampled in _metrics(item, counts).items():
+                collected[key].append(resampled)
     return [{key: np.concatenate(parts) for key, parts in collected.items() if parts} for collected in values]
 
 
 def intervals_of(
     resampled: dict[str, Floats], metrics: dict[str, float | None], level: float = 0.95
 ) -> dict[str, Interval | None]:
-    """Percentiles of the resampled values, moved by the bootstrap's own estimate of the bias.
+    """Percentiles of the resampled values, corrected by the bootstrap's estimate of the bias.
 
-    None where the metric is undefined, also in more than a twentieth of the resamples, and where all resamples agree.
-    Limits stay within the metric's range.
+    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or if all resamples
+    agree. Limits stay within the metric's range.
     """
     return {key: _interval(key, resampled.get(key), metrics[key], level) for key in KEYS}
 
@@ -96,7 +96,7 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
     if limits is None:
         return None
     known = resampled[np.isfinite(resampled)]
-    # As the limits are, so that both tell the same; but a resample without any difference counts on both sides.
+    # Centred as the limits are, so that both agree; a resample without any difference counts on both sides.
     centred, equal = known - (known.mean() - value), known == 0
     sides = (centred <= 0) | equal, (centred >= 0) | equal
     # The add-one form never claims p = 0; a set against itself gives 1.
@@ -106,7 +106,7 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
 
 def _interval(key: str, resampled: Floats | None, value: float | None, level: float) -> Interval | None:
     limits = None if value is None or resampled is None else _percentiles(resampled, value, level)
-    # Where all resamples agree, e.g. without any error, the bootstrap cannot tell how far the truth may be.
+    # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
     if limits is None or limits[0] == limits[1]:
         return None
     lowest = -np.inf if key == "e_aurc" else 0.0
@@ -119,14 +119,14 @@ def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, 
     if len(known) < max(2, 0.95 * len(resampled)):
         return None
     tail = (1 - level) / 2
-    # The weibull rule, k / (B + 1), is the one that is right for few resamples.
+    # The Weibull rule, k / (B + 1), is the right one for few resamples.
     low, high = np.quantile(known, [tail, 1 - tail], method="weibull") - (known.mean() - value)
     return float(low), float(high)
 
 
 @dataclass(frozen=True)
 class _Sorted:
-    """Samples in ranked order: rows from the surest down, where each tie group ends, and what a row contributes."""
+    """Samples in ranked order: rows from the surest down, the end of each tie group, and each row's contribution."""
 
     order: Counts
     ends: Counts
@@ -149,7 +149,7 @@ def _sorted(samples: Samples) -> _Sorted:
 
 
 def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
-    """Blocks [b, n] of how often each row is drawn."""
+    """Blocks [b, n] with the number of times each row is drawn."""
     size = max(1, BLOCK // num_samples)
     for start in range(0, num_resamples, size):
         rows = min(size, num_resamples - start)
@@ -160,16 +160,16 @@ def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -
 
 def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
     num_samples = counts.shape[1]
-    found = _ranking_metrics(item, counts[:, item.order])
+    metrics = _ranking_metrics(item, counts[:, item.order])
     if item.bins or item.brier is not None:
         weights = counts.astype(np.float64)
         if item.bins:
             surplus = np.stack([weights[:, rows] @ values for rows, values in item.bins], axis=1)
-            found["ece"] = calibration.mean_gap(surplus, num_samples)
+            metrics["ece"] = calibration.mean_gap(surplus, num_samples)
         for key, values in (("nll", item.nll), ("brier", item.brier)):
             if values is not None:
-                found[key] = weights @ values / num_samples
-    return found
+                metrics[key] = weights @ values / num_samples
+    return metrics
 
 
 def _ranking_metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:

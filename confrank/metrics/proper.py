@@ -1,4 +1,4 @@
-"""Proper scores of whole probability vectors: negative log-likelihood and Brier score."""
+"""Proper scores of probability vectors: negative log-likelihood and Brier score."""
 
 import warnings
 
@@ -52,7 +52,7 @@ def mean_of(values: Floats) -> float | None:
 
 
 def sample_nll(table: Array, labels: NDArray[np.int64]) -> tuple[Floats, int]:
-    """-ln p(label) of each sample, and how many p were below the smallest normal number of their type."""
+    """-ln p(label) of each sample, and the number of p below the smallest normal number of their type."""
     picked = table[np.arange(len(labels)), labels]
     floor = np.finfo(table.dtype).tiny
     values: Floats = -np.log(np.maximum(picked, floor).astype(np.float64))
@@ -60,12 +60,12 @@ def sample_nll(table: Array, labels: NDArray[np.int64]) -> tuple[Floats, int]:
 
 
 def clipping_note(clipped: int, values: Floats, dtype: np.dtype[np.generic]) -> str:
-    """How many of the samples were clipped, and what share of the sum of all values they are."""
+    """How many samples were clipped, and their share of the sum of all values."""
     floor = float(np.finfo(dtype).tiny)  # type: ignore[type-var]
     share = clipped * -np.log(floor) / values.sum()
     return (
-        f"{clipped} of {len(values)} label probabilities are (nearly) zero and were clipped at {floor:.3g}"
-        f" for the NLL, {share:.1%} of which they make up; give logits to avoid this"
+        f"{clipped} of {len(values)} label probabilities are (nearly) zero and were clipped at {floor:.3g};"
+        f" they make up {share:.1%} of the NLL; give logits to avoid this"
     )
 
 

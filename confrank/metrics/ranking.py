@@ -1,8 +1,8 @@
-"""Does the confidence put right predictions above wrong ones?
+"""Ranking metrics: does the confidence rank right predictions above wrong ones?
 
 Every metric here is a sum over the *steps* of one sorted pass: at each distinct confidence, from the surest
-down, how many predictions are accepted so far and how many of those are wrong. Ties are one step, so no
-result depends on the order of rows. Confidence may be any score, higher = surer; sums are in float64.
+down, the number of predictions accepted so far and the number of wrong ones among them. Ties are one step, so
+no result depends on the order of rows. Confidence may be any score, higher = surer; sums are in float64.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,10 +22,10 @@ AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
 
 @dataclass(frozen=True)
 class Ranking:
-    """Predictions sorted by confidence: integer keys that hold the confidence bits and, lowest, whether it is wrong.
+    """Predictions sorted by confidence: integer keys of the confidence bits, with the flag `wrong` as lowest bit.
 
     Sorting packed integers is several times faster than any argsort. A sign bit would leave no room for the
-    flag, so scores of either sign are sorted apart: `positive` ascending, `negative` (magnitudes) ascending.
+    flag, so the two signs are sorted separately: `positive` ascending, `negative` (magnitudes) ascending.
     """
 
     positive: Array
@@ -42,7 +42,7 @@ class Ranking:
 
     @property
     def has_both(self) -> bool:
-        """Whether there is anything to tell apart: right predictions and wrong ones."""
+        """Whether there are both right and wrong predictions."""
         return 0 < self.num_wrong < self.num_samples
 
     def steps(self) -> Iterator[tuple[Counts, Counts]]:
@@ -50,7 +50,7 @@ class Ranking:
         accepted = wrong = 0
         for keys in (self.positive[::-1], self.negative):
             for rows in chunks(len(keys)):
-                # One key more than the block shows whether its last step goes on in the next one.
+                # One extra key shows whether the last step continues in the next block.
                 block = keys[rows.start : rows.stop + 1]
                 ends = np.flatnonzero((block[1:] ^ block[:-1]) > 1)
                 if rows.stop == len(keys):
@@ -62,16 +62,16 @@ class Ranking:
                 wrong += int(cumulative[-1])
 
     def confidence_at(self, position: Counts) -> Floats:
-        """The confidence of the predictions at these positions, the surest being at 0."""
-        found = np.empty(len(position))
+        """The confidence of the predictions at these positions; position 0 is the surest."""
+        confidence = np.empty(len(position))
         high = position < len(self.positive)
-        found[high] = _values(self.positive[len(self.positive) - 1 - position[high]])
-        found[~high] = -_values(self.negative[position[~high] - len(self.positive)])
-        return found
+        confidence[high] = _values(self.positive[len(self.positive) - 1 - position[high]])
+        confidence[~high] = -_values(self.negative[position[~high] - len(self.positive)])
+        return confidence
 
 
 def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:
-    """Sort once; every ranking metric is then one cheap pass. `confidence` [n] and `correct` [n]."""
+    """Sort `confidence` [n] with `correct` [n] once; every ranking metric is then one cheap pass."""
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
     num_wrong = len(flags) - int(np.count_nonzero(flags))
@@ -90,7 +90,7 @@ def _sorted_keys(scores: Array, flags: NDArray[np.bool_]) -> Array:
     unsigned = np.uint32 if scores.dtype == np.float32 else np.uint64
     keys: Array = np.empty(len(scores), dtype=unsigned)
     for rows in chunks(len(scores)):
-        # IEEE magnitudes order like integers; the shift drops the sign, so -0.0 and 0.0 are one key.
+        # IEEE magnitudes sort like integers; the shift drops the sign, so -0.0 and 0.0 have the same key.
         np.left_shift(np.ascontiguousarray(scores[rows]).view(unsigned), 1, out=keys[rows])
         keys[rows] |= ~flags[rows]
     keys.sort()
@@ -113,7 +113,7 @@ def sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Cou
 
 
 def aurc_of(ranking: Ranking) -> float | None:
-    """The mean over k of the error rate among the k surest, expected over all orders of tied predictions."""
+    """The mean over k of the error rate among the k surest, averaged over all orders of tied predictions."""
     total = sum_over_steps(ranking, areas.aurc_terms)
     return total / ranking.num_samples if ranking.num_samples else None
 
@@ -143,7 +143,7 @@ def aupr_error_of(ranking: Ranking) -> float | None:
 
 
 def auroc_of(ranking: Ranking) -> float | None:
-    """Chance that a right prediction is surer than a wrong one, ties counting half."""
+    """Probability that a right prediction is surer than a wrong one; ties count half."""
     if not ranking.has_both:
         return None
     won = sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
@@ -164,10 +164,10 @@ def fpr_at_tpr_of(ranking: Ranking, tpr: float = 0.95) -> float | None:
 def aurc(confidence: ArrayLike, correct: ArrayLike, *, estimator: AurcEstimator = "expected") -> float | None:
     """Area under the risk-coverage curve, lower is better; None for no predictions.
 
-    "expected" is the mean error rate among the k surest, over k = 1..n, and exact under ties. For comparison
-    with published numbers there are "trapezoid" (straight lines from coverage 1/n to 1, divided by that width;
-    ties in row order, as in torch-uncertainty) and "thresholds" (straight lines between distinct confidences,
-    level down to coverage 0, as in fd-shifts).
+    "expected" is the mean error rate among the k surest over k = 1..n, and exact under ties. Use the others to
+    compare with published numbers: "trapezoid" joins the points from coverage 1/n to 1 by straight lines and
+    divides by that width, with ties in row order, as torch-uncertainty does; "thresholds" joins the points of the
+    distinct confidences and is constant below the first, as in fd-shifts.
 
     >>> aurc([0.7, 0.6, 0.8], [True, False, True])
     0.1111111111111111
@@ -250,7 +250,7 @@ def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95) 
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """Accept confidence >= threshold, from the surest down: how many are accepted, how many of them are wrong."""
+    """For each threshold, from the highest down: how many predictions it accepts and how many of these are wrong."""
 
     threshold: Floats
     accepted: Counts
@@ -289,18 +289,18 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> RiskCovera
 
 
 def curve_of(ranking: Ranking, limit: int | None = None) -> RiskCoverageCurve:
-    """All distinct thresholds, or at most `limit` + 1 of them, evenly over coverage, with the first and the last.
+    """The curve at all distinct thresholds, or at most `limit` + 1 of them, evenly spread, with first and last.
 
-    Each point is exact. Memory follows the number of points kept, not the number of predictions.
+    Each point is exact. Memory grows with the number of points returned, not with the number of predictions.
     """
     spacing = 1 if limit is None else max(1, -(-ranking.num_samples // limit))
-    kept, last = [(np.empty(0, dtype=np.int64),) * 2], 0
+    points, last = [(np.empty(0, dtype=np.int64),) * 2], 0
     for accepted, wrong in ranking.steps():
-        # Kept: the first step in each cell of the grid, and the very last.
-        keep = np.diff((accepted - 1) // spacing, prepend=-1 if not last else (last - 1) // spacing) > 0
-        keep |= accepted == ranking.num_samples
+        # Take the first step in each cell of the grid, and the last step.
+        taken = np.diff((accepted - 1) // spacing, prepend=-1 if not last else (last - 1) // spacing) > 0
+        taken |= accepted == ranking.num_samples
         last = int(accepted[-1])
-        kept.append((accepted[keep], wrong[keep]))
-    accepted, wrong = (np.concatenate(parts) for parts in zip(*kept, strict=True))
+        points.append((accepted[taken], wrong[taken]))
+    accepted, wrong = (np.concatenate(parts) for parts in zip(*points, strict=True))
     threshold = ranking.confidence_at(accepted - 1)
     return RiskCoverageCurve(threshold, accepted, wrong, ranking.num_samples, ranking.num_wrong)

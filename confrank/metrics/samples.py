@@ -1,6 +1,6 @@
-"""A set of predictions, one number of each kind per sample: all that metrics, intervals and the page need.
+"""Predictions reduced to a few values per sample: all that metrics, intervals and reports need.
 
-The table [n, K] is looked at once; what follows takes a few arrays [n].
+The table [n, K] is read once; everything else uses arrays [n].
 """
 
 import math
@@ -32,10 +32,10 @@ LOGITS_LIKE_PROBABILITIES = (
 
 @dataclass(frozen=True)
 class Samples:
-    """Per sample [n]: the confidence that ranks, whether it is right, and, where known, the rest.
+    """Values per sample [n]: the confidence that ranks it, whether it is correct, and, if known, the rest.
 
-    `probability` is that of the predicted class (for the ECE); with nothing but a score it is the score, if that
-    lies in [0, 1]. Beside `brier`, `nll` is missing only where it is no finite number.
+    `probability` is that of the predicted class (for the ECE); if only a score is known, it is the score, provided it
+    is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite.
     """
 
     confidence: Array
@@ -69,17 +69,17 @@ def sample_values(
     correct: ArrayLike | None = None,
     prediction: ArrayLike | None = None,
 ) -> Samples:
-    """Check what is given and reduce it to one value per sample; see `evaluate` for what may be given."""
+    """Check the arrays and reduce them to values per sample; see `evaluate` for what you can give."""
     if logits is not None and probabilities is not None:
         raise ValueError("expected logits or probabilities, but got both")
     given_table = probabilities if logits is None else logits
     if given_table is not None:
         if label is None:
-            raise ValueError("expected label beside logits or probabilities, but got none")
+            raise ValueError("expected label with logits or probabilities, but got none")
         table, notes = _checked_table(given_table, is_logits=logits is not None)
         labels = as_labels(label, table.shape[1])
-        said = None if prediction is None else as_classes(prediction, "prediction")
-        return _from_table(table, labels, confidence, correct, said, notes, is_logits=logits is not None)
+        given_prediction = None if prediction is None else as_classes(prediction, "prediction")
+        return _from_table(table, labels, confidence, correct, given_prediction, notes, is_logits=logits is not None)
     given = {"label": label, "prediction": prediction}
     classes = {name: to_numpy(values) for name, values in given.items() if values is not None}
     if len(classes) == 2:
@@ -97,7 +97,7 @@ def sample_values(
         )
     scores, right = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=right, **classes)
-    # Class by class there is only something to say of numbered classes.
+    # Summaries per class need numbered classes.
     numbered = {name: values for name, values in classes.items() if values.ndim == 1 and values.dtype.kind in "iu"}
     inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
     return Samples(
@@ -128,19 +128,20 @@ def _from_table(
     labels: Array,
     confidence: ArrayLike | None,
     correct: ArrayLike | None,
-    said: Array | None,
+    given_prediction: Array | None,
     notes: list[str],
     *,
     is_logits: bool,
 ) -> Samples:
     same_length(label=labels, predictions=table)
-    if said is not None:
-        _check_prediction(said, table)
-    prediction = table.argmax(axis=1) if said is None else said
+    if given_prediction is not None:
+        _check_prediction(given_prediction, table)
+    prediction = table.argmax(axis=1) if given_prediction is None else given_prediction
     if correct is not None:
         flags = as_flags(correct)
         same_length(correct=flags, predictions=table)
-        prediction = prediction if said is not None else _meant(prediction, flags, labels, table)
+        if given_prediction is None:
+            prediction = _consistent(prediction, flags, labels, table)
         if not np.array_equal(flags, prediction == labels):
             raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
     right = prediction == labels
@@ -160,7 +161,7 @@ def _from_table(
 
 
 def _check_prediction(prediction: Array, table: Array) -> None:
-    """Raise where another class is predicted than that with the largest value; any of equally large ones will do."""
+    """Raise if a prediction is not a class with the largest value of its row."""
     same_length(prediction=prediction, predictions=table)
     rows = np.arange(len(table))
     inside = (prediction >= 0) & (prediction < table.shape[1])
@@ -169,17 +170,17 @@ def _check_prediction(prediction: Array, table: Array) -> None:
         row = int(wrong.argmax())
         raise ValueError(
             f"expected prediction to be the class with the largest value, but got {prediction[row]} in row {row},"
-            f" where class {table[row].argmax()} has it"
+            f" where class {table[row].argmax()} has the largest value"
         )
 
 
-def _meant(prediction: Array, flags: Array, labels: Array, table: Array) -> Array:
-    """The predictions, but where equally large classes leave the choice, one that makes `flags` true."""
+def _consistent(prediction: Array, flags: Array, labels: Array, table: Array) -> Array:
+    """The predictions; where several classes have the largest value, the one that agrees with `flags`."""
     prediction = prediction.copy()
     for row in np.flatnonzero(flags != (prediction == labels)):
         largest = np.flatnonzero(table[row] == table[row].max())
         fitting = largest[(largest == labels[row]) == flags[row]]
         if not len(fitting):
-            break  # they differ in whatever is chosen
+            break  # no choice agrees
         prediction[row] = fitting[0]
     return prediction

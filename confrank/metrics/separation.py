@@ -1,8 +1,8 @@
-"""Does a score put images from the training distribution above foreign ones?
+"""OOD metrics: does a score rank in-distribution inputs above out-of-distribution ones?
 
-In-distribution is positive and a higher score means more in-distribution. The score may be anything that ranks
-(probabilities, energies, negative distances). The sums are those of `ranking`: inside plays the right predictions,
-outside the wrong ones, and ties are one step.
+In-distribution is the positive class; a higher score means more in-distribution. Any score that ranks will do
+(probabilities, energies, negative distances). The sums are those of `ranking`, with in-distribution inputs as the
+right predictions and out-of-distribution inputs as the wrong ones; ties are one step.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,17 @@ AUPR_ESTIMATORS: tuple[AuprEstimator, ...] = get_args(AuprEstimator)
 
 @dataclass(frozen=True)
 class Detection:
-    """The five metrics as raw fractions, None where undefined, and then the reason."""
+    """The five metrics as raw fractions; an undefined one is None, with the reason in `undefined`."""
 
     metrics: dict[str, float | None]
     undefined: dict[str, str] = field(default_factory=dict)
 
 
 def detection(inside: ArrayLike, outside: ArrayLike, *, aupr: AuprEstimator = "average") -> Detection:
-    """All five metrics from the scores of in-distribution images [n] and of foreign ones [m].
+    """All five metrics from the scores of in-distribution inputs [n] and out-of-distribution inputs [m].
 
     `aupr` "average" is average precision; "trapezoid" joins the points of the precision-recall curve by straight
-    lines, as the code behind published tables does, which is too kind where scores are few or tied.
+    lines, as the code behind published tables does. That is too optimistic if scores are few or tied.
 
     >>> detection([3.0, 2.0], [1.0, 2.5]).metrics["detection_error"]
     0.25
@@ -50,14 +50,14 @@ def detection(inside: ArrayLike, outside: ArrayLike, *, aupr: AuprEstimator = "a
     if aupr not in AUPR_ESTIMATORS:
         raise ValueError(f"expected an AUPR among {', '.join(AUPR_ESTIMATORS)}, but got {aupr!r}")
     ranking = rank_sets(inside, outside)
-    found = {
+    metrics = {
         "fpr95": fpr_at_tpr_of(ranking),
         "detection_error": detection_error_of(ranking),
         "auroc": auroc_of(ranking),
         "aupr_in": aupr_in_of(ranking) if aupr == "average" else _trapezoid(ranking, _curve_in_terms),
         "aupr_out": aupr_error_of(ranking) if aupr == "average" else _trapezoid(ranking, _curve_out_terms),
     }
-    return Detection(found, {key: _reason(ranking) for key, value in found.items() if value is None})
+    return Detection(metrics, {key: _reason(ranking) for key, value in metrics.items() if value is None})
 
 
 def rank_sets(inside: ArrayLike, outside: ArrayLike) -> Ranking:
@@ -75,9 +75,9 @@ def _reason(ranking: Ranking) -> str:
 
 
 def detection_error_of(ranking: Ranking) -> float | None:
-    """The smallest half of (inside rejected + outside accepted, each as a share) over all thresholds.
+    """The smallest mean of the rejected share of the inside and the accepted share of the outside.
 
-    Accepting nothing is a threshold too, so it is never above a half.
+    Accepting nothing counts as a threshold, so the error is at most one half.
     """
     if not ranking.has_both:
         return None
@@ -89,7 +89,7 @@ def detection_error_of(ranking: Ranking) -> float | None:
 
 
 def aupr_in_of(ranking: Ranking) -> float | None:
-    """Average precision of finding the inside from the highest score down."""
+    """Average precision of detecting the inside from the highest score down."""
     if not ranking.has_both:
         return None
     return sum_over_steps(ranking, areas.aupr_correct_terms) / ranking.num_correct
@@ -131,7 +131,7 @@ def _share(part: Counts, whole: Counts) -> Floats:
 
 @dataclass(frozen=True)
 class RocCurve:
-    """Shares accepted at falling thresholds, from (0, 0) to (1, 1): of the outside (fpr) and the inside (tpr)."""
+    """Accepted shares of the outside (fpr) and the inside (tpr) at falling thresholds, from (0, 0) to (1, 1)."""
 
     fpr: Floats
     tpr: Floats
