@@ -318,7 +318,7 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["predict", str(run), "--split", "train", "--device", "cpu"])
     assert stop.value.code == 0
-    assert "wrote 5 predictions, 2 classes, logits, confidence, told apart by path" in capsys.readouterr().out
+    assert "wrote 5 predictions, 2 classes, logits, confidence, identified by path" in capsys.readouterr().out
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 

@@ -116,7 +116,7 @@ def test_pairing():
     assert pairing(scores, scores)[1] == "identical"
     others = Predictions(confidence=np.zeros(3), correct=np.ones(3))
     assert pairing(scores, others)[0] is None
-    assert pairing(scores, others)[1].startswith("neither an index nor labels tell")
+    assert pairing(scores, others)[1].startswith("without an index or labels, it is unknown whether")
 
 
 @pytest.mark.parametrize("name", ["id", "filename", "path"])
@@ -163,7 +163,7 @@ def test_an_index_that_repeats_pairs_nothing_but_the_same_order():
     first = Predictions(index=index, label=label, confidence=np.array([0.1, 0.2, 0.3, 0.4]))
     assert pairing(first, replace(first, confidence=np.ones(4)))[0].tolist() == [0, 1, 2, 3]
     rows, reason = pairing(first, Predictions(index=index[::-1], label=label[::-1]))
-    assert rows is None and "their index names some more than once" in reason
+    assert rows is None and "their index has repeated values" in reason
 
 
 def keyed(order=(0, 1, 2, 3), index=False, **keys):

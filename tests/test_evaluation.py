@@ -85,7 +85,7 @@ def test_any_of_equally_large_classes_may_be_the_prediction():
     assert evaluate(**{**inputs, "label": [0, 0]}, correct=[0, 1]).metrics["acc"] == 0.5
     with pytest.raises(ValueError, match="expected correct to agree with the label"):
         evaluate(**inputs, correct=[1, 0])
-    with pytest.raises(ValueError, match="as many rows in each input, but got 1 in correct"):
+    with pytest.raises(ValueError, match="the same number of rows in each input, but got 1 in correct"):
         evaluate(**inputs, correct=[1])
 
 

@@ -94,7 +94,7 @@ def test_a_pickle_in_an_npz_does_not_run(tmp_path):
         ({"label": np.arange(4), "prediction": np.array([1])}, "4 in label, 1 in prediction"),
         (
             {"logits": torch.eye(2), "label": np.arange(2)},
-            "logits to be a numpy array, but got torch.Tensor; a tensor",
+            "logits to be a numpy array, but got torch.Tensor; convert it",
         ),
         ({"logits": np.eye(2)[0], "label": np.arange(2)}, "array of 2 dimensions"),
         ({"label": np.array(["a"])}, "label to be an array of 1 dimension of numbers"),

@@ -72,7 +72,7 @@ def test_columns_in_any_order_with_others_around(tmp_path, parser):
                     *PROBABILITIES.T[:2])  # fmt: skip
     loaded = written(tmp_path, "p.csv", "\ufeff" + shuffled.replace("\n", "\r\n\r\n"))
     assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
-    assert loaded.describe() == "3 predictions, 3 classes, probabilities, told apart by id"
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities, identified by id"
     assert loaded.key.tolist() == [b"x", b"y", b"z"]
 
 
@@ -89,10 +89,10 @@ def test_file_names_and_ids_are_kept_where_they_are_distinct(tmp_path, parser, k
     assert loaded.keys["id"].tolist() == [b"0", b"1", b"2"]
     if expected is None:
         assert loaded.key_name == "id"
-        assert loaded.describe().endswith("told apart by id (ignored: file (not one for each sample))")
+        assert loaded.describe().endswith("identified by id (ignored: file (not unique))")
     else:
         assert loaded.key.tolist() == expected
-        assert loaded.describe().endswith("told apart by file and id")
+        assert loaded.describe().endswith("identified by file and id")
     save_predictions(tmp_path / "p.safetensors", loaded)
     again = load_predictions(tmp_path / "p.safetensors").keys
     assert {name: keys.tolist() for name, keys in again.items()} == {
@@ -157,7 +157,7 @@ def test_keys_are_the_same_in_every_format(tmp_path, keys):
     for name in ("p.npz", "p.parquet", "l.parquet", "p.safetensors"):
         loaded = load_predictions(tmp_path / name)
         assert loaded.key.tolist() == [b"3", b"1", b"2"]
-        assert loaded.describe().endswith(", told apart by id")
+        assert loaded.describe().endswith(", identified by id")
 
 
 def test_what_cannot_tell_samples_apart_is_ignored(tmp_path):
@@ -172,9 +172,9 @@ def test_what_cannot_tell_samples_apart_is_ignored(tmp_path):
         parquet.write_table(table({"confidence": CONFIDENCE, "correct": CORRECT, "file": odd}), path)
         assert load_predictions(path).describe() == "3 predictions, confidence and correct (ignored: file)"
     parquet.write_table(table({"confidence": CONFIDENCE, "correct": CORRECT, "file": ["a", None, None]}), path)
-    assert load_predictions(path).describe().endswith("(ignored: file (not one for each sample))")
+    assert load_predictions(path).describe().endswith("(ignored: file (not unique))")
     misnamed = Predictions(confidence=CONFIDENCE, correct=CORRECT, key=np.arange(3), metadata={"key": "label"})
-    with pytest.raises(ValueError, match="expected keys to be called one of path, .*, but got 'label'"):
+    with pytest.raises(ValueError, match="expected keys to be named one of path, .*, but got 'label'"):
         save_predictions(tmp_path / "m.safetensors", misnamed)
 
 
@@ -198,7 +198,10 @@ def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, pars
 )
 def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, header, label, others, doubtful):
     table = np.concatenate([PROBABILITIES, others], axis=1)
-    with pytest.raises(ValueError, match=f"but no label names {doubtful}, .* probability_NAME or logit_NAME, and"):
+    with pytest.raises(
+        ValueError,
+        match=f"but no label names {doubtful}, .* probability_NAME or logit_NAME, so that others are ignored",
+    ):
         written(tmp_path, "p.csv", rows(f"label,{header}", label, *table.T))
     named = "label," + ",".join(f"p_{name}" for name in header.split(",")[:3]) + header[len("cat,dog,rat") :]
     loaded = written(tmp_path, "q.csv", rows(named, label, *table.T))
@@ -208,13 +211,17 @@ def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, head
 @pytest.mark.parametrize(
     ("logits", "other", "reason"),
     [
-        (np.log(PROBABILITIES + 1e-9), [0.3, 1.4, 2.1], "the other columns are logarithms of probabilities without"),
+        (
+            np.log(PROBABILITIES + 1e-9),
+            [0.3, 1.4, 2.1],
+            "without them the other columns are logarithms of probabilities",
+        ),
         (10 * PROBABILITIES - 3, [31, 65, 52], "one of them is the largest in most rows"),
     ],
 )
 def test_bare_columns_beside_logits_are_no_classes(tmp_path, parser, logits, other, reason):
     table = np.column_stack([logits, other])
-    with pytest.raises(ValueError, match=f"but no label names age, and {reason}; name the columns of all classes"):
+    with pytest.raises(ValueError, match=f"but no label names age, and {reason}; name all class columns"):
         written(tmp_path, "p.csv", rows("label,cat,dog,rat,age", ["cat", "dog", "rat"], *table.T))
 
 
@@ -223,7 +230,7 @@ def test_bare_classes_that_never_occur(tmp_path, parser):
     loaded = written(tmp_path, "p.csv", rows("label,a,b,c,d", ["a", "b", "b"], *table.T))
     assert loaded.describe() == "3 predictions, 4 classes, probabilities"
     loaded = written(tmp_path, "l.csv", rows("label,a,b,c,d", ["a", "b", "b"], *(10 * table - 3).T))
-    assert loaded.describe() == "3 predictions, 4 classes, logits, among them classes that no label names: c, d"
+    assert loaded.describe() == "3 predictions, 4 classes, logits, including classes that no label names: c, d"
     assert loaded.logits.shape == (3, 4)
 
 
@@ -265,7 +272,10 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ("correct,confidence\nmaybe,0.5\n", "true or false .*, but got 'maybe' in row 0"),
         ("label,p_a,p_b\na,0.5,0.5\nc,0.5,0.5\n", "class index in label, but got 'c' in row 1; the classes are a, b"),
         ("label,Probability_Cat,Probability_Dog\ncat,0.5,0.5\n", "'cat' in row 0; the classes are Cat, Dog"),
-        ("label,p_0,p_1\ncat,0.5,0.5\n", "a class index in label, but got 'cat' in row 0; names need columns like"),
+        (
+            "label,p_0,p_1\ncat,0.5,0.5\n",
+            "a class index in label, but got 'cat' in row 0; for names, add columns like",
+        ),
         ("label,prediction,confidence\na,1,0.5\n", "names in both label and prediction"),
         ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
         ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' for the second time"),
@@ -370,7 +380,7 @@ def test_npy_with_fields(tmp_path):
     np.save(tmp_path / "f.npy", fields)
     loaded = load_predictions(tmp_path / "f.npy")
     assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
-    assert loaded.describe() == "3 predictions, confidence and correct (ignored: id (not one for each sample))"
+    assert loaded.describe() == "3 predictions, confidence and correct (ignored: id (not unique))"
 
 
 @pytest.mark.parametrize(
@@ -406,7 +416,7 @@ def test_npy_that_claims_more_than_it_holds(tmp_path):
         ({"label": LABEL, "logits": LABEL}, "2 dimensions of numbers, but got shape"),
         (
             {"label": ["a", "b", "a"], "probabilities": PROBABILITIES, "class_names": ["a", "b", "a"]},
-            "that tell the classes of label apart, but got a more than once; give class numbers",
+            "expected a distinct name for each class of label, but got a more than once; give class numbers",
         ),
         (
             {"label": LABEL, "probabilities": PROBABILITIES, "class_names": ["a", "b"]},
@@ -561,9 +571,9 @@ def test_words_in_a_structured_array_are_no_flags(tmp_path):
     ("text", "message"),
     [
         ("label,prediction,age,weight\n0,0,30,70\n1,1,20,80\n", "class with the largest of the logits, but row 0"),
-        ("label,y_prob\n0,0.1\n2,0.9\n", "labels 0 and 1 beside a single column of prob.*, but got 2 in row 1; give"),
+        ("label,y_prob\n0,0.1\n2,0.9\n", "labels 0 and 1 with a single column of prob.*, but got 2 in row 1; give"),
         ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, but got"),
-        ("label,prediction,probs\n0,0,0.9\n", "row 0 predicts class 0 where class 1 has it"),
+        ("label,prediction,probs\n0,0,0.9\n", "row 0 predicts class 0 where class 1 is largest"),
     ],
 )
 def test_tables_that_are_none(tmp_path, text, message):
@@ -577,7 +587,7 @@ def test_a_prediction_beside_the_table_must_be_its_own(tmp_path):
     np.savez(tmp_path / "a.npz", probabilities=tied, label=np.array([0, 0]), prediction=np.array([1, 1]))
     assert load_predictions(tmp_path / "a.npz").describe() == "2 predictions, 2 classes, probabilities"
     np.savez(tmp_path / "b.npz", probabilities=tied, label=np.array([0, 0]), prediction=np.array([1, 0]))
-    with pytest.raises(ValueError, match="row 1 predicts class 0 where class 1 has it"):
+    with pytest.raises(ValueError, match="row 1 predicts class 0 where class 1 is largest"):
         load_predictions(tmp_path / "b.npz")
 
 
@@ -601,7 +611,9 @@ def test_a_column_beside_many_rounded_probabilities_is_no_class(tmp_path, parser
     names = ",".join(f"c{place}" for place in range(40))
     label, doubt = np.arange(200) % 40, rng.choice([0, 0.01, 0.02, 0.03], 200)
     assert written(tmp_path, "a.csv", rows(f"label,{names}", label, *table.T)).probabilities.shape == (200, 40)
-    with pytest.raises(ValueError, match="no label names uncertainty, and the other columns look like probabilities"):
+    with pytest.raises(
+        ValueError, match="no label names uncertainty, and without them the other columns look like probabilities"
+    ):
         written(tmp_path, "b.csv", rows(f"label,{names},uncertainty", label, *table.T, doubt))
 
 
@@ -642,7 +654,7 @@ def test_a_single_probability_is_that_of_class_1(tmp_path, parser, name):
     for loaded in found:
         assert np.array_equal(loaded.probabilities, expected)
         assert loaded.describe().startswith(
-            "3 predictions, 2 classes, probabilities, a single column taken for class 1, what is left for class 0"
+            "3 predictions, 2 classes, probabilities, a single column read as the probability of class 1"
         )
     beside = rows(f"label,prediction,confidence,{name}", label + 1, label, single, single)
     np.savez(tmp_path / "d.npz", **{"label": label + 1, "prediction": label, "confidence": single, name: single})
@@ -652,7 +664,7 @@ def test_a_single_probability_is_that_of_class_1(tmp_path, parser, name):
     assert np.array_equal(load_predictions(tmp_path / "c.safetensors").probabilities, expected)
     np.savez(tmp_path / "c.npz", **{"y_true": label + 1, name: single})
     with pytest.raises(
-        ValueError, match="labels 0 and 1 beside a single column of probabilities, .*but got 2 in row 1"
+        ValueError, match="labels 0 and 1 with a single column of probabilities, .*but got 2 in row 1"
     ):
         load_predictions(tmp_path / "c.npz")
 

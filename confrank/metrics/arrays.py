@@ -183,7 +183,7 @@ def same_length(**named: Array) -> None:
     """Raise an error with all lengths if they differ."""
     if len({len(values) for values in named.values()}) > 1:
         lengths = ", ".join(f"{len(values)} in {name}" for name, values in named.items())
-        raise ValueError(f"expected as many rows in each input, but got {lengths}")
+        raise ValueError(f"expected the same number of rows in each input, but got {lengths}")
 
 
 def chunks(num_rows: int, width: int = 1) -> Iterator[slice]:

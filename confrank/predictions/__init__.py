@@ -1,4 +1,4 @@
-"""File 2: what a model said about a split, for anyone to evaluate; and readers of other people's files."""
+"""The predictions file: schema, reading and writing, and readers for files from other tools."""
 
 from confrank.predictions.io import READERS, load_predictions, save_predictions
 from confrank.predictions.pairing import pairing

@@ -1,4 +1,4 @@
-"""Arrays by name: npz, safetensors, and npy with two columns or with named fields."""
+"""Read named arrays: npz, safetensors, and npy with two columns or with named fields."""
 
 import json
 from collections.abc import Collection
@@ -28,16 +28,16 @@ def read_safetensors(path: Path) -> Predictions:
     try:
         with safe_open(path, framework="numpy") as file:
             wanted = _wanted(file.keys())
-            found = {name: tensor(path, file, name) for name in wanted}
+            arrays = {name: tensor(path, file, name) for name in wanted}
             ignored = [name for name in file.keys() if name not in wanted]  # noqa: SIM118
             metadata = dict(file.metadata() or {})
-    except Exception as error:  # the reader raises its own, type and attribute errors for what it cannot hold
+    except Exception as error:  # the reader raises type and attribute errors for what it cannot represent
         raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
-    return named_arrays(found, metadata, ignored)
+    return named_arrays(arrays, metadata, ignored)
 
 
 def tensor(path: Path, file: Any, name: str) -> Array:
-    """An array of an open safetensors file; bfloat16, which numpy does not know, as float32."""
+    """An array of an open safetensors file; bfloat16, which numpy lacks, becomes float32."""
     if file.get_slice(name).get_dtype() != "BF16":
         values: Array = file.get_tensor(name)
         return values
@@ -54,17 +54,17 @@ def read_npz(path: Path) -> Predictions:
     """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            found: dict[str, Array] = {}
+            arrays: dict[str, Array] = {}
             for name in _wanted(file.files):
                 try:
-                    found[name] = file[name]
-                except ValueError:  # Python objects, which are never opened: nothing to tell samples apart by
+                    arrays[name] = file[name]
+                except ValueError:  # Python objects, which are never opened, cannot identify samples
                     if role_of(name):
                         raise
-            ignored = [name for name in file.files if name not in found]
+            ignored = [name for name in file.files if name not in arrays]
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
         raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
-    return named_arrays(found, {}, ignored)
+    return named_arrays(arrays, {}, ignored)
 
 
 def read_npy(path: Path) -> Predictions:
@@ -73,7 +73,7 @@ def read_npy(path: Path) -> Predictions:
         with path.open("rb") as file:
             shape, fortran, dtype = _npy_header(file)
             start = file.tell()
-    except Exception as error:  # numpy parses the header as Python literals: many kinds of errors
+    except Exception as error:  # numpy parses the header as Python literals and raises many kinds of errors
         raise ValueError(f"expected an npy file, but it cannot be read: {error}") from None
     expected = start + dtype.itemsize * int(np.prod(shape, dtype=object))
     if dtype.hasobject or path.stat().st_size != expected:
@@ -85,8 +85,8 @@ def read_npy(path: Path) -> Predictions:
     if dtype.names:
         if len(shape) != 1:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
-        found = _fields(path, start, shape[0], dtype)
-        return named_arrays(found, {}, [name for name in dtype.names if name not in found])
+        arrays = _fields(path, start, shape[0], dtype)
+        return named_arrays(arrays, {}, [name for name in dtype.names if name not in arrays])
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
         raise ValueError(
             f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
@@ -100,7 +100,7 @@ def read_npy(path: Path) -> Predictions:
 
 
 def _wanted(names: Collection[str]) -> list[str]:
-    """The arrays that have a role, and those that may tell samples apart."""
+    """The names of arrays that have a role or may identify samples."""
     return [name for name in names if role_of(name) or key_of(name)]
 
 
@@ -111,11 +111,11 @@ def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict[str, Array]:
-    """Fill one array per field while reading the file piece by piece."""
+    """One array per field, filled while the file is read in chunks."""
     assert dtype.names is not None
     wanted = _wanted(dtype.names)
     flags = {name for name in wanted if role_of(name) == "correct"}
-    found = {
+    arrays = {
         name: np.empty((num_rows, *dtype[name].shape), bool if name in flags else dtype[name].base) for name in wanted
     }
     step = max(1, CHUNK_BYTES // max(1, dtype.itemsize))
@@ -124,8 +124,8 @@ def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict
         for row in range(0, num_rows, step):
             part = np.fromfile(file, dtype, min(step, num_rows - row))
             for name in wanted:
-                found[name][row : row + len(part)] = _flags(part[name], row) if name in flags else part[name]
-    return found
+                arrays[name][row : row + len(part)] = _flags(part[name], row) if name in flags else part[name]
+    return arrays
 
 
 def _flags(values: Array, row: int = 0) -> Array:
@@ -138,18 +138,18 @@ def _flags(values: Array, row: int = 0) -> Array:
     return values.astype(bool)
 
 
-def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: list[str]) -> Predictions:
-    """Arrays under any of the names that `layout` knows -> predictions, with shapes and lengths checked."""
+def named_arrays(given: dict[str, Array], metadata: dict[str, str], ignored: list[str]) -> Predictions:
+    """Predictions from arrays under any of the names that `layout` knows; shapes and lengths are checked."""
     arrays: dict[str, Array] = {}
     keys: dict[str, Array] = {}
-    for name, values in found.items():
+    for name, values in given.items():
         role = role_of(name)
         if key := key_of(name):
             keys[key] = values
             continue
         assert role is not None
         if role in arrays:
-            raise ValueError(f"expected one array for {role}, but got {', '.join(found)}")
+            raise ValueError(f"expected one array for {role}, but got {', '.join(given)}")
         arrays[role] = values
     names = _class_names(arrays.pop("class_names", None))
     if names is not None:
@@ -159,14 +159,14 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     single = _single(arrays.get("probabilities"))
     if single is not None and is_complete({*arrays} - {"probabilities"}, has_table=False):
         del arrays["probabilities"]
-        single, ignored = None, [*ignored, *(name for name in found if role_of(name) == "probabilities")]
+        single, ignored = None, [*ignored, *(name for name in given if role_of(name) == "probabilities")]
     if single is not None:
         arrays["probabilities"] = both_classes(single)
     check_shapes(arrays, text=True)
     if {"probabilities", "logits"} <= {*arrays}:
         raise ValueError("expected probabilities or logits, but got both")
     if not is_complete({*arrays}, has_table=False):
-        raise ValueError(f"expected {FORMS}, but got {', '.join([*found, *ignored][:20]) or 'no arrays'}")
+        raise ValueError(f"expected {FORMS}, but got {', '.join([*given, *ignored][:20]) or 'no arrays'}")
     kind = next((kind for kind in ("probabilities", "logits") if kind in arrays), None)
     if kind is None and names is None:
         names = _names_in(arrays)
@@ -183,22 +183,22 @@ def named_arrays(found: dict[str, Array], metadata: dict[str, str], ignored: lis
     if "index" in arrays:
         arrays["index"] = whole_numbers(arrays["index"], "index")
     num_rows = len(next(iter(arrays.values())))
-    others = [name for name, values in keys.items() if values.shape[:1] != (num_rows,)]  # about something else
-    told_apart, told, unused = distinct_keys({name: keys[name] for name in keys if name not in others})
+    others = [name for name, values in keys.items() if values.shape[:1] != (num_rows,)]  # not one per row
+    key_arrays, key_metadata, unused = distinct_keys({name: keys[name] for name in keys if name not in others})
     if ignored := [*ignored, *others, *unused]:
         metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
-    return Predictions(**arrays, **told_apart, metadata={**metadata, **told})
+    return Predictions(**arrays, **key_arrays, metadata={**metadata, **key_metadata})
 
 
 def _single(values: Array | None) -> Array | None:
-    """Probabilities of one class only, [n] or [n, 1], as [n]."""
+    """Probabilities of a single class, [n] or [n, 1], as [n]; None for other arrays."""
     if values is None or values.dtype.kind not in "fiu" or values.shape[1:] not in ((), (1,)) or not values.ndim:
         return None
     return values.reshape(-1)
 
 
 def _classes(values: Array, names: list[str] | None, role: str) -> Array:
-    """Numbers are class indices, whatever the classes are called; text is class names."""
+    """Class indices: numbers are taken as they are, text is taken as class names."""
     if values.dtype.kind not in "US":
         return whole_numbers(values, role)
     distinct, codes = np.unique(values.astype(str), return_inverse=True)

@@ -1,9 +1,9 @@
-"""CSV: a header of names, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
+"""CSV: a header, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
 
-Columns are separated by commas, semicolons, tabs or bars: whatever splits the header into the most, tabs in a .tsv.
+The separator is the comma, semicolon, tab or bar that splits the header into the most columns; a tab in a .tsv.
 
-pyarrow parses where it is installed (`pip install pyarrow`), several times faster. What it refuses is
-read again row by row, which either succeeds or says which line is wrong, so both ways accept the same files.
+If pyarrow is installed (`pip install pyarrow`), it parses the file, several times faster. A file that it rejects is
+read again row by row, which either succeeds or reports the wrong line, so both ways accept the same files.
 """
 
 import csv
@@ -18,33 +18,33 @@ from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
 from confrank.predictions.schema import Array, Predictions
 
-# The roles whose cells may be words.
+# Roles whose cells may be words.
 WORDS = ("label", "prediction", "correct")
 CHUNK_ROWS = 1 << 16
-# Larger files are streamed: slower than reading at once, in memory that does not grow with the text.
+# Larger files are streamed: slower, but memory does not grow with the text.
 STREAM_BYTES = 1 << 30
 
 
 def read_csv(path: Path) -> Predictions:
-    """Read a CSV file; a `ValueError` names the line and what was expected."""
+    """Read a CSV file; a `ValueError` gives the line and what was expected."""
     try:
         mark = separator(path)
         header, num_lines, first = _opening(path, mark)
         layout = layout_of(header)
-        found = _read_with_pyarrow(path, mark, header, num_lines, first, layout)
+        content = _read_with_pyarrow(path, mark, header, num_lines, first, layout)
         parser = "by pyarrow"
-        if found is None:
-            found, parser = _read_row_by_row(path, mark, header, layout), "row by row"
+        if content is None:
+            content, parser = _read_row_by_row(path, mark, header, layout), "row by row"
     except UnicodeDecodeError as error:
         raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
-    columns, table = found
+    columns, table = content
     return predictions_of(columns, table, layout, {"parser": parser})
 
 
 def separator(path: Path) -> str:
-    """What splits the header into the most columns: a comma if nothing else does better, and tabs first in a .tsv."""
+    """The separator that splits the header into the most columns; the comma wins ties, the tab wins in a .tsv."""
     counts = {mark: _num_columns(path, mark) for mark in ",;\t|"}
     if path.suffix.lower() == ".tsv" and counts["\t"] > 1:
         return "\t"
@@ -52,11 +52,11 @@ def separator(path: Path) -> str:
 
 
 def _num_columns(path: Path, mark: str) -> int:
-    """How many the header has if they are separated by `mark`; none if it cannot be read that way."""
+    """The number of columns if `mark` separates them; 0 if the header cannot be read that way."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         try:
             return len(next(filled(csv.reader(file, delimiter=mark)), []))
-        except csv.Error:  # a column of more than 131,072 characters is none
+        except csv.Error:  # a column name of more than 131,072 characters
             return 0
 
 
@@ -74,17 +74,17 @@ def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
 
 
 def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Without empty lines."""
+    """The rows that are not empty lines."""
     return (row for row in rows if len(row) > 1 or (row and row[0].strip()))
 
 
-Found = tuple[dict[str, Column], Array | None]
+Content = tuple[dict[str, Column], Array | None]
 
 
 def _read_with_pyarrow(
     path: Path, mark: str, header: list[str], num_lines: int, first: list[str], layout: Layout
-) -> Found | None:
-    """None where pyarrow is missing or refuses the file."""
+) -> Content | None:
+    """None if pyarrow is missing or rejects the file."""
     try:
         import pyarrow as pa
         from pyarrow import csv as pa_csv
@@ -92,14 +92,14 @@ def _read_with_pyarrow(
         return None
     if len(first) != len(header):
         return None
-    types: dict[str, Any] = {str(place): pa.float64() for place in [*layout.roles.values(), *layout.table]}
+    types: dict[str, Any] = {str(column): pa.float64() for column in [*layout.roles.values(), *layout.table]}
     for role in WORDS:
         if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
             types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
-    types |= {str(place): pa.binary() for role, place in layout.roles.items() if role in KEY_NAMES}
-    places = [str(place) for place in range(len(header))]
+    types |= {str(column): pa.binary() for role, column in layout.roles.items() if role in KEY_NAMES}
+    numbers = [str(column) for column in range(len(header))]
     options = {
-        "read_options": pa_csv.ReadOptions(column_names=places, skip_rows=num_lines, block_size=1 << 22),
+        "read_options": pa_csv.ReadOptions(column_names=numbers, skip_rows=num_lines, block_size=1 << 22),
         "parse_options": pa_csv.ParseOptions(delimiter=mark),
         "convert_options": pa_csv.ConvertOptions(
             column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
@@ -119,42 +119,42 @@ def _named(role: str, layout: Layout) -> bool:
     return layout.class_names is not None and role in ("label", "prediction")
 
 
-def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Found:
-    """Arrow record batches -> numpy columns, letting go of each batch once it is copied."""
+def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Content:
+    """Numpy columns from Arrow record batches; each batch is freed once it is copied."""
     whole = None if num_rows is None else np.empty((num_rows, len(layout.table)))
     row = 0
-    parts: dict[int, list[Array]] = {place: [] for place in layout.roles.values()}
+    parts: dict[int, list[Array]] = {number: [] for number in layout.roles.values()}
     tables: list[Array] = []
     words: dict[int, dict[str, int]] = {}
-    keys = {place for role, place in layout.roles.items() if role in KEY_NAMES}
+    keys = {number for role, number in layout.roles.items() if role in KEY_NAMES}
     for batch in batches:
-        for place in parts:
-            column = batch.column(str(place))
+        for number in parts:
+            column = batch.column(str(number))
             if hasattr(column, "dictionary"):
-                values = codes_of(column, words.setdefault(place, {}))
-            elif place in keys:
+                values = codes_of(column, words.setdefault(number, {}))
+            elif number in keys:
                 values = np.array(column.to_pylist(), dtype=object)
             else:
                 values = column.to_numpy(zero_copy_only=False)
-            parts[place].append(values)
+            parts[number].append(values)
         if layout.table:
             shape = len(batch), len(layout.table)
             table = np.empty(shape) if whole is None else whole[row : row + len(batch)]
-            for number, place in enumerate(layout.table):
-                table[:, number] = batch.column(str(place)).to_numpy(zero_copy_only=False)
+            for position, number in enumerate(layout.table):
+                table[:, position] = batch.column(str(number)).to_numpy(zero_copy_only=False)
             tables.append(table)
         row += len(batch)
     columns: dict[str, Column] = {}
-    for role, place in layout.roles.items():
-        joined = _joined(parts[place])
-        columns[role] = Text(joined, list(words[place])) if place in words else joined
+    for role, number in layout.roles.items():
+        joined = _joined(parts[number])
+        columns[role] = Text(joined, list(words[number])) if number in words else joined
     if not layout.table:
         return columns, None
     return columns, _joined(tables) if whole is None else whole
 
 
 def _joined(parts: list[Array]) -> Array:
-    """Concatenation that frees each part as soon as it is copied."""
+    """Concatenate the parts; each is freed as soon as it is copied."""
     whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=np.result_type(*parts))
     start = len(whole)
     while parts:
@@ -164,7 +164,7 @@ def _joined(parts: list[Array]) -> Array:
     return whole
 
 
-def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -> Found:
+def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -> Content:
     words: dict[str, dict[str, int]] = {role: {} for role in WORDS if role in layout.roles}
     parts: dict[str, list[Array]] = {role: [] for role in layout.roles}
     tables: list[Array] = []
@@ -177,17 +177,17 @@ def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -
             _check_lengths(chunk, header, row)
             cells = list(zip(*(cells for _, cells in chunk), strict=True))
             lines = [line for line, _ in chunk]
-            for role, place in layout.roles.items():
+            for role, number in layout.roles.items():
                 if role in words:
                     known = words[role]
-                    codes = [known.setdefault(cell, len(known)) for cell in cells[place]]
+                    codes = [known.setdefault(cell, len(known)) for cell in cells[number]]
                     parts[role].append(np.array(codes, dtype=np.int64))
                 elif role in KEY_NAMES:
-                    parts[role].append(np.array([cell.encode() for cell in cells[place]], dtype=object))
+                    parts[role].append(np.array([cell.encode() for cell in cells[number]], dtype=object))
                 else:
-                    parts[role].append(_numbers(cells[place], header[place], row, lines))
+                    parts[role].append(_numbers(cells[number], header[number], row, lines))
             if layout.table:
-                table = [_numbers(cells[place], header[place], row, lines) for place in layout.table]
+                table = [_numbers(cells[number], header[number], row, lines) for number in layout.table]
                 tables.append(np.stack(table, axis=1))
             row += len(chunk)
     columns: dict[str, Column] = {}
@@ -218,13 +218,13 @@ def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int]) -> A
         if _number(cell) is None:
             raise ValueError(
                 f"expected a number in column {name[:80]!r}, but got {cell[:80]!r} in row {row + offset}"
-                f" (line {lines[offset]}); class columns are named probability_NAME or logit_NAME"
+                f" (line {lines[offset]}); name class columns probability_NAME or logit_NAME"
             )
     return np.array([_number(cell) for cell in cells], dtype=np.float64)
 
 
 def _number(cell: str) -> float | None:
-    """A number in ASCII digits; Python alone would take 1_000 and digits of other scripts too."""
+    """A number in ASCII digits; `float` would also accept 1_000 and digits of other scripts."""
     if not cell.isascii() or "_" in cell:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Predictions to and from files of any supported kind."""
+"""Read predictions from files of any supported format, and write them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ READERS: dict[str, Callable[[Path], Predictions]] = {
 
 
 def load_predictions(path: str | Path) -> Predictions:
-    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` names the file and what was expected."""
+    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` gives the file and what was expected."""
     path = Path(path)
     if not path.exists():
         raise ValueError(f"expected a predictions file, but {path} does not exist")
@@ -44,17 +44,17 @@ def load_predictions(path: str | Path) -> Predictions:
 
 
 def save_predictions(path: str | Path, predictions: Predictions) -> None:
-    """Write a predictions file in safetensors format, atomically; only what `load_predictions` reads again."""
+    """Write a safetensors file of predictions atomically, after checking that `load_predictions` can read it."""
     path = Path(path)
     if path.suffix.lower() != ".safetensors":
         raise ValueError(f"expected a predictions file ending in .safetensors to write, but got {path}")
-    found = predictions.arrays()
-    found.pop("key", None)
-    named_arrays(found, predictions.metadata, [])
+    checked = predictions.arrays()
+    checked.pop("key", None)
+    named_arrays(checked, predictions.metadata, [])
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
     arrays.pop("key", None)
-    for name, keys in predictions.keys.items():  # the format knows no words
+    for name, keys in predictions.keys.items():  # the format has no strings
         if name not in KEY_NAMES:
-            raise ValueError(f"expected keys to be called one of {', '.join(KEY_NAMES)}, but got {name!r}")
+            raise ValueError(f"expected keys to be named one of {', '.join(KEY_NAMES)}, but got {name!r}")
         arrays[name] = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))

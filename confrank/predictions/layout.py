@@ -1,8 +1,8 @@
-"""Which column or array is what: recognised by name, whatever the format.
+"""The role of each column or array, recognised by its name in any format.
 
-Names are compared without case. Class columns are `probability_NAME` or `logit_NAME`; in a table with a label
-and no confidence, all other columns are taken for classes, and the values tell whether they are probabilities.
-A single column of probabilities beside labels of 0 and 1 is that of class 1.
+Case does not matter. Class columns are `probability_NAME` or `logit_NAME`; in a table with a label and no confidence,
+all other columns are taken as classes, and their values decide between probabilities and logits.
+A single column of probabilities with labels 0 and 1 is that of class 1.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
-# What people call the columns that tell samples apart, the most telling first.
+# Common names of columns that identify samples, the most specific first.
 FILES = ("path", "image_path", "filename", "file_name", "file")
 KEY_NAMES = (*FILES, "image_id", "sample_id", "id")
 # Never a class.
@@ -33,11 +33,11 @@ _ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions in the header: of each role, and of the classes' columns in class order.
+    """Column numbers of each role, and of the class columns in class order.
 
-    `kind` is probabilities or logits, or None where the values have to tell; `class_names` is None where the
-    classes are just numbered from 0; `ignored` names the columns that nothing is made of. Columns that may tell
-    samples apart are among the roles by their own names, those of `KEY_NAMES`.
+    `kind` is probabilities or logits, or None if the values must decide; `class_names` is None if the classes are
+    numbered from 0; `ignored` names the unused columns. Columns that may identify samples are roles too, under
+    their own names (those of `KEY_NAMES`).
     """
 
     roles: dict[str, int]
@@ -64,12 +64,12 @@ def key_of(name: str) -> str | None:
 
 
 def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
-    """Say what each column is; a `ValueError` tells what is missing or there twice.
+    """The role of each column; a `ValueError` says what is missing or repeated.
 
     The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes.
     """
     roles = _roles(header)
-    roles.pop("class_names", None)  # a list beside the arrays of other formats, never a column
+    roles.pop("class_names", None)  # an array in other formats, never a column
     tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
     kinds = [kind for kind, columns in tables.items() if columns]
     if len(kinds) > 1:
@@ -77,26 +77,26 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
     kind = kinds[0] if kinds else None
     table, bare = tables[kind] if kind else {}, _bare_columns(header)
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
-    roles = {role: place for role, place in roles.items() if role not in single}
+    roles = {role: column for role, column in roles.items() if role not in single}
     if not table and not single and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
         table = bare
-    places, names = _in_class_order(table)
-    is_needed = "label" in roles and not is_complete(roles, has_table=bool(places))
+    classes, names = _in_class_order(table)
+    is_needed = "label" in roles and not is_complete(roles, has_table=bool(classes))
     if is_needed and "probabilities" in single and not bare:
-        kind, places = "probabilities", [single["probabilities"]]
-    for place, name in enumerate(header):
+        kind, classes = "probabilities", [single["probabilities"]]
+    for column, name in enumerate(header):
         if key := key_of(name):
-            roles.setdefault(key, place)
-    used = {*roles.values(), *places}
-    ignored = [name for place, name in enumerate(header) if place not in used]
-    if not is_complete(roles, has_table=bool(places)):
-        for role, place in single.items():
+            roles.setdefault(key, column)
+    used = {*roles.values(), *classes}
+    ignored = [name for column, name in enumerate(header) if column not in used]
+    if not is_complete(roles, has_table=bool(classes)):
+        for role, column in single.items():
             raise ValueError(
                 f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME,"
-                f" but got the single column {header[place][:80]!r}: give those of the other classes too"
+                f" but got the single column {header[column][:80]!r}; add those of the other classes"
             )
         raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
-    return Layout(roles, places, kind, names, ignored)
+    return Layout(roles, classes, kind, names, ignored)
 
 
 def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:
@@ -110,7 +110,7 @@ def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:
 def _roles(header: Sequence[str]) -> dict[str, int]:
     roles: dict[str, int] = {}
     seen: set[str] = set()
-    for place, name in enumerate(header):
+    for column, name in enumerate(header):
         role = role_of(name)
         if (name.strip() and name in seen) or (role and role in roles):
             raise ValueError(
@@ -118,23 +118,23 @@ def _roles(header: Sequence[str]) -> dict[str, int]:
             )
         seen.add(name)
         if role:
-            roles[role] = place
+            roles[role] = column
     return roles
 
 
 def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int, str]:
     columns = {}
-    for place, name in enumerate(header):
+    for column, name in enumerate(header):
         prefix = next((item for item in prefixes if name.strip().lower().startswith(item)), None)
         if prefix and role_of(name) is None:
-            columns[place] = name.strip()[len(prefix) :]
-    return columns if len(columns) > 1 else {}  # one alone is something else, like p_value
+            columns[column] = name.strip()[len(prefix) :]
+    return columns if len(columns) > 1 else {}  # a single one is something else, like p_value
 
 
 def _bare_columns(header: Sequence[str]) -> dict[int, str]:
-    """What nothing else is known of: the classes, if there are two or more."""
-    columns = {place: name for place, name in enumerate(header) if role_of(name) is None}
-    columns = {place: name for place, name in columns.items() if name.strip().lower() not in ROW_NAMES}
+    """The columns without a known name: the classes, if there are two or more."""
+    columns = {column: name for column, name in enumerate(header) if role_of(name) is None}
+    columns = {column: name for column, name in columns.items() if name.strip().lower() not in ROW_NAMES}
     return columns if len(columns) > 1 else {}
 
 
@@ -143,9 +143,9 @@ def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]
     names = list(table.values())
     if len(set(names)) < len(names):
         raise ValueError(f"expected distinct classes, but got {_shown(names)}")
-    numbers = {name: place for place, name in table.items()}
+    columns = {name: column for column, name in table.items()}
     if {*names} == {str(number) for number in range(len(names))}:
-        return [numbers[str(number)] for number in range(len(names))], None
+        return [columns[str(number)] for number in range(len(names))], None
     return list(table), names
 
 

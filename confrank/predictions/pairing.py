@@ -1,4 +1,4 @@
-"""Whether two files speak about the same samples, and in which order."""
+"""Whether two files have predictions for the same samples, and in which order."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from confrank.predictions.layout import FILES
 from confrank.predictions.schema import Array, Predictions
 
 REMEDY = "add an `index` or `id` column"
-UNORDERED = f"their labels differ row by row: their order differs or they are other samples; {REMEDY}"
+UNORDERED = f"their labels differ row by row: the order or the samples differ; {REMEDY}"
 
 
 def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]:
@@ -28,56 +28,56 @@ def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]
     if agree:
         reason = reason or "the labels agree row by row"
     if not reason:
-        return None, f"neither an index nor labels tell whether their rows are the same samples; {REMEDY}"
+        return None, f"without an index or labels, it is unknown whether the rows are the same samples; {REMEDY}"
     return rows, reason
 
 
 def _matched(first: Predictions, second: Predictions) -> tuple[Array | None, str]:
-    """Rows by what tells samples apart in both files; as they stand, and no reason, where nothing does.
+    """Rows matched by what identifies samples in both files; in file order, without a reason, if nothing does.
 
-    What differs is passed over for the next only if, matched by that, file names differ in their folders alone.
+    A column that differs is skipped for the next only if rows matched by the latter differ in their folders alone.
     """
-    passed: list[tuple[Array, Array]] = []
+    skipped: list[tuple[Array, Array]] = []
     differing = ""
-    for name, one, other, are_alike in _told_apart(first, second):
+    for name, one, other, are_alike in _identifiers(first, second):
         rows = _order(one, other)
         if rows is None and name == "index" and _repeats(one):
-            return None, f"other samples, or in another order: their index names some more than once; {REMEDY}"
-        if rows is not None and all(_ends(keys) == _ends(others[rows]) for keys, others in passed):
+            return None, f"other samples, or in another order: their index has repeated values; {REMEDY}"
+        if rows is not None and all(_ends(keys) == _ends(others[rows]) for keys, others in skipped):
             return rows, f"matched by {name}"
         if are_alike:
-            passed.append((one, other))
+            skipped.append((one, other))
             differing = differing or f"other samples: their {name} differs"
     return (None, differing) if differing else (np.arange(len(first)), "")
 
 
-def _told_apart(first: Predictions, second: Predictions) -> list[tuple[str, Array, Array, bool]]:
-    """What may tell the same samples: (name, in the first file, in the second, whether it has to be the same).
+def _identifiers(first: Predictions, second: Predictions) -> list[tuple[str, Array, Array, bool]]:
+    """What may identify the samples: (name, values in the first file, in the second, whether they must be equal).
 
-    Columns of one name come first, then file names with file names and ids with ids, then one with the other, which
-    may be the same or not; positions, which may be row numbers, last.
+    Columns of the same name come first, then file names with file names and ids with ids, then file names with ids,
+    which may differ; the index, which may be a row number, comes last.
     """
     pairs = [(one, other, (one in FILES) == (other in FILES)) for one in first.keys for other in second.keys]
     pairs.sort(key=lambda pair: (pair[0] != pair[1], not pair[2]))
-    found = [
+    identifiers = [
         (" and ".join(dict.fromkeys((one, other))), first.keys[one], second.keys[other], are_alike)
         for one, other, are_alike in pairs
     ]
     if first.index is not None and second.index is not None:
-        found.append(("index", first.index, second.index, True))
-    return found
+        identifiers.append(("index", first.index, second.index, True))
+    return identifiers
 
 
 def _order(one: Array, other: Array) -> Array | None:
-    """Where the values of `one` are in `other`, if they are the same and each is there once."""
+    """The rows of `other` with the values of `one`, if both have the same values and each occurs once."""
     if np.array_equal(one, other):
         return np.arange(len(one))
-    places, others = np.argsort(one, kind="stable"), np.argsort(other, kind="stable")
-    ordered = one[places]
-    if not np.array_equal(ordered, other[others]) or (ordered[1:] == ordered[:-1]).any():
+    order, other_order = np.argsort(one, kind="stable"), np.argsort(other, kind="stable")
+    ordered = one[order]
+    if not np.array_equal(ordered, other[other_order]) or (ordered[1:] == ordered[:-1]).any():
         return None
     rows = np.empty(len(one), dtype=np.int64)
-    rows[places] = others
+    rows[order] = other_order
     return rows
 
 
@@ -86,7 +86,7 @@ def _repeats(values: Array) -> bool:
 
 
 def _ends(keys: Array) -> list[bytes]:
-    """What follows the last slash.
+    """The part after the last slash.
 
     >>> _ends(np.array([b"a/b.png", b"C:\\\\b.png", b"7"]))
     [b'b.png', b'b.png', b'7']
@@ -102,10 +102,10 @@ def _identical(first: Predictions, second: Predictions) -> bool:
 
 
 def _labels_agree(first: Predictions, second: Predictions, rows: Array, *, matched: bool) -> bool | None:
-    """Whether the labels of paired rows are the same classes; None where that cannot be told.
+    """Whether the labels of paired rows are the same classes; None if that is unknown.
 
-    Where both files name their classes the names count. If they have no name in common (cat and Katze), rows that
-    are `matched` by something else must at least have one name for one name.
+    If both files name their classes, the names are compared. If they have no name in common (cat and Katze), rows
+    `matched` by something else must at least correspond name by name.
     """
     if first.label is None or second.label is None or not len(first):
         return None
@@ -117,6 +117,6 @@ def _labels_agree(first: Predictions, second: Predictions, rows: Array, *, match
     if set(names).isdisjoint(others):
         pairs = np.unique(np.stack((first.label, label)), axis=1)
         return all(len(np.unique(side)) == len(side) for side in pairs) if matched else None
-    number = {name: place for place, name in enumerate(dict.fromkeys([*names, *others]))}
+    number = {name: position for position, name in enumerate(dict.fromkeys([*names, *others]))}
     one, other = (np.array([number[name] for name in known]) for known in (names, others))
     return np.array_equal(one[first.label], other[label])

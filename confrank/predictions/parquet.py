@@ -16,7 +16,7 @@ TABLES = ("probabilities", "logits")
 
 
 def read_parquet(path: Path) -> Predictions:
-    """Read a Parquet file batch by batch; a `ValueError` names the column and the row."""
+    """Read a Parquet file batch by batch; a `ValueError` gives the column and the row."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -27,34 +27,35 @@ def read_parquet(path: Path) -> Predictions:
         header = list(file.schema_arrow.names)
         lists = [field.name for field in file.schema_arrow if _is_list(field.type)]
         layout = _without_odd_keys(layout_of(header, lists=lists), file.schema_arrow)
-        wanted = [header[place] for place in [*layout.roles.values(), *layout.table]]
+        wanted = [header[number] for number in [*layout.roles.values(), *layout.table]]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
     if {*TABLES} & {*columns}:
         return named_arrays({role: _plain(column) for role, column in columns.items()}, {}, layout.ignored)
-    table = [columns.pop(str(place)) for place in layout.table]
+    table = [columns.pop(str(number)) for number in layout.table]
     numbers = [column for column in table if not isinstance(column, Text)]
     if len(numbers) < len(table):
-        raise ValueError("expected numbers in the classes' columns, but got text")
+        raise ValueError("expected numbers in the class columns, but got text")
     return predictions_of(columns, np.stack(numbers, axis=1) if numbers else None, layout, {"parser": "by pyarrow"})
 
 
 def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[str, Column]:
-    places = {**layout.roles, **{str(place): place for place in layout.table}}
-    parts: dict[str, list[Array]] = {key: [] for key in places}
+    names = {key: header[number] for key, number in layout.roles.items()}
+    names |= {str(number): header[number] for number in layout.table}
+    parts: dict[str, list[Array]] = {key: [] for key in names}
     words: dict[str, dict[str, int]] = {}
     row = 0
     for batch in batches:
-        for key, place in places.items():
-            column = batch.column(header[place])
+        for key, name in names.items():
+            column = batch.column(name)
             if key in KEY_NAMES:
                 parts[key].append(_keys(column))
                 continue
             if column.null_count:
                 empty = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-                raise ValueError(f"expected a value in column {header[place][:80]!r}, but row {row + empty} has none")
-            parts[key].append(_values(column, key, header[place], words))
+                raise ValueError(f"expected a value in column {name[:80]!r}, but row {row + empty} has none")
+            parts[key].append(_values(column, key, name, words))
         row += len(batch)
     if not row:
         raise ValueError("expected rows of predictions, but there are none")
@@ -63,13 +64,13 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
 
 
 def _without_odd_keys(layout: Layout, schema: Any) -> Layout:
-    """Only words and numbers tell samples apart; a column of anything else is ignored."""
+    """Ignore key columns that hold neither words nor numbers."""
     odd = [
         role
-        for role, place in layout.roles.items()
-        if role in KEY_NAMES and not _may_be_key(schema.field(place).type)
+        for role, number in layout.roles.items()
+        if role in KEY_NAMES and not _may_be_key(schema.field(number).type)
     ]
-    roles = {role: place for role, place in layout.roles.items() if role not in odd}
+    roles = {role: number for role, number in layout.roles.items() if role not in odd}
     return replace(layout, roles=roles, ignored=[*layout.ignored, *odd])
 
 
@@ -97,7 +98,7 @@ def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) 
     kind = column.type
     if key in TABLES:
         return _lists(column, name)
-    if pa.types.is_dictionary(kind):  # its words may be more than those that occur
+    if pa.types.is_dictionary(kind):  # it may list words that do not occur
         column = column.dictionary_decode()
         kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

@@ -1,10 +1,9 @@
-"""What predictions are: arrays of one length, and strings that tell where they come from.
+"""The schema of predictions: arrays of one length, and strings as metadata.
 
 There is `label` with `logits` or `probabilities` [n, K], or `label`, `prediction` and `confidence` [n], or
-`confidence` and `correct` [n]. A table may come with a `confidence` of the method's own; `index` [n] is the
-position in the published split, `key` [n] what else tells the samples apart (file names or ids, as bytes in UTF-8),
-`other_keys` [n] what does so too, in fields by name. Metadata (strings) tells class names, data set, split, method,
-model and seed, and under `key` what the keys are.
+`confidence` and `correct` [n]. A table may come with the method's `confidence`. `index` [n] is the position in the
+published split; `key` [n] identifies samples otherwise (file names or ids, as bytes in UTF-8), and so does each field
+of `other_keys` [n]. The metadata give class names, data set, split, method, model and seed, and the name of `key`.
 """
 
 import json
@@ -22,7 +21,7 @@ ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "corre
 
 @dataclass(frozen=True)
 class Predictions:
-    """Numpy arrays as in the file; those that are absent are None."""
+    """Numpy arrays as in the file; absent ones are None."""
 
     logits: Array | None = None
     probabilities: Array | None = None
@@ -43,7 +42,7 @@ class Predictions:
             if not isinstance(value, str):
                 raise ValueError(
                     f"expected metadata to be strings, but got {value!r} for {key};"
-                    " class_names is a list in JSON, anything else str(value)"
+                    " give class_names as a JSON list and anything else as str(value)"
                 )
 
     def arrays(self) -> dict[str, Array]:
@@ -54,7 +53,7 @@ class Predictions:
         return self.logits if self.logits is not None else self.probabilities
 
     def evaluation_inputs(self) -> dict[str, Array]:
-        """What `confrank.evaluate` and `confrank.metrics.sample_values` take."""
+        """The arrays that `confrank.evaluate` and `confrank.metrics.sample_values` take."""
         return {name: value for name, value in self.arrays().items() if name not in ("index", "key")}
 
     @property
@@ -63,13 +62,13 @@ class Predictions:
 
     @property
     def keys(self) -> dict[str, Array]:
-        """All that tells samples apart, by name."""
+        """All columns that identify samples, by name."""
         keys = {} if self.key is None else {self.key_name: self.key}
         others = self.other_keys
         return keys if others is None else keys | {name: others[name] for name in others.dtype.names or ()}
 
     def key_of(self, row: int) -> str | None:
-        """What a row is called, for a person: its file, or its id with the word before it."""
+        """A readable name of a row: its file, or its id after the word id."""
         if self.key is None:
             return None
         word = f"{self.key_name} " if self.key_name.endswith("id") else ""
@@ -102,23 +101,23 @@ class Predictions:
             parts.append("label, prediction and confidence")
         parts += [self.metadata["binary"]] if "binary" in self.metadata else []
         if self.keys:
-            parts.append(f"told apart by {' and '.join(self.keys)}")
+            parts.append(f"identified by {' and '.join(self.keys)}")
         if "labels" in self.metadata:
             parts.append(f"labels {self.metadata['labels']}")
         if "unnamed" in self.metadata:
-            parts.append(f"among them classes that no label names: {self.metadata['unnamed']}")
+            parts.append(f"including classes that no label names: {self.metadata['unnamed']}")
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
 
 def as_keys(values: Array) -> Array:
-    """Names or whole numbers [n] as bytes in UTF-8, without the spaces around them or what makes them decimals.
+    """Names or integers [n] as bytes in UTF-8, without surrounding spaces and without decimals such as .0.
 
     >>> as_keys(np.array([7, 10])), as_keys(np.array([" é"])), as_keys(np.array(["7.0", "10.0"]))
     (array([b'7', b'10'], dtype='|S2'), array([b'\\xc3\\xa9'], dtype='|S3'), array([b'7', b'10'], dtype='|S2'))
     """
     keys: Array = np.char.strip(values if values.dtype.kind == "S" else np.char.encode(values.astype(str), "utf-8"))
-    if (np.char.endswith(keys, b".0") | (keys == b"")).all():  # as pandas writes whole numbers if one is missing
+    if (np.char.endswith(keys, b".0") | (keys == b"")).all():  # as pandas writes integers if one is missing
         whole: Array = np.char.partition(keys, b".")[:, 0]
         if ((np.char.add(whole, b".0") == keys) & np.char.isdigit(whole) | (keys == b"")).all():
             return whole
@@ -126,14 +125,14 @@ def as_keys(values: Array) -> Array:
 
 
 def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
-    """Raise where there is no array, or one of another shape, type or length; with `text`, classes may be names."""
+    """Raise if there is no array, or one has a wrong shape, type or length; with `text`, classes may be names."""
     if not arrays:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got none")
     for role, values in arrays.items():
         if not isinstance(values, np.ndarray):
             raise ValueError(
                 f"expected {role} to be a numpy array, but got {type(values).__module__}.{type(values).__qualname__};"
-                " a tensor becomes one with tensor.detach().float().cpu().numpy()"
+                " convert it with tensor.detach().float().cpu().numpy()"
             )
         dimensions = 2 if role in ("probabilities", "logits") else 1
         kinds = "fiubUS" if text and role in ("label", "prediction") else "iuUS" if role == "key" else "fiub"
@@ -145,4 +144,4 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
     lengths = {role: len(values) for role, values in arrays.items()}
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {role}" for role, length in lengths.items())
-        raise ValueError(f"expected as many rows in each array, but got {shown}")
+        raise ValueError(f"expected the same number of rows in each array, but got {shown}")
