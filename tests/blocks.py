@@ -1,7 +1,7 @@
 """The code blocks of a Markdown page, run in order in the current directory.
 
 Python blocks share one namespace. In shell blocks `confrank` runs in this process and other lines run in bash; `make`
-and `pip` lines are not run. A block after the comment `<!-- needs: data -->` (or gpu, cluster) is parsed only. One
+and `pip` lines are not run. A block after the comment `<!-- needs: data -->` (or gpu, cluster, minutes) is parsed only. One
 after `<!-- output -->` is what the block before it prints; one after `<!-- file: NAME -->` is written to that file.
 """
 
@@ -21,7 +21,7 @@ from confrank.cli.command import make_parser
 
 FENCE = re.compile(r"(?:^<!-- (?P<note>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S)
 LANGUAGES = {"python", "bash", "text", "csv", "yaml"}
-NEEDS = {"data", "gpu", "cluster"}
+NEEDS = {"data", "gpu", "cluster", "minutes"}
 MATCHING = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
