@@ -1,8 +1,9 @@
 """The code blocks of a Markdown page, run in order in the current directory.
 
 Python blocks share one namespace. In shell blocks `confrank` runs in this process and other lines run in bash; `make`
-and `pip` lines are not run. A block after the comment `<!-- needs: data -->` (or gpu, cluster, minutes) is parsed only. One
-after `<!-- output -->` is what the block before it prints; one after `<!-- file: NAME -->` is written to that file.
+and `pip` lines are not run. A block after the comment `<!-- needs: data -->` (or gpu, cluster, minutes) is parsed
+only. One after `<!-- output -->` is what the block before it prints; one after `<!-- file: NAME -->` is written to
+that file.
 """
 
 import contextlib

@@ -14,6 +14,7 @@ import pytest
 import torch
 from blocks import MATCHING, blocks, run_page
 
+from confrank import evaluate
 from confrank.cli import reference
 from confrank.predict import predict
 from confrank.report.paper_table import render
@@ -21,9 +22,11 @@ from confrank.study.comparison import kept_cells
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FRAMEWORKS, TRAIN = ROOT / "docs/how-to/frameworks.md", ROOT / "docs/how-to/train.md"
-# The other two have tests of their own below.
-WITH_CODE = [page for page in DOCUMENTS if page not in (FRAMEWORKS, TRAIN) and "\n```" in page.read_text()]
+TUTORIAL, TRAIN, FRAMEWORKS = (
+    ROOT / "docs" / page for page in ("tutorial.md", "how-to/train.md", "how-to/frameworks.md")
+)
+# These three have tests of their own below.
+WITH_CODE = [page for page in DOCUMENTS if page not in (TUTORIAL, TRAIN, FRAMEWORKS) and "\n```" in page.read_text()]
 
 
 def named(page):
@@ -46,6 +49,26 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 @pytest.mark.parametrize("page", WITH_CODE, ids=named)
 def test_the_code_of_a_page_runs(page, folder):
     run_page(page)
+
+
+def test_the_tutorials_numbers_are_those_of_its_model(folder):
+    names, printed = run_page(TUTORIAL)
+    metrics = evaluate(probabilities=names["probability"], label=names["label"][600:]).metrics
+    text = TUTORIAL.read_text()
+    for shown in (
+        f"is {metrics['acc']:.1%}",
+        f"is {metrics['aurc'] * 1000:.1f} × 10⁻³",
+        f"error, is {metrics['ece']:.1%}",
+    ):
+        assert shown in text, shown
+    calibrated = next(output for output in printed if "temperature" in output)
+    before, after = re.search(r"ECE.*?([\d.]+) │ +([\d.]+)", calibrated).groups()
+    assert f"ECE falls from {float(before):.1f}% to\n{float(after):.1f}%" in text
+    before, after = re.search(r"│ AURC.*?([\d.]+) │ +([\d.]+)", calibrated).groups()
+    assert (
+        f"{float(before):.1f}" == f"{float(after):.1f}"
+        and f"AURC × 10³ is {float(before):.1f} before and after" in text
+    )
 
 
 def test_the_example_of_training_runs(folder):
@@ -114,7 +137,7 @@ def test_every_page_is_in_the_navigation():
 
 
 def test_the_help_names_guides_that_exist():
-    guides = re.findall(r"\]\((\.\./how-to/[\w-]+\.md)\)", reference.markdown())
+    guides = re.findall(r"\[Guide\]\((\S+\.md)\)", reference.markdown())
     assert guides
     for guide in guides:
         assert (ROOT / "docs/reference" / guide).exists(), guide
