@@ -2,6 +2,7 @@ import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,33 @@ from confrank.ood import DETECTORS
 
 ALL = {**COMMANDS, **{f"active {name}": command for name, command in ACTIONS.items()}}
 METAVAR = re.compile(r"[A-Z]+(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
+
+THRESHOLD = """\
+usage: confrank threshold FILE [options]
+
+Choose a confidence threshold with a guaranteed error rate among accepted answers.
+
+arguments:
+  FILE                    predictions on data that the model was not trained on, or a run folder
+
+threshold:
+  --risk SHARE            error rate among accepted predictions to guarantee
+  --delta SHARE           largest probability that the guarantee does not hold (default: 0.001)
+  --coverage SHARE        share of predictions to accept, instead of --risk
+
+check:
+  --split SHARE           share of the rows to check the threshold on; it is chosen on the others
+  --seed N                seed of the split (default: 0)
+
+output:
+  --json FILE             write the numbers to this file (.json)
+
+other:
+  -h, --help              show this help and exit
+
+example: confrank threshold predictions.npz --risk 0.01 --delta 0.001
+guide: docs/how-to/threshold-and-calibrate.md
+"""
 
 
 def help_for(name):
@@ -41,6 +69,17 @@ def test_every_option_says_what_it_takes_and_what_it_does(name):
             assert len(option.text.split()) > 1, option
             for value in option.form.split()[1:]:
                 assert value == "--help" or METAVAR.fullmatch(value), option
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_is_in_a_named_group(name):
+    ungrouped = [option.form for option in help_for(name).groups["other"]]
+    assert ungrouped == ["-h, --help", *(["--config FILE"] if name == "train" else [])]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_a_guide(name):
+    assert (Path("docs") / ALL[name].guide).is_file()
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -71,6 +110,12 @@ def test_train_lists_networks_methods_and_data_sets():
         assert f"names: {', '.join(NAMES[kind])} (default:" in text
 
 
+def test_the_help_of_threshold_to_the_letter(monkeypatch, capsys, command):
+    monkeypatch.setenv("COLUMNS", "100")
+    command("threshold", "--help")
+    assert capsys.readouterr().out == THRESHOLD
+
+
 def test_a_long_option_has_its_line_to_itself():
     assert _two_columns(Option("--out FILE", "file to write (default: a.csv)"), 50).splitlines() == [
         "  --out FILE              file to write",
@@ -91,6 +136,7 @@ def test_the_overview_lists_every_command_under_its_group_and_imports_little():
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
     assert listed == list(COMMANDS)
     assert [line[:-1] for line in lines if line.endswith(":")] == list(GROUPS)
+    assert max(map(len, lines)) <= 100
 
 
 def test_the_reference_has_every_command_with_all_its_options():

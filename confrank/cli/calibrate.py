@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, at_least, make_console, say
+from confrank.cli.command import Command, add_text, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, safetensors_path
 from confrank.cli.source import predictions_path, read_source, temperature_of
 
@@ -15,17 +15,23 @@ if TYPE_CHECKING:
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
-        "file", type=str, help="predictions with logits or probabilities of all classes, or a run folder"
+        "file",
+        type=str,
+        metavar="FILE",
+        help="predictions with logits or probabilities of all classes, or a run folder",
     )
-    parser.add_argument(
+    fit = parser.add_argument_group("fit")
+    fit.add_argument(
         "--split",
         type=float,
         default=0.5,
-        help="share of the rows to measure on, which the temperature is not fitted to",
+        metavar="SHARE",
+        help="share of the rows to measure on; the temperature is fitted to the others",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the split")
-    parser.add_argument("--out", type=str | None, default=None, help="write all rows, calibrated (.safetensors)")
-    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+    fit.add_argument("--seed", type=int, default=0, help="seed of the split")
+    output = parser.add_argument_group("output")
+    add_text(output, "--out", "FILE", "write all rows, calibrated (.safetensors)")
+    add_text(output, "--json", "FILE", "write the numbers to this file (.json)")
 
 
 def _calibrate(arguments: "Namespace") -> None:
@@ -88,4 +94,5 @@ CALIBRATE = Command(
     "confrank calibrate predictions.npz --out calibrated.safetensors",
     _calibrate_arguments,
     _calibrate,
+    guide="how-to/threshold-and-calibrate.md",
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, add_root, at_least, make_console, root_of, say
+from confrank.cli.command import Command, add_root, add_text, at_least, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.source import Source, predictions_path, read_source
 
@@ -21,29 +21,23 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
         "files",
         type=str,
         nargs="+",
+        metavar="FILE",
         help="predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders",
     )
-    parser.add_argument(
-        "--report",
-        type=str | None,
-        default=None,
-        help="write a page to explore the results and choose a threshold (.html)",
-    )
-    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
-    parser.add_argument(
-        "--figure", type=str | None, default=None, help="draw the curves into this .png, .svg or .pdf"
-    )
-    parser.add_argument(
-        "--figures", type=str | None, default=None, help="draw each chart as PNG and SVG in this folder"
-    )
-    parser.add_argument(
+    output = parser.add_argument_group("output")
+    add_text(output, "--report", "FILE", "write a page to explore the results and choose a threshold (.html)")
+    add_text(output, "--json", "FILE", "write the numbers to this file (.json)")
+    add_text(output, "--figure", "FILE", "draw the curves into this .png, .svg or .pdf")
+    add_text(output, "--figures", "FOLDER", "draw each chart as PNG and SVG into this folder")
+    add_root(output, ", for images of mistakes")
+    intervals = parser.add_argument_group("intervals")
+    intervals.add_argument(
         "--resamples",
         type=int | None,
         default=None,
         help="bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the resamples")
-    add_root(parser, ", for images of mistakes")
+    intervals.add_argument("--seed", type=int, default=0, help="seed of the resamples")
 
 
 def _evaluate(arguments: "Namespace") -> None:
@@ -173,4 +167,5 @@ EVALUATE = Command(
     "confrank evaluate predictions.npz --report report.html --json metrics.json",
     _evaluate_arguments,
     _evaluate,
+    guide="how-to/evaluate.md",
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_root, root_of
+from confrank.cli.command import Command, add_root, add_text, root_of
 from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
 
 if TYPE_CHECKING:
@@ -18,13 +18,16 @@ def _report_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
         "what",
         type=Literal["events", "epochs", "curves"],
+        metavar="FIGURE",
         help="events: histogram of correct events, and the easiest and hardest images of one run;"
         " epochs: test AURC and NLL over the epochs, for runs trained with --test-every;"
         " curves: risk-coverage curves and reliability diagrams, averaged over the runs of a method",
     )
-    parser.add_argument("runs", type=str, nargs="+", help="run folders, or JSON files of a results folder")
-    add_root(parser)
-    parser.add_argument("--out", type=str | None, default=None, help="picture to write (default: WHAT.png)")
+    parser.add_argument(
+        "runs", type=str, nargs="+", metavar="RUN", help="run folders, or JSON files of a results folder"
+    )
+    add_text(parser.add_argument_group("output"), "--out", "FILE", "figure to write (default: FIGURE.png)")
+    add_root(parser.add_argument_group("data"))
 
 
 def _report(arguments: "Namespace") -> None:
@@ -103,4 +106,5 @@ REPORT = Command(
     "confrank report events runs/digits-small-crl-softmax-seed1",
     _report_arguments,
     _report,
+    guide="how-to/train.md",
 )

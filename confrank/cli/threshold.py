@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, at_least
+from confrank.cli.command import Command, add_text, at_least
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.source import predictions_path, read_source, temperature_of
 
@@ -15,21 +15,43 @@ if TYPE_CHECKING:
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument(
-        "file", type=str, help="predictions on data that the model was not trained on, or a run folder"
+        "file",
+        type=str,
+        metavar="FILE",
+        help="predictions on data that the model was not trained on, or a run folder",
     )
-    parser.add_argument("--risk", type=float | None, default=None, help="error rate among accepted to guarantee")
-    parser.add_argument("--delta", type=float, default=0.001, help="the guarantee holds with probability 1 - delta")
-    parser.add_argument(
-        "--coverage", type=float | None, default=None, help="share of predictions to accept, instead of an error rate"
+    threshold = parser.add_argument_group("threshold")
+    threshold.add_argument(
+        "--risk",
+        type=float | None,
+        default=None,
+        metavar="SHARE",
+        help="error rate among accepted predictions to guarantee",
     )
-    parser.add_argument(
+    threshold.add_argument(
+        "--delta",
+        type=float,
+        default=0.001,
+        metavar="SHARE",
+        help="largest probability that the guarantee does not hold",
+    )
+    threshold.add_argument(
+        "--coverage",
+        type=float | None,
+        default=None,
+        metavar="SHARE",
+        help="share of predictions to accept, instead of --risk",
+    )
+    check = parser.add_argument_group("check")
+    check.add_argument(
         "--split",
         type=float | None,
         default=None,
-        help="share of the rows to check the threshold on, which it is not chosen on",
+        metavar="SHARE",
+        help="share of the rows to check the threshold on; it is chosen on the others",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the split")
-    parser.add_argument("--json", type=str | None, default=None, help="write the numbers to this file")
+    check.add_argument("--seed", type=int, default=0, help="seed of the split")
+    add_text(parser.add_argument_group("output"), "--json", "FILE", "write the numbers to this file (.json)")
 
 
 def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
@@ -90,4 +112,5 @@ THRESHOLD = Command(
     "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
     _threshold_arguments,
     _threshold,
+    guide="how-to/threshold-and-calibrate.md",
 )
