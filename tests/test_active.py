@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confrank.active import STRATEGIES, covering_radius, k_center_greedy, select
-from confrank.active.strategies import lowest
+from confrank.active.selection import lowest
 
 
 def naive_greedy(features, count, centres, seed):

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from confrank.active import STRATEGIES, covering_radius
-from confrank.active.experiment import Experiment, ask, run_experiment
-from confrank.active.records import StageFiles, collect, load_curves, save_curves
+from confrank.active.experiment import ask, run_experiment
+from confrank.active.records import Experiment, StageFiles, collect, load_curves, save_curves
 from confrank.cli import main
 from confrank.data import load
 from confrank.methods import penultimate, predict_split
 from confrank.report.paper_table import render
 from confrank.run_folder import load_config
-from confrank.study.comparison import kept_cells, of_the_paper
+from confrank.study.comparison import comparison_cells, of_the_paper
 from confrank.study.tables import active_cells, active_means
 from confrank.trained import load_trained
 
@@ -156,10 +156,10 @@ def test_going_on_keeps_what_is_there_and_refuses_other_settings(finished, tiny,
     )
     assert epochs == []
     assert {path: path.read_bytes() for path in finished.rglob("*.json")} == before
-    with pytest.raises(ValueError, match=r"differs in per_stage 20 \(there: 30\); give another --out"):
+    with pytest.raises(ValueError, match=r"differs in per_stage 20 \(there: 30\); choose another `out`"):
         run_experiment(replace(tiny, per_stage=20), NAMES, (0,), finished, device=CPU)
     (tmp_path / "letter.txt").write_text("mine")
-    with pytest.raises(ValueError, match="holds other files; give another --out"):
+    with pytest.raises(ValueError, match="holds other files; choose another `out`"):
         run_experiment(tiny, NAMES, (0,), tmp_path, device=CPU)
 
 
@@ -167,7 +167,7 @@ def test_going_on_keeps_what_is_there_and_refuses_other_settings(finished, tiny,
     ("changes", "message"),
     [
         ({"stages": 0}, "expected 1 to 99 stages, but got 0"),
-        ({"per_stage": 0}, "expected at least 1 label a stage, but got 0"),
+        ({"per_stage": 0}, "expected at least 1 label per stage, but got 0"),
         ({"subset": 29}, "expected a subset of at least 30, but got 29"),
         ({"epochs": 0}, "expected epochs to be at least 1"),
         ({"stages": 11}, "expected at most 300 labels in all, the size of .*, but got 11 stages of 30"),
@@ -223,7 +223,7 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
     code, error = run("--strategy", "random", "--trials", "1", "--out", "elsewhere")
     assert code == 2 and "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
     code, error = run("--lr", "0.01", "--trials", "1", "--out", "elsewhere")
-    assert code == 2 and "differs in lr 0.01 (there: 0.1); give another --results" in error
+    assert code == 2 and "differs in lr 0.01 (there: 0.1); choose another --results" in error
     code, error = run("--strategy", "random", "--trials", "2", "--stages", "3")
     assert code == 2 and "stages with entropy, and runs/active-digits-small would have fewer with 3 stages" in error
     assert run("--strategy", "random", "--trials", "2", "--stages", "3", "--results", "longer")[0] == 0
@@ -253,7 +253,7 @@ def test_the_kept_experiment_follows_the_paper_and_has_all_its_epochs():
     path = Path(__file__).parent.parent / "results" / "active" / "cifar10-resnet18.json"
     curves = load_curves(path)
     assert of_the_paper(curves) and curves.labelled() == [2000, 4000, 6000, 8000]
-    shown = {cell.method: cell.ours for cell in kept_cells("stable-al-perf", path.parent.parent) if cell.ours}
+    shown = {cell.method: cell.ours for cell in comparison_cells("stable-al-perf", path.parent.parent) if cell.ours}
     assert shown["random"].mean == curves.values()["random"][0][-1]
     with np.load(path.with_suffix(".npz")) as arrays:
         for name in curves.curves:

@@ -81,7 +81,7 @@ def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys)
     assert [float(row["confidence"]) for row in rows] == pytest.approx(surest[order], rel=1e-5)
     assert {row["label"] for row in rows} == {""}
     printed = capsys.readouterr().out
-    assert "1 sample of" in printed and "without a label yet, not asked again" in printed
+    assert "1 sample of" in printed and "without a label yet, not chosen again" in printed
     with Image.open(out.with_suffix(".png")) as sheet:
         assert sheet.size == (7 * 102 + 6, 116 + 6)
         corner = np.asarray(sheet)[6 : 6 + 96, 6 : 6 + 96]
@@ -199,7 +199,9 @@ def test_embeddings_and_random_need_no_model(tmp_path):
 
 def test_a_pool_smaller_than_the_count_is_asked_whole(run, pool, tmp_path, capsys):
     assert command("query", run, "--pool", pool, "--count", 500, "--out", tmp_path / "q.csv", "--device", "cpu") == 0
-    assert "warning: asked for 500 samples, but only 40 can be chosen: all of them are" in capsys.readouterr().out
+    assert (
+        "warning: asked for 500 samples, but the pool has only 40: all of them are chosen" in capsys.readouterr().out
+    )
     assert len({row["path"] for row in table(tmp_path / "q.csv")}) == 40
 
 
@@ -210,10 +212,10 @@ def test_unreadable_unknown_and_repeated_ones_are_named(run, pool, tmp_path, cap
     assert command("query", run, "--pool", pool, "--labelled", labelled, "--count", 39, "--out", tmp_path / "q.csv",
                    "--device", "cpu") == 0  # fmt: skip
     printed = capsys.readouterr().out
-    assert "names 00.png more than once, with the same label; counted once" in printed
-    assert "names 1 path outside of the pool: moved.png" in printed
-    assert "left out 1 image that cannot be read:" in printed and f"{pool / '04.png'}" in printed
-    assert "asked for 39 samples, but only 38 can be chosen" in printed
+    assert "has 00.png more than once, with the same label; counted once" in printed
+    assert "has 1 path outside the pool: moved.png" in printed
+    assert "skipped 1 unreadable image:" in printed and f"{pool / '04.png'}" in printed
+    assert "asked for 39 samples, but the pool has only 38" in printed
     assert {"00.png", "04.png"}.isdisjoint(row["path"] for row in table(tmp_path / "q.csv"))
 
 
@@ -284,7 +286,7 @@ def write_mistake(name, pool, tmp_path):
     ("name", "message"),
     [
         ("empty", "expected samples in the pool, but"),
-        ("all unreadable", "expected readable images, but none of 40 is"),
+        ("all unreadable", "expected readable images, but none of 40 is readable"),
         ("all labelled", "all 40 are in"),
         ("conflict", "expected one label for each path in .* but got two for 00.png (3 and 4)"),
         ("columns", "expected the columns path and label in .* but got file, class"),
@@ -294,12 +296,12 @@ def write_mistake(name, pool, tmp_path):
         ("twice", "but got a more than once"),
         ("nowhere", "nowhere, which does not exist"),
         ("broken", "p.npz cannot be read"),
-        ("damaged", "expected a whole .npz file, but"),
+        ("damaged", "expected an intact .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
-        ("joined", "expected 2 values in line 3 of .* but got deep/01.png, catpath, label; does a line"),
+        ("joined", "expected 2 values in line 3 of .* but got deep/01.png, catpath, label; is a line break missing"),
         ("joined rows", "expected 2 values in line 2 of .* but got 00.png, cat02.png, dog, 0.53"),
-        ("joined numbers", "expected 2 values in line 2 of .* but got 00.png, 302.png, 4; does a line"),
+        ("joined numbers", "expected 2 values in line 2 of .* but got 00.png, 302.png, 4; is a line break missing"),
         ("subset", "expected --subset to be at least 1, but got 0"),
         ("seed", "expected --seed to be at least 0, but got -3"),
         ("latin", "expected names in UTF-8 without spaces around them in .* but got 'caf\\udce9.png'; rename it"),
@@ -335,7 +337,7 @@ def test_a_question_never_replaces_labels(pool, tmp_path, capsys):
     filled = asked.read_text().replace(",\n", ",7\n", 1)
     name = table(asked)[0]["path"]
     asked.write_text(filled)
-    for flags, into in ((("--labelled", labelled), labelled), ((), "the file that you give with --labelled")):
+    for flags, into in ((("--labelled", labelled), labelled), ((), "the file of --labelled")):
         code, error = ask(*flags)
         assert code == 2 and error.count("\n") == 1
         assert f"which is replaced, but got 1: {name}; append its rows to {into} first" in error
@@ -346,7 +348,7 @@ def test_a_question_never_replaces_labels(pool, tmp_path, capsys):
     assert ask("--labelled", labelled)[0] == 0
     asked.write_text("path;label\n00.png;7\n")  # as some spreadsheets save it
     code, error = ask("--labelled", labelled)
-    assert code == 2 and "but got path;label; move it away, or give another --out" in error
+    assert code == 2 and "but got path;label; move the file, or choose another --out" in error
     assert asked.read_text() == "path;label\n00.png;7\n"
 
 
@@ -385,7 +387,7 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
     first = next(path for path in sorted(pool.rglob("*.png")) if path.relative_to(pool).as_posix() not in str(lines))
     labelled.write_text("\n".join(["path,label", *lines, f"{first.relative_to(pool)},1"]) + "\n")
     assert command("train", *flags, *settings, "--out", out) == 2
-    assert "has others; give another --out" in capsys.readouterr().err
+    assert "has others; choose another --out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["predict", str(out), "--device", "cpu"])
     assert "a run that was trained on the answers to a pool has its test predictions" in capsys.readouterr().err
@@ -468,7 +470,7 @@ def test_other_arrays_stay_what_they_are(tmp_path):
     np.savez(tmp_path / "p.npz", features=np.eye(2), logit_scale=np.float64(3), p_train=np.ones(2))
     assert list(open_pool(tmp_path / "p.npz").arrays) == ["features"]
     np.savez(tmp_path / "p.npz", features=np.eye(2), logits=np.float64(3))
-    with pytest.raises(ValueError, match="expected as many rows|expected logits of floats"):
+    with pytest.raises(ValueError, match="expected the same number of rows|expected logits of numbers"):
         open_pool(tmp_path / "p.npz")
 
 
@@ -501,14 +503,14 @@ def test_labels_are_frozen_when_their_run_begins(pool, tmp_path, capsys):
     assert command("train", *flags, "--model", "small") == 0
     labelled.write_text("path,label\n" + "".join(rows[:26]))
     assert command("train", *flags, "--model", "small") == 2
-    assert "began with" in capsys.readouterr().err
+    assert "with which the run" in capsys.readouterr().err
 
 
 def test_a_picture_beside_the_question_that_is_no_contact_sheet_is_kept(pool, tmp_path, capsys):
     (tmp_path / "mine.png").write_bytes(b"a picture of mine")
     flags = ["query", "--pool", pool, "--strategy", "random", "--count", "3", "--out", tmp_path / "mine.csv"]
     assert command(*flags) == 2
-    assert "mine.png of something else; give another --out" in capsys.readouterr().err
+    assert "mine.png is another picture; choose another --out" in capsys.readouterr().err
     assert (tmp_path / "mine.png").read_bytes() == b"a picture of mine"
     flags[-1] = tmp_path / "new.csv"
     assert command(*flags) == command(*flags) == 0  # its own sheet is written again

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import confrank
-from confrank.active.experiment import Experiment
+from confrank.active.records import Experiment
 from confrank.cli import COMMANDS
 from confrank.cli.active import SETTINGS
 from confrank.data import load
@@ -275,7 +275,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),
         ("study stable-al-perf", "expected a study among table-clf-perf"),
         ("study table-clf-perf --together 0", "expected --together to be at least 1, but got 0"),
-        ("table table-clf-perf --results nowhere", "expected a folder of results, but nowhere is none"),
+        ("table table-clf-perf --results nowhere", "expected a folder of results, but nowhere is not a folder"),
         ("table table-clf-perf --paper-only --ours-only", "expected --paper-only or --ours-only, but got both"),
     ],
 )

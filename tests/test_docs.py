@@ -18,7 +18,7 @@ from confrank import evaluate
 from confrank.cli import reference
 from confrank.predict import predict
 from confrank.report.paper_table import render
-from confrank.study.comparison import kept_cells
+from confrank.study.comparison import comparison_cells
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -175,7 +175,7 @@ def test_the_reproduction_shows_what_the_results_hold():
     tables = re.findall(r"^confrank table (\S+) --ours-only --format markdown$", page, re.MULTILINE)
     assert tables
     for table in tables:
-        for line in render(kept_cells(table, ROOT / "results"), "markdown", ours_only=True).splitlines():
+        for line in render(comparison_cells(table, ROOT / "results"), "markdown", ours_only=True).splitlines():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
 
 

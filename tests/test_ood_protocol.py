@@ -20,7 +20,7 @@ from confrank.ood.images import Images, LabelledBatches
 from confrank.ood.results import read_results, results_json
 from confrank.ood.tuning import best, divide
 from confrank.report.paper_table import render
-from confrank.study.comparison import kept_cells
+from confrank.study.comparison import comparison_cells
 from confrank.study.ood import ood_cells
 from confrank.study.tables import table_cells
 
@@ -266,20 +266,22 @@ def test_stored_results_stand_in_the_papers_table(tmp_path):
     (tmp_path / "ood" / "again.json").write_text(json.dumps(other))  # by another path: still one run
     (supplement,) = [
         cell
-        for cell in kept_cells("stable-ood-perf", tmp_path)
+        for cell in comparison_cells("stable-ood-perf", tmp_path)
         if cell.ours and (cell.method, cell.metric) == ("baseline/odin", "fpr95")
     ]
     assert supplement.ours == Summary(0.5, None, 1) and supplement.paper
-    cells = kept_cells("table-ood-perf", tmp_path)
+    cells = comparison_cells("table-ood-perf", tmp_path)
     assert len(cells) == len(table_cells("table-ood-perf", [])) + 5  # the paper has no energy
     ours = {cell.method: cell for cell in cells if cell.ours and cell.metric == "fpr95"}
     assert set(ours) == {"baseline/odin", "baseline/energy"}
     assert ours["baseline/odin"].ours == Summary(0.5, None, 1) and ours["baseline/odin"].paper
     more = [*results, result("run1", replace(config, seed=1), "odin", 0.1)]
     (tmp_path / "ood" / "both.json").write_text(json.dumps(results_json(more, Protocol(), {})))
-    (cell,) = [c for c in kept_cells("table-ood-perf", tmp_path) if c.ours and c.ours.n == 2 and c.metric == "fpr95"]
+    (cell,) = [
+        c for c in comparison_cells("table-ood-perf", tmp_path) if c.ours and c.ours.n == 2 and c.metric == "fpr95"
+    ]
     assert cell.ours.mean == pytest.approx(0.55)  # the first run stands in two files and counts once
     for text in ("{}", "no JSON"):
         (tmp_path / "ood" / "other.json").write_text(text)
         with pytest.raises(ValueError, match="results of out-of-distribution detection in .*other.json, but"):
-            kept_cells("table-ood-perf", tmp_path)
+            comparison_cells("table-ood-perf", tmp_path)

@@ -4,6 +4,8 @@ import json
 import multiprocessing
 import random
 import re
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +23,7 @@ from confrank.predict import predict
 from confrank.report.paper_table import render
 from confrank.run_folder import RunFolder
 from confrank.study.catalogue import RECIPES, Recipe, recipe
-from confrank.study.comparison import kept_cells
+from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
@@ -29,8 +31,8 @@ from confrank.study.tables import Cell, load_results, table_cells
 from confrank.trained import load_run, save_weights_file
 from confrank.training import train
 
-METHODS = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
-TINY = Recipe(("digits",), ("small",), METHODS, seeds=(0, 1, 2), epochs=12)
+TRIED = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")
+TINY = Recipe(("digits",), ("small",), TRIED, seeds=(0, 1, 2), epochs=12)
 
 
 def test_the_papers_numbers_are_read_in_our_words_and_raw():
@@ -56,6 +58,19 @@ def test_paper_only_prints_every_number_of_every_table(table):
             assert f"{float(row['mean']):.2f}" in text
     shown = list(csv.DictReader(io.StringIO(render(table_cells(table, []), "csv"))))
     assert len(shown) == len(rows)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["table-clf-perf", "--paper-only"], ["table-ood-perf"], ["stable-al-perf"], ["all"]]
+)
+def test_a_table_is_printed_without_torch(arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "confrank", "table", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = {
+        line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
+    }
+    assert "confrank.study.comparison" in modules and len(done.stdout.splitlines()) > 10
+    assert not [name for name in modules if name.partition(".")[0] == "torch"]
 
 
 def test_every_recipe_names_its_table_command_time_and_expectation():
@@ -225,7 +240,7 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
     short = replace(TINY, methods=("baseline", "aes-10", "ensemble-baseline"), seeds=(0, 1), epochs=1)
     longer, cpu = replace(short, epochs=3), torch.device("cpu")
     assert run_plan(plan(short), tmp_path / "one", tmp_path / "results", device=cpu) == []
-    with pytest.raises(ValueError, match=r"differs in epochs 3 \(there: 1\); give another --results"):
+    with pytest.raises(ValueError, match=r"differs in epochs 3 \(there: 1\); choose another `results`"):
         run_plan(plan(longer), tmp_path / "three", tmp_path / "results", device=cpu)
     assert run_plan(plan(longer), tmp_path / "three", tmp_path / "results3", device=cpu) == []
     for path in (tmp_path / "results3").glob("*-of2.json"):
@@ -244,7 +259,7 @@ def test_averages_of_other_data_are_noticed(tmp_path):
     content["environment"]["data"] = "of old images"
     kept.write_text(json.dumps(content))
     (problem,) = run_plan(plan(pair), *folders, device=cpu)
-    assert "is of other data; remove it" in problem
+    assert "is from other data; remove it" in problem
 
 
 def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
@@ -259,7 +274,7 @@ def test_snapshots_that_were_not_kept(tmp_path):
     without = replace(TINY, methods=("baseline",), seeds=(0,), epochs=2)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(without), *folders, device=cpu) == []
-    with pytest.raises(ValueError, match="the run did not keep it; remove its folder to train it again"):
+    with pytest.raises(ValueError, match="the run did not store it; remove its folder to train it again"):
         run_plan(plan(replace(without, methods=("baseline", "aes-10"))), *folders, device=cpu)
 
 
@@ -293,7 +308,7 @@ def test_an_ensemble_of_another_size_stands_in_its_own_row(tmp_path):
         config |= {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
         content = {"config": config, "environment": {}, "log": [], "metrics": {"acc": 0.9 + count / 100}}
         (tmp_path / f"of{count}.json").write_text(json.dumps(content | {"undefined": {}}))
-    ours = {cell.method: cell for cell in kept_cells("table-clf-ensemble-perf", tmp_path) if cell.ours}
+    ours = {cell.method: cell for cell in comparison_cells("table-clf-ensemble-perf", tmp_path) if cell.ours}
     assert set(ours) == {"ensemble-baseline", "ensemble-baseline of 3"}
     assert ours["ensemble-baseline"].ours.mean == pytest.approx(0.95) and ours["ensemble-baseline"].paper
     assert ours["ensemble-baseline of 3"].ours.mean == pytest.approx(0.93)
@@ -337,7 +352,9 @@ def test_results_of_the_same_images_stand_in_one_row(tmp_path):
     write("d.json", "held", "three", seed=0, holdout=0.5)
     write("e.json", "held", "four", seed=1, holdout=0.5)
     write("f.json", "photos", "fifth set", seed=2)
-    counts = {(cell.dataset, cell.method.count("image_size")): cell.ours.n for cell in kept_cells("all", tmp_path)}
+    counts = {
+        (cell.dataset, cell.method.count("image_size")): cell.ours.n for cell in comparison_cells("all", tmp_path)
+    }
     assert counts == {
         ("photos", 0): 2,
         ("photos (fifth )", 0): 1,
@@ -370,11 +387,11 @@ def test_what_long_names_begin_with_is_told_once():
     method = "crl-softmax-60epochs-lr0.05-image_size16"
     metrics = {"auroc": 0.8, "fpr95": 0.5, "detection_error": 0.3}
     cells = [
-        Cell("photos", "small", f"{method}/{detector}", "foreign", metric, None, Summary(value, None, 1))
+        Cell("photos", "small", f"{method}/{detector}", "noise", metric, None, Summary(value, None, 1))
         for detector in ("odin", "energy")
         for metric, value in metrics.items()
     ]
     text = render(cells, "terminal", width=80)
-    assert text.splitlines()[0] == f"data set photos, network small, method {method}/, out-set foreign, runs 1"
+    assert text.splitlines()[0] == f"data set photos, network small, method {method}/, out-set noise, runs 1"
     assert text.count("method") == 2 and text.count("energy") == 1
     assert text.count(method) == 1

@@ -15,7 +15,7 @@ from confrank.config import RunConfig
 from confrank.folders import Lock
 from confrank.run_folder import RunFolder
 from confrank.study.catalogue import Recipe, narrowed
-from confrank.study.comparison import kept_cells
+from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.plan import plan
 from confrank.study.tables import load_results, table_cells
@@ -97,7 +97,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys, command):
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     command(*study, "--seeds", "0", "--epochs", "2", *folders, "--dry-run", code=2)
-    assert "differs in epochs 2 (there: 1); give another --results" in capsys.readouterr().err
+    assert "differs in epochs 2 (there: 1); choose another --results" in capsys.readouterr().err
 
 
 def test_a_run_goes_on_keeping_its_snapshots(tmp_path):
@@ -183,7 +183,7 @@ def test_what_a_listener_raises_is_the_callers(tmp_path):
 
 def test_kept_weights_of_other_settings_are_refused(tmp_path):
     assert run(ONE, tmp_path, weights=tmp_path / "weights") == []
-    with pytest.raises(ValueError, match=r"differs in epochs 2 \(there: 1\); give another --weights"):
+    with pytest.raises(ValueError, match=r"differs in epochs 2 \(there: 1\); choose another `weights`"):
         run(replace(ONE, epochs=2), tmp_path / "longer", weights=tmp_path / "weights")
     assert not (tmp_path / "longer").exists()
 
@@ -232,7 +232,7 @@ def test_an_average_without_its_npz_or_snapshots_is_told_before_training(tmp_pat
     assert run(replace(ONE, methods=("aes-10",)), tmp_path) == []
     (tmp_path / "results" / "digits-small-aes-10-seed0.npz").unlink()
     shutil.rmtree(tmp_path / "runs" / "digits-small-baseline-seed0" / "snapshots")
-    with pytest.raises(ValueError, match="the run did not keep it; remove its folder"):
+    with pytest.raises(ValueError, match="the run did not store it; remove its folder"):
         run(replace(ONE, methods=("aes-10",)), tmp_path)
 
 
@@ -268,7 +268,7 @@ def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
 def test_runs_too_large_together_are_trained_one_by_one(tmp_path):
     Large.times, notes = 1, []
     assert run(replace(ONE, models=(f"{__name__}:Large",), seeds=(0, 1)), tmp_path, on_note=notes.append) == []
-    assert "2 runs side by side need more memory than there is: one after the other" in notes
+    assert "2 runs side by side do not fit into memory: training them one by one" in notes
 
 
 def test_folders_that_cannot_be_made_are_told_before_anything_is_trained(tmp_path):
@@ -297,7 +297,7 @@ def test_selections_that_make_no_study(options, message):
 
 
 def test_a_recipe_in_parts_is_cut_down():
-    with pytest.raises(ValueError, match="no part of it has all of these"):
+    with pytest.raises(ValueError, match="no part has all of these"):
         narrowed("reproduction", datasets=["cifar100"], models=["resnet110"])
     alone = plan(*narrowed("reproduction", datasets=["cifar10"], models=["vgg16"], seeds=[0]))
     assert [item.name for item in alone.averages] == ["cifar10-vgg16-aes-10-seed0", "cifar10-vgg16-aes-30-seed0"]
@@ -316,14 +316,14 @@ def test_tables_take_runs_of_the_papers_protocol_alone(tmp_path):
         write_result(tmp_path, name, **settings)
     (cell,) = [cell for cell in table_cells("table-clf-perf", load_results(tmp_path)) if cell.ours]
     assert cell.ours.n == 1
-    rows = {cell.method for cell in kept_cells("all", tmp_path)}
+    rows = {cell.method for cell in comparison_cells("all", tmp_path)}
     assert rows == {"baseline", "baseline-holdout0.5", "baseline-lr1e-09"}
 
 
 def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
     write_result(tmp_path, "one")
     write_result(tmp_path, "copy")
-    with pytest.raises(ValueError, match="expected one result of a run, but copy and one are of the same"):
+    with pytest.raises(ValueError, match="expected one result per run, but copy and one are of the same"):
         table_cells("table-clf-perf", load_results(tmp_path))
 
 
@@ -332,9 +332,9 @@ def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
     write_result(tmp_path, "baseline", method="ensemble-baseline", **members)
     write_result(tmp_path, "entropy", method="ensemble-crl-entropy", weight=0.5, **members)
     write_result(tmp_path, "digits", method="ensemble-baseline", dataset="digits", **members)
-    first = [cell.method for cell in kept_cells("table-clf-ensemble-perf", tmp_path) if cell.ours]
+    first = [cell.method for cell in comparison_cells("table-clf-ensemble-perf", tmp_path) if cell.ours]
     assert set(first) == {"ensemble-baseline of 3"}
-    all_variants = [cell.method for cell in kept_cells("stable-clf-ensemble-weight0.5", tmp_path) if cell.ours]
+    all_variants = [cell.method for cell in comparison_cells("stable-clf-ensemble-weight0.5", tmp_path) if cell.ours]
     assert set(all_variants) == {"ensemble-baseline of 3", "ensemble-crl-entropy-weight0.5 of 3"}
 
 
@@ -376,12 +376,12 @@ def whole_result(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"config": []}, "its config is no mapping"),
+        ({"config": []}, "its config is not a mapping"),
         ({"config": {}}, "its config lacks dataset"),
-        ({"metrics": None}, "its metrics is no mapping"),
+        ({"metrics": None}, "its metrics is not a mapping"),
         ({"metrics": {"acc": "0.9"}}, "its acc is '0.9'"),
         ({"metrics": {"acc": float("nan")}}, "its acc is nan"),
-        ({"log": {}}, "its log is no list"),
+        ({"log": {}}, "its log is not a list"),
         ({"config": {"dataset": "d", "model": "m", "method": "ensemble-baseline"}}, "its config lacks members"),
     ],
 )
@@ -389,10 +389,10 @@ def test_results_that_are_none(tmp_path, change, message):
     write_result(tmp_path, "run")
     path = tmp_path / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(ValueError, match=f"in .*run.json, but {message}; if it is a damaged one, remove it"):
+    with pytest.raises(ValueError, match=f"in .*run.json, but {message}; if it is damaged, remove it"):
         load_results(tmp_path)
     path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"run.json, but it cannot be read .*; if it is a damaged one, remove it"):
+    with pytest.raises(ValueError, match=r"run.json, but it cannot be read .*; if it is damaged, remove it"):
         load_results(tmp_path)
 
 
@@ -423,4 +423,4 @@ def test_an_environment_that_is_none(tmp_path):
     assert run(replace(ONE, seeds=(0, 1)), tmp_path) == []
     (tmp_path / "runs" / "digits-small-baseline-seed0" / "environment.json").write_text("[]")
     (problem,) = run(PAIR, tmp_path)
-    assert "expected a JSON object in" in problem and "environment.json, but it is none" in problem
+    assert "expected a JSON object in" in problem and "environment.json, but got something else" in problem

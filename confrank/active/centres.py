@@ -1,11 +1,11 @@
-"""Core-sets: k-center greedy (Sener & Savarese 2018), the 2-approximation of covering all samples by few."""
+"""Core-sets: k-center greedy (Sener & Savarese 2018), a 2-approximation of covering all samples with a few."""
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# Centres are taken in blocks of this size where the distances to many of them are needed at once.
+# Distances to many centres are computed in blocks of this size.
 BLOCK = 64
 Features = Tensor | NDArray[np.floating]
 
@@ -19,25 +19,25 @@ def k_center_greedy(
     seed: int = 0,
     device: torch.device | None = None,
 ) -> NDArray[np.int64]:
-    """Rows of `features` [n, d], each the farthest (l2) from all centres so far; `centres` [m, d] are there at first.
+    """Rows of `features` [n, d], each the farthest (l2) from all centres so far, starting from `centres` [m, d].
 
-    Equal distances are told apart by an order drawn from `seed`, which also gives the first centre when there is
-    none. Beside the features it holds O(n) numbers on the device, where all the work is done without waiting for it.
+    An order drawn from `seed` breaks ties, and gives the first centre if there is none. The work is done on the
+    device without synchronisation; apart from the features it needs O(n) numbers there.
 
     >>> k_center_greedy(np.array([[0.0], [1.0], [5.0], [9.0]]), 2, centres=np.array([[0.0]])).tolist()
     [3, 2]
     """
-    points = _placed(features, device)
+    points = _on_device(features, device)
     if not 1 <= count <= len(points):
         raise ValueError(f"expected to choose within 1..{len(points)} samples, but got {count}")
     priority = torch.from_numpy(np.random.default_rng(seed).permutation(len(points))).to(points.device)
-    gap = _gaps(points, points[:0] if centres is None or not len(centres) else _placed(centres, device, points))
+    gap = _gaps(points, points[:0] if centres is None or not len(centres) else _on_device(centres, device, points))
     chosen = torch.empty(count, dtype=torch.int64, device=points.device)
-    for place in range(count):
+    for number in range(count):
         row = torch.where(gap == gap.max(), priority, len(points)).argmin().view(1)
-        chosen[place] = row[0]
+        chosen[number] = row[0]
         torch.minimum(gap, _distance(points, points.index_select(0, row))[:, 0], out=gap)
-        gap.index_fill_(0, row, -1.0)  # a sample is not chosen twice, be all others as near as itself
+        gap.index_fill_(0, row, -1.0)  # a sample is not chosen twice, even if all distances are zero
     return chosen.cpu().numpy()
 
 
@@ -54,8 +54,8 @@ def covering_radius(features: Features, centres: Features, *, device: torch.devi
 @torch.inference_mode()
 def nearest(features: Features, centres: Features, *, device: torch.device | None = None) -> NDArray[np.floating]:
     """The distance (l2) of each row of `features` [n, d] to the nearest of `centres` [m, d]."""
-    points = _placed(features, device)
-    return _gaps(points, _placed(centres, device, points)).cpu().numpy()
+    points = _on_device(features, device)
+    return _gaps(points, _on_device(centres, device, points)).cpu().numpy()
 
 
 def _gaps(points: Tensor, centres: Tensor) -> Tensor:
@@ -67,13 +67,13 @@ def _gaps(points: Tensor, centres: Tensor) -> Tensor:
 
 
 def _distance(points: Tensor, centres: Tensor) -> Tensor:
-    # By differences: the form with a matrix product loses digits, and with them the order of near ties.
+    # By differences: the form with a matrix product loses digits, which changes the order of near ties.
     return torch.cdist(points, centres, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _placed(features: Features, device: torch.device | None, like: Tensor | None = None) -> Tensor:
+def _on_device(features: Features, device: torch.device | None, like: Tensor | None = None) -> Tensor:
     if not isinstance(features, Tensor):
-        # Copied only where torch does not take it: negative strides, other byte orders, what is read only.
+        # Copied only if torch rejects it: negative strides, other byte orders, read-only arrays.
         features = np.require(features, np.asarray(features).dtype.newbyteorder("="), ["C", "W"])
     values = torch.as_tensor(features)
     if values.ndim != 2 or not len(values):

@@ -1,80 +1,37 @@
-"""The paper's experiment: stage by stage, each strategy asks for more labels and trains anew on all it has."""
+"""The paper's experiment: at each stage, each strategy chooses more labels and trains from scratch on all of them."""
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from confrank.active import strategies
-from confrank.active.records import StageFiles, check_settings, write_labelled, write_metrics
-from confrank.active.strategies import Strategy, confidence_of, select
+from confrank.active.records import (
+    Experiment,
+    StageFiles,
+    check_settings,
+    stage_seed,
+    write_labelled,
+    write_metrics,
+)
+from confrank.active.selection import choose, draw, values_of
+from confrank.active.strategies import Rows, Strategy
 from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
 from confrank.folders import LOCK, Lock
-from confrank.methods import penultimate, predict_split
 from confrank.trained import Trained, load_trained
 from confrank.training import Failed, train_together
 
-Rows = NDArray[np.int64]
 Listener = Callable[[RunConfig, dict[str, Any]], None]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """The defaults are the paper's protocol (CIFAR-10, ResNet18)."""
-
-    dataset: str = "cifar10"
-    model: str = "resnet18"
-    stages: int = 10
-    per_stage: int = 2000
-    subset: int = 10_000
-    epochs: int = 200
-    batch_size: int = 128
-    lr: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.stages <= 99:
-            raise ValueError(f"expected 1 to 99 stages, but got {self.stages}")
-        if self.per_stage < 1:
-            raise ValueError(f"expected at least 1 label a stage, but got {self.per_stage}")
-        if self.subset < self.per_stage:
-            raise ValueError(f"expected a subset of at least {self.per_stage}, but got {self.subset}")
-        self.config("baseline", 0, 1)
-
-    def config(self, method: str, trial: int, stage: int) -> RunConfig:
-        """The run of a stage; its seed is the same for all strategies."""
-        return RunConfig(
-            dataset=self.dataset,
-            model=self.model,
-            method=method,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            lr_drops=(0.6, 0.8),
-            seed=stage_seed(trial, stage),
-        )
-
-    def settings(self) -> dict[str, Any]:
-        """What two calls on one folder must agree in: everything but the number of stages."""
-        return {key: value for key, value in asdict(self).items() if key != "stages"}
-
-
-def stage_seed(trial: int, stage: int) -> int:
-    """
-    >>> stage_seed(3, 10)
-    310
-    """
-    return 100 * trial + stage
-
-
 def first_labelled(num_samples: int, per_stage: int, trial: int) -> Rows:
-    """The random set that all strategies of a trial start from."""
+    """The random set from which all strategies of a trial start."""
     rng = np.random.default_rng((trial, 0))
     return rng.choice(num_samples, per_stage, replace=False)
 
@@ -82,23 +39,12 @@ def first_labelled(num_samples: int, per_stage: int, trial: int) -> Rows:
 def ask(
     strategy: Strategy, trained: Trained, train: Split, labelled: Rows, *, count: int, subset: int, seed: int
 ) -> Rows:
-    """The rows of `train` to label next: chosen from a random `subset` of those not yet labelled."""
-    pool = np.setdiff1d(np.arange(len(train)), labelled)
-    rng = np.random.default_rng((seed, 1))
-    candidates = rng.choice(pool, min(subset, len(pool)), replace=False)
-    mean, std = trained.provenance.mean, trained.provenance.std
-    if strategy.needs == "nothing":
-        return candidates[select(strategy.name, scores=candidates, count=count, seed=seed)]
-    if strategy.needs == "features":
-        features, known = (
-            penultimate(trained.network, train.select(rows), mean, std) for rows in (candidates, np.sort(labelled))
-        )
-        chosen = select(strategy.name, features=features, labelled_features=known, count=count, seed=seed)
-        return candidates[chosen]
-    split = train.select(candidates)
-    predictions = predict_split(trained.method, trained.network, split, mean, std, seed=seed)
-    scores = confidence_of(strategy, logits=predictions.logits, probabilities=predictions.probabilities)
-    return candidates[select(strategy.name, scores=scores, count=count, seed=seed)]
+    """The rows of `train` to label next, chosen from a random `subset` of the unlabelled ones."""
+    candidates = draw(np.setdiff1d(np.arange(len(train)), labelled), subset, seed)
+    values = values_of(strategy, trained, train.select(candidates), seed=seed)
+    is_covering = strategy.needs == "features"
+    centres = values_of(strategy, trained, train.select(np.sort(labelled))) if is_covering else None
+    return candidates[choose(strategy, values, centres, count=count, seed=seed)]
 
 
 def run_experiment(
@@ -113,10 +59,10 @@ def run_experiment(
     on_epoch: Listener | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> None:
-    """Run all stages of all trials; killed at any time and called again, it goes on and makes the same choices.
+    """Run all stages of all trials. After a kill at any time, the same call resumes and makes the same choices.
 
-    Runs of one stage train `together` on a GPU. The strategies that train the same method share the first stage's
-    run: it has the same samples and the same seed. Of later stages, the weights go when the next set is chosen.
+    Runs of one stage train `together` on a GPU. Strategies with the same method share the run of the first stage,
+    which has the same samples and seed. Weights of later stages are removed once the next set is chosen.
     """
     chosen = [strategies.get(name) for name in names]
     data = load(experiment.dataset, root)
@@ -141,7 +87,7 @@ def run_experiment(
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial in its folder: everything it decides is in files before it is used."""
+    """One trial in its folder; every choice is written to a file before it is used."""
 
     experiment: Experiment
     data: DataSet
@@ -153,7 +99,7 @@ class Trial:
         return StageFiles(self.out, self.trial, strategy.name, strategy.method, stage)
 
     def label(self, strategy: Strategy, stage: int) -> None:
-        """Write down the labelled set of a stage, unless it is there."""
+        """Choose and write the labelled set of a stage, unless it is written already."""
         here = self.files(strategy, stage)
         if here.labelled.exists():
             return
@@ -166,7 +112,7 @@ class Trial:
         try:
             trained = load_trained(before.run, self.device)
         except DamagedCheckpointError:
-            before.metrics.unlink(missing_ok=True)  # the same command then trains that stage to its end again
+            before.metrics.unlink(missing_ok=True)  # the same command then trains that stage again
             raise
         asked = ask(
             strategy, trained, self.data.train, labelled, count=wanted.per_stage, subset=wanted.subset, seed=seed
@@ -186,7 +132,7 @@ class Trial:
         on_epoch: Listener | None,
         on_note: Callable[[str], None] | None,
     ) -> None:
-        """Train the runs of a stage that are not finished, and write down their metrics."""
+        """Train the unfinished runs of a stage and write their metrics."""
         missing: dict[Path, StageFiles] = {}
         for strategy in chosen:
             here = self.files(strategy, stage)

@@ -15,13 +15,13 @@ from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
 from confrank.data.own import own_data_set
 from confrank.data.pictures import Picture, stack
-from confrank.phrasing import named
+from confrank.phrasing import InputError, named
 
 
 def labelled_set(
     pool_path: Path, labelled: Labelled, test: Labelled | None, *, share: float, image_size: int | None = None
 ) -> DataSet:
-    """Images and labels of a pool. The test split is another file's, or else a stratified `share` of the labelled.
+    """Images and labels of a pool. The test split comes from `test`, or is a stratified `share` of the labelled.
 
     Classes are the labels in alphabetical order (numbers by value). Mean and std are those of the training images.
     """
@@ -33,18 +33,17 @@ def labelled_set(
         raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
     train = _split(pool, labelled, classes)
     if test is None:
-        whole = own_data_set(pool_path, train, train, classes)
-        rest, held = hold_out(whole, share)
+        rest, held = hold_out(own_data_set(pool_path, train, train, classes), share)
         if held is None:
-            raise ValueError(f"expected a test file or a share above 0 to keep for testing, but got {share}")
+            raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
         return own_data_set(pool_path, rest.train, held, classes)
     if both := [name for name in test.labels if name in labelled.labels]:
         raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
-    kept = _split(pool, test, classes)
-    if kept.images.shape[1:] != train.images.shape[1:]:
-        shapes = f"{list(train.images.shape[1:])} and {list(kept.images.shape[1:])}"
+    tested = _split(pool, test, classes)
+    if tested.images.shape[1:] != train.images.shape[1:]:
+        shapes = f"{list(train.images.shape[1:])} and {list(tested.images.shape[1:])}"
         raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
-    return own_data_set(pool_path, train, kept, classes)
+    return own_data_set(pool_path, train, tested, classes)
 
 
 def class_names(labels: list[str]) -> tuple[str, ...]:
@@ -57,26 +56,26 @@ def class_names(labels: list[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
 
 
-def check_answers(run: Path, labelled: Labelled) -> None:
-    """Raise unless these are the very labels that the run began with, if it has begun."""
-    path = _beside(run)
-    if path.exists() and path.read_text() != _answers(labelled.labels):
-        raise ValueError(
-            f"expected the labels that the run in {run} began with ({path}), but {labelled.path} has others;"
-            " give another --out"
+def check_labels(run: Path, labelled: Labelled) -> None:
+    """Raise if the run has started with other labels."""
+    path = _labels_file(run)
+    if path.exists() and path.read_text() != _as_csv(labelled.labels):
+        raise InputError(
+            f"expected the labels with which the run in {run} started ({path}), but {labelled.path} has others",
+            "choose another {out}",
         )
 
 
-def keep_answers(run: Path, labelled: Labelled) -> None:
-    """Freeze the labels beside a run's folder."""
-    write_atomically(_beside(run), _answers(labelled.labels))
+def write_labels(run: Path, labelled: Labelled) -> None:
+    """Write the labels of a run next to its folder."""
+    write_atomically(_labels_file(run), _as_csv(labelled.labels))
 
 
-def _beside(run: Path) -> Path:
+def _labels_file(run: Path) -> Path:
     return run.with_name(f"{run.name}-labelled.csv")
 
 
-def _answers(labels: Mapping[str, str]) -> str:
+def _as_csv(labels: Mapping[str, str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([("path", "label"), *labels.items()])
@@ -84,12 +83,12 @@ def _answers(labels: Mapping[str, str]) -> str:
 
 
 def _split(pool: ImagePool, labelled: Labelled, classes: tuple[str, ...]) -> Split:
-    place = {name: row for row, name in enumerate(pool.names)}
-    if unknown := [name for name in labelled.labels if name not in place]:
+    row_of = {name: row for row, name in enumerate(pool.names)}
+    if unknown := [name for name in labelled.labels if name not in row_of]:
         raise ValueError(f"expected paths of the pool in {labelled.path}, but got {named(unknown)}")
     if not labelled.labels:
         raise ValueError(f"expected labels in {labelled.path}, but there are none")
-    rows = np.array(sorted(place[name] for name in labelled.labels), dtype=np.int64)
+    rows = np.array(sorted(row_of[name] for name in labelled.labels), dtype=np.int64)
     names = [pool.names[row] for row in rows.tolist()]
     pictures: list[Picture] = []
     for picture in pool.pictures(rows):

@@ -1,6 +1,5 @@
-"""Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of what some model said."""
+"""Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of a model's outputs."""
 
-import csv
 import zipfile
 import zlib
 from collections import Counter
@@ -10,20 +9,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from confrank.active.strategies import Rows
 from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
 from confrank.phrasing import named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
-from confrank.predictions.csv_file import filled, separator
-from confrank.predictions.layout import PREFIXES, role_of
+from confrank.predictions.csv_file import read_columns
+from confrank.predictions.layout import PREFIXES, Layout, role_of
 
-Rows = NDArray[np.int64]
 SCORES = ("probabilities", "logits", "confidence")
-# Beside what files of predictions hold.
-OWN_ROLES = {"path": "path", "paths": "path", "features": "features", "embeddings": "features"}
+# In addition to the roles in files of predictions.
+POOL_ROLES = {"path": "path", "paths": "path", "features": "features", "embeddings": "features"}
 BLOCK_BYTES = 1 << 24
 
 
@@ -36,12 +34,12 @@ class FolderPool:
     size: int | None
 
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
-        """The pictures of these rows in turn; an error stands for one that cannot be read."""
+        """The pictures of these rows in turn, with an error in place of each unreadable one."""
         size = None if self.size is None else (self.size, self.size)
         return self._read(rows, lambda path: read_picture(path, size)[0])
 
     def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
-        """The same for people: uncut, and no larger than `side`."""
+        """The same to look at: not cropped, and at most `side` wide and high."""
         return self._read(rows, lambda path: read_thumbnail(path, side))
 
     def _read(self, rows: Rows, read: Callable[[Path], Picture]) -> Iterator[Picture | ValueError]:
@@ -54,7 +52,7 @@ class FolderPool:
 
 @dataclass(frozen=True)
 class ArchivePool:
-    """`images` of an .npz, read as a stream so that memory holds a block of them only."""
+    """`images` of an .npz, streamed so that only a block of them is in memory."""
 
     path: Path
     names: Sequence[str]
@@ -64,10 +62,10 @@ class ArchivePool:
         try:
             yield from self._stream(rows)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise ValueError(f"expected a whole .npz file, but {self.path} cannot be read: {error}") from None
+            raise ValueError(f"expected an intact .npz file, but {self.path} cannot be read: {error}") from None
 
     def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
-        """The images as they are: there are no files behind them."""
+        """The images as they are, since an .npz has no larger originals."""
         return self.pictures(rows)
 
     def _stream(self, rows: Rows) -> Iterator[Picture]:
@@ -89,7 +87,7 @@ class ArchivePool:
 
 @dataclass(frozen=True)
 class TablePool:
-    """What a model said of each sample: `probabilities` or `logits` [n, K], `confidence` [n], `features` [n, d]."""
+    """A model's outputs for each sample: `probabilities` or `logits` [n, K], `confidence` [n], `features` [n, d]."""
 
     path: Path
     names: Sequence[str]
@@ -101,7 +99,7 @@ Pool = ImagePool | TablePool
 
 
 def open_pool(path: Path, image_size: int | None = None) -> Pool:
-    """The pool at a path; names are unique, and there is at least one."""
+    """The pool at a path; its names are unique, and it is not empty."""
     suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
@@ -114,8 +112,8 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
     else:
         try:
             pool = READERS[suffix](path)
-        except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"expected a whole {suffix} file, but {path} cannot be read: {error}") from None
+        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            raise ValueError(f"expected an intact {suffix} file, but {path} cannot be read: {error}") from None
     if not pool.names:
         raise ValueError(f"expected samples in the pool, but {path} is empty")
     if unfit := [name for name in pool.names if name != name.strip() or not _is_utf8(name)]:
@@ -123,8 +121,8 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
             f"expected names in UTF-8 without spaces around them in {path}, but got {unfit[0]!a}; rename it"
         )
     if len({*pool.names}) < len(pool.names):
-        twice = [name for name, number in Counter(pool.names).items() if number > 1]
-        raise ValueError(f"expected each path once in {path}, but got {named(twice)} more than once")
+        repeated = [name for name, number in Counter(pool.names).items() if number > 1]
+        raise ValueError(f"expected each path once in {path}, but got {named(repeated)} more than once")
     return pool
 
 
@@ -136,19 +134,19 @@ def _is_utf8(name: str) -> bool:
 
 
 def _roles(names: Iterable[str]) -> dict[str, str]:
-    """Which array or column is what, by the names that files of predictions use, too; a role's own name comes first.
+    """The name of the array or column for each role, as in files of predictions; the role's own name wins.
 
     >>> _roles(["Paths", "probs", "confidence", "score", "label"])
     {'path': 'Paths', 'probabilities': 'probs', 'confidence': 'confidence'}
     """
-    found: dict[str, list[str]] = {}
+    candidates: dict[str, list[str]] = {}
     for name in names:
         plain = name.strip().lower()
-        role = OWN_ROLES.get(plain) or role_of(plain)
-        if role in (*SCORES, *OWN_ROLES.values()):
-            found.setdefault(role, []).append(name)
+        role = POOL_ROLES.get(plain) or role_of(plain)
+        if role in (*SCORES, *POOL_ROLES.values()):
+            candidates.setdefault(role, []).append(name)
     roles = {}
-    for role, given in found.items():
+    for role, given in candidates.items():
         chosen = [name for name in given if name.strip().lower() == role] or given
         if len(given) > 1 and chosen is given:
             raise ValueError(f"expected one {role}, but got {', '.join(given)}")
@@ -173,51 +171,50 @@ def _from_safetensors(path: Path) -> TablePool:
     try:
         with safe_open(path, framework="numpy") as file:
             arrays = {role: tensor(path, file, key) for role, key in _roles(file.keys()).items()}
-    except (SafetensorError, OSError, TypeError) as error:  # the reader raises its own kinds for what it cannot hold
+    except (
+        SafetensorError,
+        OSError,
+        TypeError,
+    ) as error:  # raised for unsupported content
         raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
     return _table(path, arrays)
 
 
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=separator(path))
-        rows = filled(reader)
-        header = next(rows, [])
-        groups = _columns(header)
-        places = groups.pop("path", [])
-        if not places or not groups:
+    groups: dict[str, list[int]] = {}
+
+    def layout_of(header: Sequence[str]) -> Layout:
+        groups.update(_columns(header))
+        if "path" not in groups or len(groups) < 2:
             raise ValueError(
                 f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
                 f" but got {', '.join(header) or 'nothing'}"
             )
-        names: list[str] = []
-        columns = [place for places in groups.values() for place in places]
-        values: list[NDArray[np.float64]] = []
-        for row in rows:
-            try:
-                values.append(np.array([float(row[place]) for place in columns]))
-                names.append(row[places[0]].strip())
-            except (ValueError, IndexError):
-                raise ValueError(
-                    f"expected numbers in line {reader.line_num} of {path}, but got {','.join(row)[:80]}"
-                ) from None
-    table = np.array(values).reshape(len(values), len(columns))
-    arrays: dict[str, Array] = {"path": np.array(names, dtype=object)}
+        numbers = [column for role, columns in groups.items() if role != "path" for column in columns]
+        return Layout({"path": groups["path"][0]}, numbers, None, None, [])
+
+    _, columns, table, _ = read_columns(path, layout_of)
+    paths = columns["path"]
+    assert table is not None and isinstance(paths, np.ndarray)
+    arrays: dict[str, Array] = {"path": np.array([name.strip() for name in paths.tolist()], dtype=object)}
+    start = 0
     for role, group in groups.items():
-        part, table = table[:, : len(group)], table[:, len(group) :]
-        arrays[role] = part[:, 0] if role == "confidence" else part
+        if role != "path":
+            part = table[:, start : start + len(group)]
+            arrays[role] = part[:, 0] if role == "confidence" else part
+            start += len(group)
     return _table(path, arrays)
 
 
 def _columns(header: Sequence[str]) -> dict[str, list[int]]:
-    """Where each role's columns are; several columns of one prefix are a table, one alone is something else."""
+    """The columns of each role; several columns with one prefix are a table, a single one is not."""
     groups = {role: [header.index(name)] for role, name in _roles(header).items()}
     for role, prefixes in {**PREFIXES, "features": ("feature_",)}.items():
         for prefix in prefixes:
-            places = [place for place, name in enumerate(header) if name.strip().lower().startswith(prefix)]
-            if len(places) > 1:
-                groups[role] = places
+            columns = [number for number, name in enumerate(header) if name.strip().lower().startswith(prefix)]
+            if len(columns) > 1:
+                groups[role] = columns
                 break
     return groups
 
@@ -225,22 +222,22 @@ def _columns(header: Sequence[str]) -> dict[str, list[int]]:
 READERS = {".npz": _from_npz, ".safetensors": _from_safetensors, ".csv": _from_csv}
 
 
-def _table(path: Path, found: dict[str, Array]) -> TablePool:
-    arrays = {role: values for role, values in found.items() if role != "path"}
+def _table(path: Path, given: dict[str, Array]) -> TablePool:
+    arrays = {role: values for role, values in given.items() if role != "path"}
     if not arrays:
         raise ValueError(f"expected images, {', '.join(SCORES)} or features in {path}, but it has none of them")
     lengths = {key: len(np.atleast_1d(values)) for key, values in arrays.items()}
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {key}" for key, length in lengths.items())
-        raise ValueError(f"expected as many rows in each array of {path}, but got {shown}")
+        raise ValueError(f"expected the same number of rows in each array of {path}, but got {shown}")
     for key, values in arrays.items():
         if values.ndim != (1 if key == "confidence" else 2) or values.dtype.kind not in "fiu":
             raise ValueError(f"expected {key} of numbers in {path}, but got {values.dtype} {list(values.shape)}")
-    return TablePool(path, _names(path, found, next(iter(lengths.values()))), arrays)
+    return TablePool(path, _names(path, given, next(iter(lengths.values()))), arrays)
 
 
 def _names(path: Path, arrays: dict[str, Array], length: int) -> list[str]:
-    """The file's own `path` array, or else the numbers of the rows."""
+    """The file's `path` array if it has one, otherwise the row numbers."""
     given = arrays.get("path")
     if given is None:
         return [str(row) for row in range(length)]

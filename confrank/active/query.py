@@ -1,4 +1,4 @@
-"""Which samples of a real pool to label next, written for the people who do it."""
+"""Which samples of a pool to label next, as a CSV for the people who label them."""
 
 import csv
 import hashlib
@@ -15,9 +15,10 @@ import torch
 from confrank.active import strategies
 from confrank.active.centres import nearest
 from confrank.active.labelled import Labelled, Note
-from confrank.active.pool import ImagePool, Pool, Rows, TablePool, open_pool
+from confrank.active.pool import ImagePool, Pool, TablePool, open_pool
 from confrank.active.scoring import Progress, score_pool
-from confrank.active.strategies import Strategy, confidence_of, select
+from confrank.active.selection import checked_confidence, choose, confidence_of, draw
+from confrank.active.strategies import Rows, Strategy
 from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.data.pictures import Picture
@@ -29,7 +30,7 @@ from confrank.trained import load_trained
 
 @dataclass(frozen=True)
 class Question:
-    """The samples to label, most wanted first: their names, and the value that each was chosen for, if any."""
+    """The samples to label, most useful first: their names, and the value by which each was chosen, if any."""
 
     names: list[str]
     pool: Pool
@@ -38,15 +39,12 @@ class Question:
     values: Array | None
 
     def pictures(self, most: int, side: int) -> list[tuple[str, Picture]]:
-        """The first `most` samples in the order of asking, with pictures of them, files uncut and of `side` at most.
-
-        There are none for a pool without images.
-        """
+        """Names and thumbnails (at most `side` wide and high) of the first `most` samples; none without images."""
         if isinstance(self.pool, TablePool):
             return []
         rows = np.sort(self.rows[:most])
-        found = dict(zip(rows.tolist(), self.pool.thumbnails(rows, side), strict=True))
-        pairs = [(self.pool.names[row], found[row]) for row in self.rows[:most].tolist()]
+        pictures = dict(zip(rows.tolist(), self.pool.thumbnails(rows, side), strict=True))
+        pairs = [(self.pool.names[row], pictures[row]) for row in self.rows[:most].tolist()]
         return [(name, picture) for name, picture in pairs if not isinstance(picture, ValueError)]
 
 
@@ -65,9 +63,10 @@ def ask_pool(
     on_note: Note,
     on_progress: Progress | None = None,
 ) -> Question:
-    """Choose `count` samples of a pool that were not asked before, by a run's network or by a file of its answers.
+    """Choose `count` samples of a pool that are not in `labelled`, by the network of a run or a file of its outputs.
 
-    `scores` is the folder where the work of a stopped call is kept. `subset` looks at so many random samples only.
+    `scores` is a folder for the finished part of a stopped call. `subset` restricts the choice to that many random
+    samples.
     """
     strategy = strategies.get(strategy_name)
     if count < 1:
@@ -75,8 +74,7 @@ def ask_pool(
     size = load_config(run).image_size if image_size is None and run is not None else image_size
     pool = open_pool(pool_path, size)
     candidates, known = _sides(pool, labelled, on_note)
-    if subset is not None and subset < len(candidates):
-        candidates = np.sort(np.random.default_rng((seed, 1)).choice(candidates, subset, replace=False))
+    candidates = np.sort(draw(candidates, subset, seed))
     if strategy.needs == "nothing":
         rows, values, centres = candidates, np.zeros(len(candidates)), None
     elif isinstance(pool, TablePool):
@@ -87,42 +85,40 @@ def ask_pool(
             pool, strategy, needed, known, run, scores, size, device, on_note, on_progress
         )
     if count > len(rows):
-        on_note(f"warning: asked for {count} samples, but only {len(rows)} can be chosen: all of them are")
+        on_note(f"warning: asked for {count} samples, but the pool has only {len(rows)}: all of them are chosen")
         count = len(rows)
-    given = {"features": values} if strategy.needs == "features" else {"scores": values}
-    chosen = select(strategy.name, **given, labelled_features=centres, count=count, seed=seed, device=device)
+    chosen = choose(strategy, values, centres, count=count, seed=seed, device=device)
     return _question(strategy, pool, rows[chosen], values[chosen], centres)
 
 
 def write_question(path: Path, question: Question) -> None:
-    """The CSV to fill in: path, an empty label, and the value that each sample was chosen for."""
+    """Write the CSV to fill in: path, an empty label, and the value by which each sample was chosen."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["path", "label", *([question.value] if question.values is not None else [])])
-    for place, name in enumerate(question.names):
-        writer.writerow([name, "", *([] if question.values is None else [f"{question.values[place]:.9g}"])])
+    for number, name in enumerate(question.names):
+        writer.writerow([name, "", *([] if question.values is None else [f"{question.values[number]:.9g}"])])
     write_atomically(path, text.getvalue())
 
 
 def forget_scores(folder: Path) -> None:
-    """Remove the work that a finished query no longer needs."""
+    """Remove the scores that a finished query no longer needs."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
-    """Rows that may be asked, and rows with a label."""
+    """Rows that may be chosen, and rows with a label."""
     if labelled is None:
         return np.arange(len(pool.names)), np.arange(0)
-    asked, place = labelled.asked, {name: row for row, name in enumerate(pool.names)}
-    if unknown := [name for name in (*labelled.labels, *labelled.waiting) if name not in place]:
-        what = counted(len(unknown), "path")
-        note(f"warning: {labelled.path} names {what} outside of the pool: {named(unknown)}")
+    asked, row_of = labelled.asked, {name: row for row, name in enumerate(pool.names)}
+    if unknown := [name for name in (*labelled.labels, *labelled.waiting) if name not in row_of]:
+        note(f"warning: {labelled.path} has {counted(len(unknown), 'path')} outside the pool: {named(unknown)}")
     if labelled.waiting:
-        note(f"{counted(len(labelled.waiting), 'sample')} of {labelled.path} without a label yet, not asked again")
-    candidates = [row for name, row in place.items() if name not in asked]
+        note(f"{counted(len(labelled.waiting), 'sample')} of {labelled.path} without a label yet, not chosen again")
+    candidates = [row for name, row in row_of.items() if name not in asked]
     if not candidates:
-        raise ValueError(f"expected samples without a label in the pool, but all {len(place)} are in {labelled.path}")
-    known = sorted(place[name] for name in labelled.labels if name in place)
+        raise ValueError(f"expected unlabelled samples in the pool, but all {len(row_of)} are in {labelled.path}")
+    known = sorted(row_of[name] for name in labelled.labels if name in row_of)
     return np.array(candidates, dtype=np.int64), np.array(known, dtype=np.int64)
 
 
@@ -136,7 +132,7 @@ def _from_table(
         features = arrays["features"]
         return candidates, features[candidates], features[known] if len(known) else None
     if "probabilities" in arrays:
-        return candidates, arrays["probabilities"][candidates], None
+        return candidates, checked_confidence(strategy, arrays["probabilities"][candidates]), None
     if "logits" in arrays:
         return candidates, confidence_of(strategy, logits=arrays["logits"][candidates]), None
     if "confidence" not in arrays:
@@ -163,16 +159,16 @@ def _from_network(
         raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
     trained = load_trained(run, device)
     if strategy.name == "mc-entropy" and not trained.method.facts.stochastic:
-        raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is one of {trained.config.method}")
+        raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is a run of {trained.config.method}")
     key = _key(pool, strategy, needed, run, size)
     scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
     if scored.unreadable:
-        note(f"warning: left out {counted(len(scored.unreadable), 'image')} that cannot be read:")
+        note(f"warning: skipped {counted(len(scored.unreadable), 'unreadable image')}:")
         for why in list(scored.unreadable.values())[:5]:
             note(f"  {why}")
     is_known = np.isin(scored.rows, known)
     if is_known.all():
-        raise ValueError(f"expected readable images to ask about, but none of {len(scored.unreadable)} is")
+        raise ValueError(f"expected readable unlabelled images, but none of {len(scored.unreadable)} is readable")
     centres = scored.values[is_known] if strategy.needs == "features" and is_known.any() else None
     return scored.rows[~is_known], scored.values[~is_known], centres
 
@@ -188,13 +184,11 @@ def _question(
     if strategy.needs == "features":
         distance = None if centres is None else nearest(values, centres)
         return Question(names, pool, rows, "distance", distance)
-    if values.ndim == 2:
-        values = confidence_of(strategy, probabilities=values)
     return Question(names, pool, rows, "confidence", None if strategy.needs == "nothing" else values)
 
 
 def _key(pool: ImagePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:
-    """What finished scores depend on: the network, the samples, and what is asked of them."""
+    """What finished scores depend on: the network, the samples, and the values that the strategy needs."""
     newest = saved(RunFolder(run).checkpoint)[-1] / "manifest.json"
     return {
         "network": hashlib.sha256(newest.read_bytes()).hexdigest(),

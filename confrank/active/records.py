@@ -1,27 +1,77 @@
-"""What an experiment leaves: the labelled set and the metrics of each stage, and one small file of all curves."""
+"""The settings and files of an experiment: labelled set and metrics of each stage, and all curves in one file."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.strategies import STRATEGIES
+from confrank.active.strategies import STRATEGIES, Rows
 from confrank.atomic import packed, write_atomically
+from confrank.config import RunConfig
 from confrank.data import changed_settings
 from confrank.folders import is_lock
+from confrank.phrasing import InputError
 from confrank.run_folder import RunFolder
 
-KEYS = ("config", "environment", "curves")
+STORED = ("config", "environment", "curves")
 Metrics = dict[str, float | None]
 
 
 @dataclass(frozen=True)
+class Experiment:
+    """The defaults are the paper's protocol (CIFAR-10, ResNet18)."""
+
+    dataset: str = "cifar10"
+    model: str = "resnet18"
+    stages: int = 10
+    per_stage: int = 2000
+    subset: int = 10_000
+    epochs: int = 200
+    batch_size: int = 128
+    lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stages <= 99:
+            raise ValueError(f"expected 1 to 99 stages, but got {self.stages}")
+        if self.per_stage < 1:
+            raise ValueError(f"expected at least 1 label per stage, but got {self.per_stage}")
+        if self.subset < self.per_stage:
+            raise ValueError(f"expected a subset of at least {self.per_stage}, but got {self.subset}")
+        self.config("baseline", 0, 1)
+
+    def config(self, method: str, trial: int, stage: int) -> RunConfig:
+        """The run of a stage; its seed is the same for all strategies."""
+        return RunConfig(
+            dataset=self.dataset,
+            model=self.model,
+            method=method,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            lr_drops=(0.6, 0.8),
+            seed=stage_seed(trial, stage),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that two calls on one folder must share: all except the number of stages."""
+        return {key: value for key, value in asdict(self).items() if key != "stages"}
+
+
+def stage_seed(trial: int, stage: int) -> int:
+    """
+    >>> stage_seed(3, 10)
+    310
+    """
+    return 100 * trial + stage
+
+
+@dataclass(frozen=True)
 class StageFiles:
-    """Where a stage of a strategy lies. The run of the first stage belongs to all strategies of a method."""
+    """The files of a stage of a strategy. All strategies with the same method share the run of the first stage."""
 
     out: Path
     trial: int
@@ -46,8 +96,8 @@ class StageFiles:
     def metrics(self) -> Path:
         return self.run.with_name(f"{self.run.name}-metrics.json")
 
-    def read_labelled(self) -> NDArray[np.int64]:
-        """Rows of the training split, in the order in which they were asked."""
+    def read_labelled(self) -> Rows:
+        """Rows of the training split, in the order in which they were chosen."""
         return np.array(json.loads(self.labelled.read_text()), dtype=np.int64)
 
     def read_metrics(self) -> Metrics:
@@ -55,7 +105,7 @@ class StageFiles:
         return metrics
 
 
-def write_labelled(files: StageFiles, labelled: NDArray[np.int64]) -> None:
+def write_labelled(files: StageFiles, labelled: Rows) -> None:
     write_atomically(files.labelled, json.dumps(labelled.tolist()) + "\n")
 
 
@@ -64,16 +114,18 @@ def write_metrics(files: StageFiles, metrics: Metrics) -> None:
 
 
 def check_settings(out: Path, settings: dict[str, Any]) -> None:
-    """Raise unless the folder is new or holds an experiment of these settings, which are then written down."""
+    """Raise unless the folder is new or holds an experiment with these settings; a new folder gets them as a file."""
     path = out / "experiment.json"
     if path.exists():
         if differing := changed_settings(settings, json.loads(path.read_text())):
-            raise ValueError(
-                f"expected a new folder or an experiment of the same settings, but {out} differs in {differing};"
-                " give another --out"
+            raise InputError(
+                f"expected a new folder or an experiment with the same settings, but {out} differs in {differing}",
+                "choose another {out}",
             )
     elif any(not is_lock(item) for item in out.iterdir()):
-        raise ValueError(f"expected a new folder or an experiment, but {out} holds other files; give another --out")
+        raise InputError(
+            f"expected a new folder or an experiment, but {out} holds other files", "choose another {out}"
+        )
     else:
         write_atomically(path, json.dumps(settings, indent=1) + "\n")
 
@@ -99,9 +151,9 @@ class Curves:
 
 
 def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dict[str, NDArray[Any]]]:
-    """The curves of every strategy and trial in an experiment folder that has so many stages, and arrays.
+    """The curves of every strategy and trial of an experiment folder with all `stages` finished, and arrays.
 
-    "STRATEGY-trialN" are the rows asked for, in order; with "-loss" and "-acc" the epoch logs [stages, epochs].
+    The array "STRATEGY-trialN" holds the chosen rows in order; "-loss" and "-acc" the epoch logs [stages, epochs].
     """
     curves: dict[str, list[list[dict[str, Any]]]] = {}
     arrays: dict[str, NDArray[Any]] = {}
@@ -109,52 +161,52 @@ def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dic
     trials = trials_in(out)
     for name in STRATEGIES:
         for trial in trials:
-            places = stage_files(out, trial, name, stages)
-            if not _is_finished(places):
+            files = stage_files(out, trial, name, stages)
+            if not _is_finished(files):
                 continue
-            labelled = [place.read_labelled() for place in places]
+            labelled = [stage.read_labelled() for stage in files]
             curves.setdefault(name, []).append(
                 [
-                    {"labelled": len(rows), "metrics": place.read_metrics()}
-                    for place, rows in zip(places, labelled, strict=True)
+                    {"labelled": len(rows), "metrics": stage.read_metrics()}
+                    for stage, rows in zip(files, labelled, strict=True)
                 ]
             )
             arrays[f"{name}-trial{trial}"] = labelled[-1].astype(np.int32)
-            logs = [RunFolder(place.run).read_log() for place in places]
+            logs = [RunFolder(stage.run).read_log() for stage in files]
             for key in ("loss", "acc"):
                 arrays[f"{name}-trial{trial}-{key}"] = np.array(
                     [[record[key] for record in log] for log in logs], dtype=np.float32
                 )
-            environment = environment or json.loads(RunFolder(places[0].run).environment.read_text())
+            environment = environment or json.loads(RunFolder(files[0].run).environment.read_text())
     entered = [trial for trial in trials if any(f"{name}-trial{trial}" in arrays for name in curves)]
-    whole = {**config, "stages": stages, "strategies": list(curves), "trials": entered}
-    return Curves(whole, environment, curves), arrays
+    complete = {**config, "stages": stages, "strategies": list(curves), "trials": entered}
+    return Curves(complete, environment, curves), arrays
 
 
-def check_kept(
-    kept: Path, out: Path, settings: dict[str, Any], names: Sequence[str], trials: Sequence[int], stages: int
+def check_results(
+    path: Path, out: Path, settings: dict[str, Any], names: Sequence[str], trials: Sequence[int], stages: int
 ) -> None:
-    """Raise if writing the results of this experiment would lose others that lie in the file `kept`."""
-    if not kept.exists():
+    """Raise if writing the results of this experiment to the file `path` would lose curves that it holds."""
+    if not path.exists():
         return
-    there = load_curves(kept)
-    if differing := changed_settings(settings, there.config):
-        raise ValueError(
-            f"expected {kept} to hold this experiment, but it differs in {differing}; give another --results"
+    stored = load_curves(path)
+    if differing := changed_settings(settings, stored.config):
+        raise InputError(
+            f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
         )
-    for name, curves in there.curves.items():
-        asked = {*trials} if name in names else set()
+    for name, curves in stored.curves.items():
+        planned = {*trials} if name in names else set()
         done = {trial for trial in trials_in(out) if _is_finished(stage_files(out, trial, name, stages))}
-        if len(asked | done) < len(curves) or stages < len(there.labelled()):
-            raise ValueError(
-                f"expected to add to {kept}, but it has {len(curves)} trials of {len(there.labelled())} stages with"
-                f" {name}, and {out} would have fewer with {stages} stages; give --stages, --strategy and --trials"
-                " that cover what is there, or --results FOLDER to keep these curves apart"
+        if len(planned | done) < len(curves) or stages < len(stored.labelled()):
+            raise InputError(
+                f"expected to add to {path}, but it has {len(curves)} trials of {len(stored.labelled())} stages with"
+                f" {name}, and {out} would have fewer with {stages} stages",
+                "set {stages}, {strategy} and {trials} to cover these curves, or choose another {results}",
             )
 
 
 def trials_in(out: Path) -> list[int]:
-    """The numbers of the trials in an experiment folder."""
+    """The trials in an experiment folder."""
     return sorted(int(path.name.removeprefix("trial")) for path in out.glob("trial[0-9]*") if path.is_dir())
 
 
@@ -163,14 +215,14 @@ def stage_files(out: Path, trial: int, name: str, stages: int) -> list[StageFile
     return [StageFiles(out, trial, name, STRATEGIES[name].method, stage) for stage in range(1, stages + 1)]
 
 
-def _is_finished(places: Sequence[StageFiles]) -> bool:
-    return all(place.metrics.exists() and place.labelled.exists() for place in places)
+def _is_finished(files: Sequence[StageFiles]) -> bool:
+    return all(stage.metrics.exists() and stage.labelled.exists() for stage in files)
 
 
 def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the JSON, and the arrays as an npz beside it."""
+    """Write the JSON, and the arrays as an .npz with the same name."""
     write_atomically(path.with_suffix(".npz"), packed(**arrays))
-    write_atomically(path, json.dumps({key: getattr(curves, key) for key in KEYS}, separators=(",", ":")) + "\n")
+    write_atomically(path, json.dumps({key: getattr(curves, key) for key in STORED}, separators=(",", ":")) + "\n")
 
 
 def load_curves(path: Path) -> Curves:
@@ -181,7 +233,7 @@ def load_curves(path: Path) -> Curves:
         raise ValueError(f"expected the curves of an experiment, but {path} does not exist") from None
     except ValueError:
         content = None
-    missing = [key for key in KEYS if not isinstance(content, dict) or key not in content]
+    missing = [key for key in STORED if not isinstance(content, dict) or key not in content]
     if missing:
-        raise ValueError(f"expected {', '.join(KEYS)} in {path}, but it lacks {', '.join(missing)}")
-    return Curves(*(content[key] for key in KEYS))
+        raise ValueError(f"expected {', '.join(STORED)} in {path}, but it lacks {', '.join(missing)}")
+    return Curves(*(content[key] for key in STORED))

@@ -1,4 +1,4 @@
-"""A network over a whole pool, chunk by chunk: each chunk is a file, so that a stopped query goes on from there."""
+"""A network on a whole pool, chunk by chunk: each finished chunk is a file, so that a stopped query can resume."""
 
 import io
 import json
@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.pool import ImagePool, Rows
-from confrank.active.strategies import Strategy, confidence_of
+from confrank.active.pool import ImagePool
+from confrank.active.selection import values_of
+from confrank.active.strategies import Rows, Strategy
 from confrank.atomic import write_atomically
 from confrank.data import Split
 from confrank.data.pictures import Picture
-from confrank.methods import penultimate, predict_split
+from confrank.metrics.arrays import to_numpy
+from confrank.phrasing import InputError
 from confrank.predictions import Array
 from confrank.trained import Trained
 
@@ -27,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Scored:
-    """The rows that could be read [n], their values (confidence [n] or features [n, d]), and why others could not."""
+    """The readable rows [n], their values (confidence [n] or features [n, d]), and why the others are unreadable."""
 
     rows: Rows
     values: Array
@@ -45,24 +47,30 @@ def score_pool(
     batch_size: int = 500,
     on_progress: Progress | None = None,
 ) -> Scored:
-    """Score ascending `rows` of a pool. Finished chunks lie in `folder`; those of another `key` are dropped."""
+    """Score ascending `rows` of a pool. `folder` holds the finished chunks; chunks with another `key` are removed."""
     size = chunk_size(trained.provenance.input_shape)
     starts = range(0, len(rows), size)
     _prepare(folder, {**key, "chunk": size})
-    files = [folder / f"chunk-{place:06d}.npz" for place in range(len(starts))]
-    first = next((place for place, file in enumerate(files) if not file.exists()), len(files))
+    files = [folder / f"chunk-{number:06d}.npz" for number in range(len(starts))]
+    first = next((number for number, file in enumerate(files) if not file.exists()), len(files))
     pictures = pool.pictures(rows[first * size :])
-    for place in range(first, len(files)):
+    for number in range(first, len(files)):
         if on_progress:
-            on_progress(starts[place], len(rows))
-        wanted = rows[starts[place] : starts[place] + size]
+            on_progress(starts[number], len(rows))
+        wanted = rows[starts[number] : starts[number] + size]
         images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.provenance.input_shape)
-        values = _values(images, trained, strategy, place, batch_size)
+        unknown = np.zeros(len(images), dtype=np.int64)
+        # The seed of a stochastic method is the number of the chunk, so that a resumed query gives the same scores.
+        values = values_of(strategy, trained, Split(images, unknown, unknown), batch_size=batch_size, seed=number)
         content, bad_rows = io.BytesIO(), np.array([row for row, _ in bad], dtype=np.int64)
         np.savez(
-            content, rows=good, values=values, bad_rows=bad_rows, why=np.array([why for _, why in bad], dtype=str)
+            content,
+            rows=good,
+            values=to_numpy(values),
+            bad_rows=bad_rows,
+            why=np.array([why for _, why in bad], dtype=str),
         )
-        write_atomically(files[place], content.getvalue())
+        write_atomically(files[number], content.getvalue())
     if on_progress:
         on_progress(len(rows), len(rows))
     return _joined(files, pool.names)
@@ -78,13 +86,13 @@ def chunk_size(image_shape: Sequence[int]) -> int:
 
 
 def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
-    """The picture as the network takes it: of its size, a grey one with as many channels."""
+    """The picture in the network's size; a grey one is repeated for each channel."""
     height, width, channels = shape
     if picture.shape[:2] != (height, width):
-        found = f"{picture.shape[1]}x{picture.shape[0]}"
-        raise ValueError(
-            f"expected images of {width}x{height}, as the network was trained on, but {name} is {found};"
-            " scale pictures with --image-size"
+        actual = f"{picture.shape[1]}x{picture.shape[0]}"
+        raise InputError(
+            f"expected images of {width}x{height}, as the network was trained on, but {name} is {actual}",
+            "set {image_size} to scale pictures",
         )
     if picture.shape[2] not in (1, channels):
         raise ValueError(f"expected images of {channels} channel, but {name} has {picture.shape[2]}")
@@ -94,7 +102,7 @@ def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
 def _read_chunk(
     pictures: Iterator[Picture | ValueError], rows: Rows, names: Sequence[str], shape: Sequence[int]
 ) -> tuple[NDArray[np.uint8], Rows, list[tuple[int, str]]]:
-    """The images of these rows that can be read, their rows, and why the others cannot."""
+    """The readable images of these rows, their rows, and why the others are unreadable."""
     images = np.empty((len(rows), *shape), dtype=np.uint8)
     good: list[int] = []
     bad: list[tuple[int, str]] = []
@@ -108,30 +116,14 @@ def _read_chunk(
     return images[: len(good)], np.array(good, dtype=np.int64), bad
 
 
-def _values(
-    images: NDArray[np.uint8], trained: Trained, strategy: Strategy, seed: int, batch_size: int
-) -> NDArray[Any]:
-    """Features [n, d] or confidence [n] of the images; a stochastic method draws from the chunk's number."""
-    unknown = np.zeros(len(images), dtype=np.int64)
-    split = Split(images, unknown, unknown)
-    mean, std = trained.provenance.mean, trained.provenance.std
-    if not len(images):
-        return np.zeros(0)
-    if strategy.needs == "features":
-        features: NDArray[Any] = penultimate(trained.network, split, mean, std, batch_size=batch_size).cpu().numpy()
-        return features
-    said = predict_split(trained.method, trained.network, split, mean, std, batch_size=batch_size, seed=seed)
-    return confidence_of(strategy, logits=said.logits, probabilities=said.probabilities)
-
-
 def _prepare(folder: Path, key: dict[str, Any]) -> None:
-    """Keep the folder's chunks if they belong to this question, and start anew if not."""
+    """Reuse the folder's chunks if they have this key; otherwise remove them."""
     path, text = folder / "key.json", json.dumps(key, indent=1, sort_keys=True) + "\n"
     if not path.exists() or path.read_text() != text:
         if folder.exists() and any(
             not item.name.startswith(("chunk-", "key.json", ".")) for item in folder.iterdir()
         ):
-            raise ValueError(f"expected a new folder or one of scores, but {folder} holds other files")
+            raise ValueError(f"expected a new folder or one with scores, but {folder} holds other files")
         shutil.rmtree(folder, ignore_errors=True)
         write_atomically(path, text)
 
@@ -147,6 +139,6 @@ def _joined(files: Sequence[Path], names: Sequence[str]) -> Scored:
                 unreadable[names[row]] = why
     if not rows:
         raise ValueError(
-            f"expected readable images, but none of {len(unreadable)} is: {next(iter(unreadable.values()))}"
+            f"expected readable images, but none of {len(unreadable)} is readable: {next(iter(unreadable.values()))}"
         )
     return Scored(np.concatenate(rows), np.concatenate(values), unreadable)

@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def _run_arguments(parser: "ArgumentParser") -> None:
-    from confrank.active.experiment import Experiment
+    from confrank.active.records import Experiment
 
     defaults, experiment = Experiment(), parser.add_argument_group("experiment")
     for name, what in SETTINGS.items():
@@ -70,8 +70,8 @@ def _run_arguments(parser: "ArgumentParser") -> None:
 
 
 def _run(arguments: "Namespace") -> None:
-    from confrank.active.experiment import Experiment, run_experiment
-    from confrank.active.records import check_kept, collect, save_curves
+    from confrank.active.experiment import run_experiment
+    from confrank.active.records import Experiment, check_results, collect, save_curves
     from confrank.active.strategies import STRATEGIES, get
     from confrank.report.progress import epoch_bar
 
@@ -83,10 +83,10 @@ def _run(arguments: "Namespace") -> None:
     out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console(lasting=True)
-    kept = (folder_path(arguments.results) or out) / f"{stem}.json"
-    check_kept(kept, out, experiment.settings(), names, trials, experiment.stages)
+    results = (folder_path(arguments.results) or out) / f"{stem}.json"
+    check_results(results, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
-    say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are kept)")
+    say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are not repeated)")
     with epoch_bar(console, runs * experiment.epochs) as bar:
         run_experiment(
             experiment,
@@ -100,9 +100,9 @@ def _run(arguments: "Namespace") -> None:
             on_note=say_once(console),
         )
     curves, arrays = collect(out, experiment.settings(), experiment.stages)
-    save_curves(kept, curves, arrays)
+    save_curves(results, curves, arrays)
     _show_curves(console, curves, picture)
-    say(console, f"numbers: {kept}")
+    say(console, f"numbers: {results}")
 
 
 def _show_arguments(parser: "ArgumentParser") -> None:
@@ -130,17 +130,17 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
     from confrank.study.tables import active_cells, active_means
 
     config, values = curves.config, curves.values()
-    # The paper's numbers stand beside ours only where the protocol is the paper's.
-    beside = of_the_paper(curves) and bool(active_means(config["dataset"]))
+    # The paper's numbers are shown only for the paper's protocol.
+    with_paper = of_the_paper(curves) and bool(active_means(config["dataset"]))
     if picture is not None:
         count = len(config["trials"])
         title = f"{config['dataset']}, {config['model']}, {count} trial{'s' if count > 1 else ''}"
-        paper = active_means(config["dataset"]) if beside else None
+        paper = active_means(config["dataset"]) if with_paper else None
         active_figure(curves.labelled(), values, picture, title, paper=paper)
     if console is None:
         return
     console.print(active_table(curves.labelled(), values))
-    if beside:
+    if with_paper:
         print(
             render(active_cells({config["dataset"]: values}), "terminal", ours_only=True, width=terminal_width()),
             end="",

@@ -1,4 +1,4 @@
-"""Active learning on a real pool: which samples to label next, and training on the answers."""
+"""Active learning on your own pool: which samples to label next, and training on the labels."""
 
 from functools import partial
 from pathlib import Path
@@ -82,8 +82,7 @@ def _query(arguments: "Namespace") -> None:
     keep_out_of_data([pool], sheet)
     if sheet.exists() and not out.exists():
         raise ValueError(
-            f"expected to write a contact sheet beside {out}, but there is a {sheet} of something else;"
-            " give another --out"
+            f"expected to write a contact sheet next to {out}, but {sheet} is another picture; choose another --out"
         )
     note = partial(say, console)
     labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
@@ -110,7 +109,7 @@ def _query(arguments: "Namespace") -> None:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
     forget_scores(scores)
-    note(f"{counted(len(question.names), 'sample')} to label, most wanted first: {out}")
+    note(f"{counted(len(question.names), 'sample')} to label, most useful first: {out}")
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
@@ -168,24 +167,24 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 
 def _train(arguments: "Namespace") -> None:
     from confrank.active.labelled import read_labelled
-    from confrank.active.labelled_set import check_answers, keep_answers, labelled_set
+    from confrank.active.labelled_set import check_labels, labelled_set, write_labels
     from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import train
 
     if arguments.labelled is None:
-        raise ValueError("expected --labelled with the answers so far, but got none")
+        raise ValueError("expected --labelled with the labels so far, but got none")
     console, pool = make_console(lasting=True), Path(arguments.pool)
     note = partial(say, console)
     names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size", "padding", "flip")
     config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
     labelled = read_labelled(Path(arguments.labelled), note)
     if labelled.waiting:
-        note(f"left out {counted(len(labelled.waiting), 'sample')} without a label yet")
+        note(f"skipping {counted(len(labelled.waiting), 'sample')} without a label yet")
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
     data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
     out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")
-    check_answers(out, labelled)
+    check_labels(out, labelled)
     note(
         f"training on {len(data.train)} samples of {data.num_classes} classes, testing on {len(data.test)}, in {out}"
     )
@@ -195,7 +194,7 @@ def _train(arguments: "Namespace") -> None:
             out,
             data=data,
             device=device_of(arguments.device),
-            on_start=lambda job: keep_answers(out, labelled),
+            on_start=lambda job: write_labels(out, labelled),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=note,
         )

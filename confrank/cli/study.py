@@ -98,17 +98,17 @@ def _study(arguments: "Namespace") -> None:
 
 
 def _table_of(study: str, results: Path) -> str:
-    """A table that shows what is kept of a study: other data sets and shorter runs are in none of the paper's."""
-    from confrank.study.comparison import ALL, kept_cells
+    """A table that shows results of a study; the paper's tables have no other data sets or shorter runs."""
+    from confrank.study.comparison import ALL, comparison_cells
 
     table = "table-clf-perf" if study == "reproduction" else study
-    return table if any(cell.ours for cell in kept_cells(table, results)) else ALL
+    return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
 
 
 def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:
     from confrank.study.plan import estimated_hours, has_result
 
-    states = dict.fromkeys((config.run_name for config in wanted.runs), "there")
+    states = dict.fromkeys((config.run_name for config in wanted.runs), "done")
     for config in to_train:
         states[config.run_name] = "again" if has_result(config, results) else "to train"
     hours = estimated_hours(to_train)
@@ -116,7 +116,7 @@ def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> l
     lines = [f"{state:>9}  {name}" for name, state in states.items()]
     lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
     if "again" in states.values():
-        lines.append("again: the result is there, but not the predictions that an average needs")
+        lines.append("again: the result exists, but not the predictions that an average needs")
     runs, averages = counted(len(wanted.runs), "run"), counted(len(wanted.averages), "average")
     return [*lines, f"{runs}, {len(to_train)} to train ({estimate}), {averages}"]
 
@@ -144,7 +144,7 @@ def _table_arguments(parser: "ArgumentParser") -> None:
 
 def _table(arguments: "Namespace") -> None:
     from confrank.report.paper_table import render
-    from confrank.study.comparison import ALL, kept_cells
+    from confrank.study.comparison import ALL, comparison_cells
     from confrank.study.paper import paper_tables
     from confrank.study.tables import table_cells
 
@@ -159,20 +159,20 @@ def _table(arguments: "Namespace") -> None:
     if name == ALL and arguments.paper_only:
         raise ValueError(f"expected a table of the paper for --paper-only, but got {ALL}")
     if not arguments.paper_only and not results.is_dir():
-        raise ValueError(f"expected a folder of results, but {results} is none; --paper-only needs none")
-    cells = table_cells(name, []) if arguments.paper_only else kept_cells(name, results)
+        raise ValueError(f"expected a folder of results, but {results} is not a folder; --paper-only needs none")
+    cells = table_cells(name, []) if arguments.paper_only else comparison_cells(name, results)
     if not cells:
         raise ValueError(f"expected results in {results}, but there are none; `confrank study` writes them")
     if not arguments.paper_only and not any(cell.ours for cell in cells):
         print(
-            f"nothing in {results} belongs to {name} (same data set, 300 epochs, same tuning);"
-            f" `confrank table {ALL}` shows what is there",
+            f"no result in {results} belongs to {name} (same data set, 300 epochs, same tuning);"
+            f" `confrank table {ALL}` shows every result",
             file=sys.stderr,
         )
     only = {"paper_only": arguments.paper_only, "ours_only": arguments.ours_only}
     print(render(cells, arguments.format, **only, width=terminal_width()), end="")
     if arguments.format == "terminal" and not arguments.paper_only and name != ALL:
-        print("ours (paper's mean±std of five runs), gap in the paper's std; runs: how many seeds are behind ours")
+        print("ours (paper's mean±std of five runs), gap in the paper's std; runs: the number of our seeds")
 
 
 STUDY = Command(

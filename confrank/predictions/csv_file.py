@@ -7,7 +7,7 @@ read again row by row, which either succeeds or reports the wrong line, so both 
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,14 @@ STREAM_BYTES = 1 << 30
 
 def read_csv(path: Path) -> Predictions:
     """Read a CSV file; a `ValueError` gives the line and what was expected."""
+    layout, columns, table, parser = read_columns(path, layout_of)
+    return predictions_of(columns, table, layout, {"parser": parser})
+
+
+def read_columns(
+    path: Path, layout_of: Callable[[list[str]], Layout]
+) -> tuple[Layout, dict[str, Column], Array | None, str]:
+    """The layout of the header, the columns by role, the class columns as a table [n, K], and the parser used."""
     try:
         mark = separator(path)
         header, num_lines, first = _opening(path, mark)
@@ -39,8 +47,7 @@ def read_csv(path: Path) -> Predictions:
         raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
-    columns, table = content
-    return predictions_of(columns, table, layout, {"parser": parser})
+    return layout, *content, parser
 
 
 def separator(path: Path) -> str:

@@ -1,1 +1,1 @@
-"""Recipes: which runs answer which question."""
+"""Studies: the runs behind each table, resumable, and our results next to the paper's."""

@@ -1,7 +1,7 @@
 """One recipe per table of the paper, and ours: which data sets, networks and methods, and what to expect.
 
-A recipe can be narrowed: `confrank study NAME --datasets cifar10 --models vgg16 --methods baseline --seeds 0,1`.
-Run times are those of one NVIDIA H200 at the measured speeds (benchmarks/), for everything in the recipe.
+You can run part of a recipe: `confrank study NAME --datasets cifar10 --models vgg16 --methods baseline --seeds 0,1`.
+Run times are for the complete recipe on one NVIDIA H200 at the measured speeds (benchmarks/).
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ FIVE = (0, 1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Cells of a table: every combination, trained with every seed. `weight` is that of the ranking loss."""
+    """Cells of a table: every combination, trained with every seed. `weight` is the weight of the ranking loss."""
 
     datasets: tuple[str, ...]
     models: tuple[str, ...]
@@ -129,7 +129,7 @@ RECIPES: dict[str, Callable[[], Recipe | tuple[Recipe, ...]]] = {
 }
 
 
-# The paper's other tables come from commands of their own.
+# Other commands measure the paper's other tables.
 OTHER_COMMANDS = {
     "table-ood-perf": ", which `confrank ood` measures",
     "stable-ood-perf": ", which `confrank ood` measures",
@@ -138,12 +138,12 @@ OTHER_COMMANDS = {
 
 
 def recipe(name: str) -> tuple[Recipe, ...]:
-    """The recipe of that name, in one part or several, or an error that lists the names."""
+    """The parts of the recipe of that name, or an error that lists the names."""
     if name not in RECIPES:
         other = OTHER_COMMANDS.get(name, "")
         raise ValueError(f"expected a study among {', '.join(RECIPES)}, but got {name!r}{other}")
-    found = RECIPES[name]()
-    return found if isinstance(found, tuple) else (found,)
+    parts = RECIPES[name]()
+    return parts if isinstance(parts, tuple) else (parts,)
 
 
 def narrowed(
@@ -158,8 +158,8 @@ def narrowed(
 ) -> tuple[Recipe, ...]:
     """The recipe of that name with these data sets, networks, methods and seeds instead of its own.
 
-    One's own data sets are looked for in `root`, too. A recipe in several parts is cut down to them; ensembles of
-    which less than two members are left fall away.
+    Custom data sets may be in `root`. A recipe in several parts is reduced to those given, without ensembles of
+    fewer than two members.
     """
     given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds}
     wanted: dict[str, Any] = {
@@ -175,28 +175,28 @@ def narrowed(
             raise ValueError(f"expected networks among {', '.join(networks.MODELS)}, but got {one!r}")
     parts = tuple(replace(part, epochs=epochs) for part in recipe(name))
     if len(parts) == 1:
-        whole = replace(parts[0], **wanted)
-        if len(whole.seeds) < 2 and any(facts_of(method).ensemble for method in whole.methods):
-            raise ValueError(f"expected two seeds or more for an ensemble, but got {whole.seeds[0]}")
-        return (whole,)
+        (part,) = (replace(part, **wanted) for part in parts)
+        if len(part.seeds) < 2 and any(facts_of(method).ensemble for method in part.methods):
+            raise ValueError(f"expected two seeds or more for an ensemble, but got {part.seeds[0]}")
+        return (part,)
     for key, values in wanted.items():
         planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
-        if strange := [str(one) for one in values if one not in planned]:
+        if unknown := [str(one) for one in values if one not in planned]:
             raise ValueError(
                 f"expected {key} of {name} among {', '.join(map(str, planned))},"
-                f" but got {', '.join(strange)}; the paper's own tables take others"
+                f" but got {', '.join(unknown)}; use a table of the paper for others"
             )
     cut = tuple(filter(_has_cells, (_cut_down(part, wanted) for part in parts)))
     if not cut:
-        raise ValueError(f"expected a part of {name}, but no part of it has all of these")
+        raise ValueError(f"expected settings of one part of {name}, but no part has all of these")
     return cut
 
 
 def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:
-    kept: dict[str, Any] = {
+    common: dict[str, Any] = {
         key: tuple(one for one in getattr(part, key) if one in values) for key, values in wanted.items()
     }
-    left = replace(part, **kept)
+    left = replace(part, **common)
     if len(left.seeds) < 2:
         left = replace(left, methods=tuple(method for method in left.methods if not facts_of(method).ensemble))
     return left

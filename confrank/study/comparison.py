@@ -1,9 +1,8 @@
-"""Any table of the paper beside everything that is kept in a results folder."""
+"""Any table of the paper next to the results in a folder."""
 
 from pathlib import Path
 
-from confrank.active.experiment import Experiment
-from confrank.active.records import Curves, load_curves
+from confrank.active.records import Curves, Experiment, load_curves
 from confrank.config import changes
 from confrank.ood.results import OodResult, read_results
 from confrank.study import ood
@@ -13,36 +12,36 @@ from confrank.study.tables import (
     active_cells,
     grouped,
     load_results,
-    own_cells,
+    our_cells,
     table_cells,
 )
 
 ACTIVE, OOD, ALL = "active", "ood", "all"
 
 
-def kept_cells(table: str, results: Path) -> list[Cell]:
-    """The paper's cells with ours where there are any, then ours that the paper has not.
+def comparison_cells(table: str, results: Path) -> list[Cell]:
+    """The paper's cells with our numbers where there are any, then our cells that the paper does not have.
 
-    Active learning is kept in results/active, out-of-distribution detection in results/ood. The table `ALL` is of
-    every classification result there, whatever its settings.
+    Active learning is in results/active, out-of-distribution detection in results/ood. The table `ALL` shows every
+    classification result, whatever its settings.
     """
     if table == ACTIVE_TABLE:
         curves: dict[str, Curves] = {}
         for path in sorted((results / ACTIVE).glob("*.json")):
             one = load_curves(path)
             if of_the_paper(one) and curves.setdefault(one.config["dataset"], one) != one:
-                raise ValueError(f"expected one experiment on {one.config['dataset']}, but {path} is another")
+                raise ValueError(f"expected one experiment on {one.config['dataset']}, but {path} has another")
         return active_cells({dataset: one.values() for dataset, one in curves.items()})
     if table in ood.TABLES:
         return _ood_cells(table, results / OOD)
-    kept = load_results(results)
+    ours = load_results(results)
     if table == ALL:
-        return own_cells(grouped(kept), list(dict.fromkeys(metric for result in kept for metric in result.metrics)))
-    return table_cells(table, kept)
+        return our_cells(grouped(ours), list(dict.fromkeys(metric for result in ours for metric in result.metrics)))
+    return table_cells(table, ours)
 
 
 def of_the_paper(curves: Curves) -> bool:
-    """Whether an experiment follows the paper's protocol; it may have fewer stages, trials and strategies."""
+    """Whether an experiment follows the paper's protocol, with any number of stages, trials and strategies."""
     return not changes(Experiment(dataset=curves.config["dataset"]).settings(), curves.config)
 
 

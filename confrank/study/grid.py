@@ -1,4 +1,4 @@
-"""A resumable study: train what its plan lacks, derive the averages, keep results."""
+"""A resumable study: train the missing runs of its plan, derive the averages, write the results."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from confrank.config import RunConfig
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
-from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_whole
+from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
 from confrank.study.results import environment_of, export_average, export_run, finished_run, load_result
 from confrank.trained import save_weights_file
 from confrank.training import Failed, Options, train_together
@@ -30,10 +30,10 @@ def run_plan(
     on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Train what is missing, `together` runs at once, and derive the averages; returns a line for each failure.
+    """Train the missing runs, `together` at once, and derive the averages; returns a line for each failure.
 
-    It can be killed at any time and called again: only unfinished runs are trained, each from its checkpoint.
-    With `weights`, a folder, the trained networks are kept there in half precision.
+    After a kill at any time, the same call resumes: only unfinished runs are trained, each from its checkpoint.
+    The folder `weights` receives the trained networks in half precision.
     """
     wanted.check(out, results, weights)
     for folder in (out, results, weights):
@@ -41,17 +41,17 @@ def run_plan(
             folder.mkdir(parents=True, exist_ok=True)
     note = on_note or (lambda text: None)
     options = Options(root=root, device=device, on_epoch=on_epoch, on_note=note, checkpoint_minutes=5)
-    absent = {config.run_name for config in wanted.runs if not has_result(config, results)}
+    missing = {config.run_name for config in wanted.runs if not has_result(config, results)}
     problems = _train(_groups(wanted.to_train(out, results), together), out, results, note, options)
-    there = [config for config in wanted.runs if has_result(config, results)]
-    # What this process could not get another may have got meanwhile.
-    for config in there:
-        if config.run_name in absent:
+    finished = [config for config in wanted.runs if has_result(config, results)]
+    # Another process may have finished a run that failed here.
+    for config in finished:
+        if config.run_name in missing:
             problems.pop(config.run_name, None)
-    problems |= _tried("data", partial(_check_data, there, results))
+    problems |= _tried("data", partial(_check_data, finished, results))
     if weights is not None:
-        for config in there:
-            problems |= _tried(f"weights of {config.run_name}", partial(_keep_weights, config, out, weights))
+        for config in finished:
+            problems |= _tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
     for item in wanted.averages:
         problems |= _tried(item.name, partial(_derive, item, out, results))
     return [f"{name}: {why}" for name, why in problems.items()]
@@ -60,7 +60,7 @@ def run_plan(
 def _train(
     groups: Iterable[list[RunConfig]], out: Path, results: Path, note: Callable[[str], None], options: Options
 ) -> dict[str, str]:
-    """Train group after group and keep each result at once; what went wrong, by run."""
+    """Train group after group and write each result at once; the failures by run."""
     problems: dict[str, str] = {}
     waiting = list(groups)
     while waiting:
@@ -71,7 +71,7 @@ def _train(
             if len(group) == 1:
                 problems[group[0].run_name] = str(error)
             else:
-                note(f"{len(group)} runs side by side need more memory than there is: one after the other")
+                note(f"{len(group)} runs side by side do not fit into memory: training them one by one")
                 waiting[:0] = [[config] for config in group]
             continue
         for config, result in zip(group, outcome, strict=True):
@@ -83,7 +83,7 @@ def _train(
 
 
 def _tried(what: str, work: Callable[[], object]) -> dict[str, str]:
-    """Do one piece of work; what is wrong with it, if anything, so that the others go on."""
+    """Do one piece of work; its failure is returned, so that the others continue."""
     try:
         work()
     except (ValueError, OSError) as error:
@@ -92,11 +92,11 @@ def _tried(what: str, work: Callable[[], object]) -> dict[str, str]:
 
 
 def _check_data(runs: Iterable[RunConfig], results: Path) -> None:
-    """Raise if kept results of one data set are of different images."""
+    """Raise if results of one data set are from different images."""
     first: dict[str, tuple[str, str]] = {}
     for config in runs:
         digest = load_result(results / f"{config.run_name}.json").environment.get("data")
-        if digest is None:  # the first results did not tell
+        if digest is None:  # early results have none
             continue
         name, before = first.setdefault(config.dataset, (config.run_name, digest))
         if digest != before:
@@ -106,16 +106,15 @@ def _check_data(runs: Iterable[RunConfig], results: Path) -> None:
             )
 
 
-def _keep_weights(config: RunConfig, out: Path, weights: Path) -> None:
-    """Write the weights of a finished run, unless they are there."""
+def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
+    """Write the weights of a finished run, unless the file exists."""
     path = weights / f"{config.run_name}.safetensors"
     if not path.exists():
         save_weights_file(_finished(config, out).path, path)
 
 
 def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
-    """Runs on one data set, a few at a time: they share it, and what a deep network leaves idle others can use."""
-
+    """Groups of runs on one data set, which share its memory; slow networks first, so that others fill their gaps."""
     ordered = sorted(configs, key=lambda config: (config.dataset, -STEP_MS.get(config.model, 0.0)))
     for _, same in groupby(ordered, key=lambda config: config.dataset):
         members = list(same)
@@ -124,29 +123,29 @@ def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunCon
 
 
 def _derive(item: Average, out: Path, results: Path) -> None:
-    """Average the members' predictions, unless that is there."""
+    """Average the members' predictions, unless the result exists."""
     path = results / f"{item.name}.json"
-    if is_whole(path):
+    if is_complete(path):
         _check_fresh(item, path, out)
         return
-    told = [environment_of(_finished(member, out)) for member in item.members]
-    if len({str(environment.get("data")) for environment in told}) > 1:
+    environments = [environment_of(_finished(member, out)) for member in item.members]
+    if len({str(environment.get("data")) for environment in environments}) > 1:
         raise ValueError(f"expected members trained on the same images, but those of {item.name} differ")
     predictions = average([load_predictions(source) for source in item.sources(out)])
-    export_average(item.name, predictions, item.config(), told[0], results)
+    export_average(item.name, predictions, item.config(), environments[0], results)
 
 
 def _check_fresh(item: Average, path: Path, out: Path) -> None:
-    """Raise if the members of a kept average have been trained on other data since."""
+    """Raise if the members of an average have been trained on other data since."""
     then = load_result(path).environment.get("data")
     for member in item.members:
         folder = RunFolder(out / member.run_name)
         now = environment_of(folder).get("data") if folder.environment.exists() else None
         if None not in (now, then) and now != then:
-            raise ValueError(f"expected an average of {folder.path}, but {path} is of other data; remove it")
+            raise ValueError(f"expected an average of {folder.path}, but {path} is from other data; remove it")
 
 
 def _finished(member: RunConfig, out: Path) -> RunFolder:
-    """The folder of a member, which must be finished."""
+    """The folder of a finished member."""
     folder, _, _ = finished_run(out / member.run_name)
     return folder

@@ -1,11 +1,11 @@
-"""The paper's tables as facts: `paper.csv`, in our words and as raw fractions."""
+"""The numbers of the paper's tables, read from `paper.csv`, with confrank's names and as raw fractions."""
 
 import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-DATASETS = {
+OUR_DATASETS = {
     "CIFAR-10": "cifar10",
     "CIFAR-100": "cifar100",
     "SVHN": "svhn",
@@ -14,8 +14,8 @@ DATASETS = {
     "iSUN": "isun",
     "": "",
 }
-MODELS = {"VGG-16": "vgg16", "ResNet110": "resnet110", "DenseNet": "densenet-bc", "ResNet18": "resnet18"}
-METHODS = {
+OUR_MODELS = {"VGG-16": "vgg16", "ResNet110": "resnet110", "DenseNet": "densenet-bc", "ResNet18": "resnet18"}
+OUR_METHODS = {
     "Baseline": "baseline",
     "CRL-softmax": "crl-softmax",
     "CRL-entropy": "crl-entropy",
@@ -35,8 +35,8 @@ METHODS = {
     "coreset": "core-set",
     "MC-entropy": "mc-entropy",
 }
-METRICS = {"eaurc": "e_aurc", "aupr_err": "aupr_error"}
-# The file gives AURC and E-AURC times 1000, NLL times 10, everything else in percent.
+OUR_METRICS = {"eaurc": "e_aurc", "aupr_err": "aupr_error"}
+# The file has AURC and E-AURC times 1000, NLL times 10, and everything else in percent.
 UNITS = {"aurc": 1e-3, "e_aurc": 1e-3, "nll": 1e-1}
 ENSEMBLES = {"table-clf-ensemble-perf": 0.5, "stable-clf-ensemble-weight0.5": 0.5, "stable-clf-ensemble-weight1": 1.0}
 
@@ -75,17 +75,17 @@ def table_values(table: str) -> list[PaperValue]:
 
 
 def _value(row: dict[str, str]) -> PaperValue:
-    metric = METRICS.get(row["metric"], row["metric"])
+    metric = OUR_METRICS.get(row["metric"], row["metric"])
     unit = UNITS.get(metric, 1e-2)
-    method = METHODS[row["method"]]
+    method = OUR_METHODS[row["method"]]
     if row["table"] in ENSEMBLES:
         method = f"ensemble-{method}"
     return PaperValue(
         row["table"],
-        DATASETS[row["dataset"]],
-        MODELS[row["model"]],
+        OUR_DATASETS[row["dataset"]],
+        OUR_MODELS[row["model"]],
         method,
-        DATASETS[row["ood"]],
+        OUR_DATASETS[row["ood"]],
         metric,
         float(row["mean"]) * unit,
         float(row["std"]) * unit if row["std"] else None,

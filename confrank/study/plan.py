@@ -1,4 +1,4 @@
-"""What a study needs: the runs and averages of its recipes, and what of them is there or in the way."""
+"""What a study needs: the runs and averages of its recipes, which of them exist, and what conflicts with them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from confrank.study.catalogue import Recipe
 from confrank.study.results import load_result
 from confrank.weights import read_provenance
 
-# Milliseconds a step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
+# Milliseconds per step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
 
 
 @dataclass(frozen=True)
 class Average:
-    """A cell that is not trained but averaged: snapshots of one run, or the last predictions of several."""
+    """A cell that averages predictions: snapshots of one run, or the last predictions of several."""
 
     name: str
     method: str
@@ -29,13 +29,13 @@ class Average:
     epochs: tuple[int, ...] = ()
 
     def config(self) -> dict[str, Any]:
-        """The settings of its result, which name the members."""
+        """The settings of its result, which list the members."""
         names = [member.run_name for member in self.members]
         settings = self.members[0].as_dict()
         return {**settings, "method": self.method, "members": names, "member_epochs": list(self.epochs)}
 
     def sources(self, out: Path) -> dict[Path, RunConfig]:
-        """The predictions it averages, each with the run that they are of."""
+        """The files of predictions it averages, each with its run."""
         if self.epochs:
             (member,) = self.members
             folder = RunFolder(out / member.run_name)
@@ -45,46 +45,46 @@ class Average:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs that a recipe trains, and the averages it derives from them."""
+    """The runs that recipes train, and the averages that they derive from them."""
 
     runs: tuple[RunConfig, ...]
     averages: tuple[Average, ...]
 
     def to_train(self, out: Path, results: Path) -> list[RunConfig]:
-        """The runs without a result of the same settings, or without the predictions that an absent average needs."""
-        sources = [source for item in self._absent(results) for source in item.sources(out).items()]
+        """The runs without a result of the same settings, or without predictions that a missing average needs."""
+        sources = [source for item in self._missing(results) for source in item.sources(out).items()]
         needed = {run.run_name for path, run in sources if not path.exists()}
         return [config for config in self.runs if not has_result(config, results) or config.run_name in needed]
 
     def check(self, out: Path, results: Path, weights: Path | None = None) -> None:
-        """Raise if something is in the way: results, runs or weights of other settings, a run without snapshots."""
+        """Raise if the folders hold results, runs or weights of other settings, or a run without its snapshots."""
         for config in self.runs:
-            _check_kept(config.as_dict(), results / f"{config.run_name}.json")
+            _check_result(config.as_dict(), results / f"{config.run_name}.json")
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
                 stored = read_provenance(path)
                 if stored is None:
                     raise InputError(
                         f"expected {path} to be of this run, but it has no config", "choose another {weights}"
                     )
-                _check_same(config.as_dict(), stored.config.as_dict(), f"{path} to be of this run", "--weights")
+                _check_same(config.as_dict(), stored.config.as_dict(), f"{path} to be of this run", "weights")
         for item in self.averages:
-            _check_kept(item.config(), results / f"{item.name}.json")
-        absent = self._absent(results)
-        averaged = [member for item in absent for member in item.members]
+            _check_result(item.config(), results / f"{item.name}.json")
+        missing = self._missing(results)
+        averaged = [member for item in missing for member in item.members]
         for config in (*self.to_train(out, results), *averaged):
             path = out / config.run_name
             if RunFolder(path).config.exists():
-                _check_same(config.as_dict(), load_config(path).as_dict(), f"{path} to be of this run", "--out")
-        for item in absent:
+                _check_same(config.as_dict(), load_config(path).as_dict(), f"{path} to be of this run", "out")
+        for item in missing:
             if item.epochs:
                 _check_snapshots(item, out)
 
-    def _absent(self, results: Path) -> list[Average]:
-        return [item for item in self.averages if not is_whole(results / f"{item.name}.json")]
+    def _missing(self, results: Path) -> list[Average]:
+        return [item for item in self.averages if not is_complete(results / f"{item.name}.json")]
 
 
 def plan(*recipes: Recipe) -> Plan:
-    """Which runs and averages fill the recipes' cells; a run that several cells need stands once."""
+    """The runs and averages that fill the cells of the recipes; a run that several cells need is listed once."""
     runs: dict[str, RunConfig] = {}
     averages: dict[str, Average] = {}
     for recipe in recipes:
@@ -95,7 +95,9 @@ def plan(*recipes: Recipe) -> Plan:
             for member in members:
                 known = runs.setdefault(member.run_name, member)
                 if differing := changed_settings(member.as_dict(), known.as_dict()):
-                    raise ValueError(f"expected a name for each run, but two {member.run_name} differ in {differing}")
+                    raise ValueError(
+                        f"expected distinct names of runs, but two {member.run_name} differ in {differing}"
+                    )
                 runs[member.run_name] = replace(known, snapshots=known.snapshots or member.snapshots)
             averages |= {item.name: item for item in _averages(method, members)}
     return Plan(tuple(runs.values()), tuple(averages.values()))
@@ -123,7 +125,7 @@ def _averages(method: str, members: Sequence[RunConfig]) -> list[Average]:
 
 
 def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
-    """GPU hours at the measured speed; None where a network or data set has not been measured."""
+    """GPU hours at the measured speed; None if a network or data set has not been measured."""
     total = 0.0
     for config in configs:
         if config.model not in STEP_MS or config.dataset not in PUBLISHED:
@@ -134,37 +136,37 @@ def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
 
 
 def has_result(config: RunConfig, results: Path) -> bool:
-    """Whether a finished result with these very settings is there."""
+    """Whether there is a finished result with exactly these settings."""
     path = results / f"{config.run_name}.json"
-    if not is_whole(path):
+    if not is_complete(path):
         return False
-    kept = load_result(path)
-    return not changed_settings(config.as_dict(), kept.config) and len(kept.log) == config.epochs
+    result = load_result(path)
+    return not changed_settings(config.as_dict(), result.config) and len(result.log) == config.epochs
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a result's JSON and the npz beside it are there."""
+def is_complete(path: Path) -> bool:
+    """Whether the JSON and the npz of a result both exist."""
     return path.exists() and path.with_suffix(".npz").exists()
 
 
-def _check_kept(config: dict[str, Any], path: Path) -> None:
-    """Raise if a kept result of other settings would be overwritten."""
+def _check_result(config: dict[str, Any], path: Path) -> None:
+    """Raise if a result of other settings would be overwritten."""
     if path.exists():
-        _check_same(config, load_result(path).config, f"{path} to be a result of this run", "--results")
+        _check_same(config, load_result(path).config, f"{path} to be a result of this run", "results")
 
 
-def _check_same(wanted: dict[str, Any], there: dict[str, Any], what: str, flag: str) -> None:
-    """Raise if what is there has other settings; the flag is the way round it."""
-    if differing := changed_settings(wanted, there):
-        raise ValueError(f"expected {what}, but it differs in {differing}; give another {flag}")
+def _check_same(wanted: dict[str, Any], stored: dict[str, Any], what: str, parameter: str) -> None:
+    """Raise if the stored settings differ; another value of the parameter avoids the conflict."""
+    if differing := changed_settings(wanted, stored):
+        raise InputError(f"expected {what}, but it differs in {differing}", f"choose another {{{parameter}}}")
 
 
 def _check_snapshots(item: Average, out: Path) -> None:
-    """Raise if the run has passed an epoch whose predictions the average needs, without keeping them."""
+    """Raise if the run has passed an epoch without storing the predictions that the average needs."""
     (member,) = item.members
     folder = RunFolder(out / member.run_name)
     done = len(folder.read_log())
-    absent = [path for path, epoch in zip(item.sources(out), item.epochs, strict=True)
+    missing = [path for path, epoch in zip(item.sources(out), item.epochs, strict=True)
               if epoch <= done and not path.exists()]  # fmt: skip
-    if absent:
-        raise ValueError(f"expected {absent[0]}, but the run did not keep it; remove its folder to train it again")
+    if missing:
+        raise ValueError(f"expected {missing[0]}, but the run did not store it; remove its folder to train it again")

@@ -1,4 +1,4 @@
-"""What is kept of a full run: one small JSON and one small npz, from which every table and figure can be drawn."""
+"""The result of a full run: a small JSON and a small npz, enough to redraw every table and figure."""
 
 import json
 import math
@@ -16,8 +16,8 @@ from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
 from confrank.run_folder import RunFolder, load_config
 
-KEYS = ("config", "environment", "log", "metrics", "undefined")
-AGAIN = "if it is a damaged one, remove it, and the command that wrote it makes it again"
+STORED = ("config", "environment", "log", "metrics", "undefined")
+DAMAGED = "if it is damaged, remove it, and run the command that wrote it again"
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ def export_run(run: Path, results: Path) -> Path:
 
 
 def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
-    """A finished run from its folder, or from a results JSON and the npz beside it.
+    """A finished run from its folder, or from a results JSON and its npz.
 
-    Arrays: `confidence` and `correct` on the test split, `probability` where the method ranks by something else,
+    Arrays: `confidence` and `correct` on the test split, `probability` if the method ranks by another score,
     `history_examined`, `history_correct`, `history_index`.
     """
     if path.suffix == ".json":
         for part in (path, path.with_suffix(".npz")):
             if not part.is_file():
-                raise ValueError(f"expected a result's .json and the .npz beside it, but {part} does not exist")
+                raise ValueError(f"expected the .json and the .npz of a result, but {part} does not exist")
         return load_result(path), _arrays(path.with_suffix(".npz"), "confidence", "correct")
     folder, config, log = finished_run(path)
     names = ("examined", "correct", "index")
@@ -57,18 +57,18 @@ def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
 
 
 def environment_of(folder: RunFolder) -> dict[str, Any]:
-    """Where and on what data a run was computed."""
+    """The versions, hardware and data digests of a run."""
     try:
-        told = json.loads(folder.environment.read_text())
+        environment = json.loads(folder.environment.read_text())
     except ValueError:
-        told = None
-    if not isinstance(told, dict):
-        raise ValueError(f"expected a JSON object in {folder.environment}, but it is none; {AGAIN}")
-    return told
+        environment = None
+    if not isinstance(environment, dict):
+        raise ValueError(f"expected a JSON object in {folder.environment}, but got something else; {DAMAGED}")
+    return environment
 
 
 def finished_run(path: Path) -> tuple[RunFolder, RunConfig, list[dict[str, Any]]]:
-    """The folder, config and epoch log of a run that must have got to its end."""
+    """The folder, config and epoch log of a run, which must be finished."""
     folder, config = RunFolder(path), load_config(path)
     log = folder.read_log()
     if not folder.history.exists() or len(log) != config.epochs:
@@ -85,7 +85,7 @@ def samples_in(arrays: dict[str, NDArray[Any]]) -> Samples:
 def export_average(
     name: str, predictions: Predictions, config: dict[str, Any], environment: dict[str, Any], results: Path
 ) -> Path:
-    """Write the same files for a method that averages runs; its config names the members."""
+    """Write the same files for a method that averages runs; its config lists the members."""
     result, arrays = _judged(name, config, environment, [], predictions, {})
     return _write(results / f"{name}.json", result, arrays)
 
@@ -95,21 +95,20 @@ def load_result(path: Path) -> Result:
     try:
         content = json.loads(path.read_text())
     except (ValueError, OSError) as error:
-        raise ValueError(f"expected a result in {path}, but it cannot be read ({error}); {AGAIN}") from None
-    what = _wrong_with(content)
-    if what:
-        raise ValueError(f"expected {', '.join(KEYS)} of a run in {path}, but {what}; {AGAIN}")
-    return Result(path.stem, *(content[key] for key in KEYS))
+        raise ValueError(f"expected a result in {path}, but it cannot be read ({error}); {DAMAGED}") from None
+    if problem := _problem(content):
+        raise ValueError(f"expected {', '.join(STORED)} of a run in {path}, but {problem}; {DAMAGED}")
+    return Result(path.stem, *(content[key] for key in STORED))
 
 
-def _wrong_with(content: Any) -> str:
-    """What keeps a JSON value from being a result, if anything."""
-    if missing := [key for key in KEYS if not isinstance(content, dict) or key not in content]:
+def _problem(content: Any) -> str:
+    """Why a JSON value is not a result; empty if it is one."""
+    if missing := [key for key in STORED if not isinstance(content, dict) or key not in content]:
         return f"it lacks {', '.join(missing)}"
-    for key in KEYS:
+    for key in STORED:
         kind = list if key == "log" else dict
         if not isinstance(content[key], kind):
-            return f"its {key} is no {'list' if kind is list else 'mapping'}"
+            return f"its {key} is not a {'list' if kind is list else 'mapping'}"
     for key in ("dataset", "model", "method"):
         if key not in content["config"]:
             return f"its config lacks {key}"
@@ -122,14 +121,14 @@ def _wrong_with(content: Any) -> str:
 
 
 def _arrays(path: Path, *names: str) -> dict[str, NDArray[Any]]:
-    """All arrays of an npz file, which must have these among them."""
+    """All arrays of an npz file, which must include these."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
-        raise ValueError(f"expected an npz archive in {path}, but it cannot be read ({error}); {AGAIN}") from None
+        raise ValueError(f"expected an npz archive in {path}, but it cannot be read ({error}); {DAMAGED}") from None
     if missing := [name for name in names if name not in arrays]:
-        raise ValueError(f"expected {', '.join(names)} in {path}, but it lacks {', '.join(missing)}; {AGAIN}")
+        raise ValueError(f"expected {', '.join(names)} in {path}, but it lacks {', '.join(missing)}; {DAMAGED}")
     return arrays
 
 
@@ -143,16 +142,16 @@ def _judged(
 ) -> tuple[Result, dict[str, NDArray[Any]]]:
     samples = sample_values(**predictions.evaluation_inputs())
     evaluation = evaluation_of(samples)
-    # Whole precision: sure predictions differ from 1 by less than float32 can tell, and ties move the AURC.
+    # In float64: float32 rounds confidences close to 1 to ties, which change the AURC.
     arrays = {"confidence": samples.confidence, "correct": samples.correct, **counts}
-    # The same softmax by two libraries differs in its last digits.
+    # The softmax of two libraries differs in the last digits.
     if samples.probability is not None and not np.allclose(samples.probability, samples.confidence, 0, 1e-12):
         arrays["probability"] = samples.probability
     return Result(name, config, environment, log, evaluation.metrics, evaluation.undefined), arrays
 
 
 def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
-    content = {key: getattr(result, key) for key in KEYS}
+    content = {key: getattr(result, key) for key in STORED}
     path.parent.mkdir(parents=True, exist_ok=True)
     small = {
         name: values.astype(np.int32) if values.dtype.kind in "iu" else values for name, values in arrays.items()

@@ -1,4 +1,4 @@
-"""Our results beside the paper's: one cell per data set, network, method and metric."""
+"""Our results next to the paper's: one cell per data set, network, method and metric."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
 
 # Data set, network, label.
-Place = tuple[str, str, str]
+Setting = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the paper and ours (None where there is none), raw; `deviations`: the gap in the paper's std."""
+    """The paper's number and ours (None if missing), unscaled; `deviations` is the gap in the paper's std."""
 
     dataset: str
     model: str
@@ -42,7 +42,7 @@ def load_results(folder: Path) -> list[Result]:
 
 
 def label_of(config: Mapping[str, Any]) -> str:
-    """The method, with the settings that are not the paper's, and of how many networks where it is an ensemble.
+    """The method, with the settings that differ from the paper's, and the size of an ensemble.
 
     >>> label_of({"method": "baseline", "epochs": 60}), label_of({"method": "crl-softmax", "weight": 0.5})
     ('baseline-60epochs', 'crl-softmax-weight0.5')
@@ -51,38 +51,40 @@ def label_of(config: Mapping[str, Any]) -> str:
     differing = {key: value for key, value in config.items() if key in usual and value != usual[key]}
     weight = f"-weight{differing['weight']:g}" if "weight" in differing and facts_of(method).weighted else ""
     epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
-    told = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
-    others = [f"-{key}{value}" for key, value in differing.items() if key not in told]
+    shown = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
+    others = [f"-{key}{value}" for key, value in differing.items() if key not in shown]
     return "".join((method, weight, epochs, *others, size_of(config)))
 
 
 def size_of(config: Mapping[str, Any]) -> str:
-    """Of how many networks an ensemble is, in words; nothing for other methods."""
+    """The size of an ensemble as the end of a label; empty for other methods."""
     return f" of {len(config['members'])}" if facts_of(config["method"]).ensemble else ""
 
 
-def grouped(results: Iterable[Result]) -> dict[Place, list[Result]]:
-    """The results of one data set, network and label together: they differ in seeds alone."""
-    groups: dict[Place, list[Result]] = {}
+def grouped(results: Iterable[Result]) -> dict[Setting, list[Result]]:
+    """The results by data set, network and label: those of a group differ in their seed only."""
+    groups: dict[Setting, list[Result]] = {}
     results = list(results)
     for result, dataset in zip(results, _data_names(results), strict=True):
         config = result.config
         group = groups.setdefault((dataset, config["model"], label_of(config)), [])
         for other in group:
             if all(config.get(key) == other.config.get(key) for key in ("seed", "members")):
-                raise ValueError(f"expected one result of a run, but {other.name} and {result.name} are of the same")
+                raise ValueError(
+                    f"expected one result per run, but {other.name} and {result.name} are of the same run"
+                )
         group.append(result)
     return groups
 
 
 def _data_names(results: Sequence[Result]) -> list[str]:
-    """The data set of each result. One's own has one name however its path was written, and other images another.
+    """The data set of each result; a custom one has one name for all its paths, and another one for other images.
 
-    Images that were held out depend on the seed, and the first results did not tell what theirs were.
+    Digests are not compared for runs with held-out images, which depend on the seed; early results have no digest.
     """
     names: dict[tuple[str, str], str] = {}
     taken: dict[tuple[str, object], str] = {}
-    found = []
+    datasets = []
     for result in results:
         name, digest = result.config["dataset"], result.environment.get("data")
         if digest is not None and not result.config.get("holdout"):
@@ -90,39 +92,39 @@ def _data_names(results: Sequence[Result]) -> list[str]:
                 name = names.setdefault((digest, os.path.basename(os.path.abspath(name))), name)
             if taken.setdefault((name, result.config.get("image_size")), digest) != digest:
                 name = f"{name} ({digest[:6]})"
-        found.append(name)
-    return found
+        datasets.append(name)
+    return datasets
 
 
 def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
-    """The paper's table, in its order, with our values where there are full runs of the same protocol.
+    """The paper's table in its order, with our values where there are full runs with the same protocol.
 
-    Ensembles of another size than the paper's five follow, in rows of their own.
+    Ensembles of another size than the paper's five follow in separate rows.
     """
     groups, values = grouped(results), table_values(table)
-    places = {(value.dataset, value.model, _label(value)) for value in values}
-    bases = {_without_size(place) for place in places}
-    others = {place: group for place, group in groups.items()
-              if place not in places and _without_size(place) in bases}  # fmt: skip
+    settings = {(value.dataset, value.model, _label(value)) for value in values}
+    bases = set(map(_without_size, settings))
+    others = {setting: group for setting, group in groups.items()
+              if setting not in settings and _without_size(setting) in bases}  # fmt: skip
     cells = [_cell(value, groups.get((value.dataset, value.model, _label(value)), ())) for value in values]
-    return cells + own_cells(others, list(dict.fromkeys(value.metric for value in values)))
+    return cells + our_cells(others, list(dict.fromkeys(value.metric for value in values)))
 
 
-def own_cells(groups: Mapping[Place, Sequence[Result]], metrics: Sequence[str]) -> list[Cell]:
-    """Our results alone, a row for each group."""
-    return [Cell(*place, "", metric, None, _summary(group, metric)) for place, group in groups.items()
+def our_cells(groups: Mapping[Setting, Sequence[Result]], metrics: Sequence[str]) -> list[Cell]:
+    """Our results without the paper's, a row for each group."""
+    return [Cell(*setting, "", metric, None, _summary(group, metric)) for setting, group in groups.items()
             for metric in metrics]  # fmt: skip
 
 
 def _label(value: PaperValue) -> str:
-    """The label of the runs behind a number of the paper."""
+    """The label of the runs that the paper's number is from."""
     weight = ENSEMBLES.get(value.table, RunConfig.weight)
     size = {"members": range(5)} if facts_of(value.method).ensemble else {}
     return label_of({"method": value.method, "weight": weight, **size})
 
 
-def _without_size(place: Place) -> Place:
-    dataset, model, label = place
+def _without_size(setting: Setting) -> Setting:
+    dataset, model, label = setting
     return dataset, model, label.partition(" of ")[0]
 
 
@@ -138,18 +140,18 @@ def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
 
 
 ACTIVE_TABLE = "stable-al-perf"
-# The paper calls the strategy by what is trained: least confidence with CRL.
+# The paper names this strategy, least confidence, after its method.
 ACTIVE_STRATEGIES = {"crl-softmax": "least-confidence"}
 
 
 def active_cells(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) -> list[Cell]:
-    """The paper's accuracies stage by stage beside ours; `curves`: data set -> strategy -> [trials][stages]."""
+    """The paper's accuracies at each stage next to ours; `curves`: data set -> strategy -> [trials][stages]."""
     cells = []
     for value in table_values(ACTIVE_TABLE):
         strategy = ACTIVE_STRATEGIES.get(value.method, value.method)
         trials = curves.get(value.dataset, {}).get(strategy, ())
-        place = int(value.metric.removeprefix("acc_stage")) - 1
-        numbers = [trial[place] for trial in trials if place < len(trial)]
+        stage = int(value.metric.removeprefix("acc_stage")) - 1
+        numbers = [trial[stage] for trial in trials if stage < len(trial)]
         paper = Summary(value.mean, value.std, 5)
         ours = summarise(numbers) if numbers else None
         cells.append(Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours))
@@ -157,7 +159,7 @@ def active_cells(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
 
 
 def active_means(dataset: str) -> dict[str, list[float]]:
-    """The paper's mean accuracies of each strategy, stage by stage."""
+    """The paper's mean accuracies of each strategy at each stage."""
     means: dict[str, list[float]] = {}
     for value in table_values(ACTIVE_TABLE):
         if value.dataset == dataset:
