@@ -110,7 +110,7 @@ def test_lightning_in_two_processes(tmp_path):
 
 
 def test_lightning_wants_a_history(tmp_path):
-    with pytest.raises(ValueError, match="as an attribute of LightningModule, but found none; write self.criterion"):
+    with pytest.raises(ValueError, match="as an attribute of LightningModule, but got none; write self.criterion"):
         RankingCallback().setup(Trainer(logger=False), LightningModule(), "fit")
 
 

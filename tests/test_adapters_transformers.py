@@ -84,7 +84,7 @@ def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
     assert torch.equal(whole.criterion.history.counts(), resumed.criterion.history.counts())
     assert same_weights(whole, resumed)
     (tmp_path / "cut" / "checkpoint-8" / HISTORY_FILE).unlink()
-    with pytest.raises(ValueError, match=f"expected {HISTORY_FILE} in .*checkpoint-8, but it is not there"):
+    with pytest.raises(ValueError, match=f"expected {HISTORY_FILE} in .*checkpoint-8, but it is missing"):
         resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-8"))
 
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_is_removed_when_the_next_is_whole(tmp_path, monkeypatch):
     resumed.train(resume_from_checkpoint=True)
     assert torch.equal(whole.criterion.history.counts(), resumed.criterion.history.counts())
     (tmp_path / "checkpoint-12" / "trainer_state.json").unlink()  # as when it was stopped in between
-    with pytest.raises(ValueError, match="expected trainer_state.json in .*checkpoint-12, but it is not there"):
+    with pytest.raises(ValueError, match="expected trainer_state.json in .*checkpoint-12, but it is missing"):
         resumed.train(resume_from_checkpoint=True)
 
 
@@ -210,9 +210,11 @@ def test_mistakes_are_told(tmp_path):
 
     with pytest.raises(ValueError, match="expected criterion to be a CorrectnessRankingLoss, but got 1.0"):
         made(1.0)
-    with pytest.raises(ValueError, match="a history of the 21 training samples, but got one of 20; make it with"):
+    with pytest.raises(ValueError, match="a history of the 21 training samples, but got one of 20; create it with"):
         made(CorrectnessRankingLoss(CorrectnessHistory(20)))
-    with pytest.raises(ValueError, match="label_smoothing_factor=0.1; give CorrectnessRankingLoss label_smoothing"):
+    with pytest.raises(
+        ValueError, match="label_smoothing_factor=0.1; set label_smoothing on the CorrectnessRankingLoss"
+    ):
         made(smoothing=0.1)
     with pytest.raises(ValueError, match="one loss, but got criterion and compute_loss_func"):
         made(compute_loss_func=lambda *given, **options: None)
@@ -223,7 +225,9 @@ def test_mistakes_are_told(tmp_path):
             train_dataset=[{"input_ids": row["input_ids"]} for row in samples()],
             criterion=loss,
         ).train()
-    with pytest.raises(ValueError, match="'index' in a training batch, but got input_ids, labels; let your data"):
+    with pytest.raises(
+        ValueError, match="'index' in a training batch, but got input_ids, labels; your data_collator must"
+    ):
         made(data_collator=without_index).train()
 
 

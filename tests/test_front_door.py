@@ -254,8 +254,9 @@ def test_a_type_checker_sees_the_real_types(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_wheel_works_with_torch_and_numpy_only(tmp_path):
+def test_the_wheel_works_with_torch_and_numpy_only(tmp_path, monkeypatch):
     """The installed wheel, in a new environment that holds torch, numpy and what those two need."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path, ROOT]
     subprocess.run(build, check=True)
     venv.create(tmp_path / "env", with_pip=False, symlinks=True)

@@ -1,1 +1,1 @@
-"""confrank inside other people's frameworks; each module needs the extra of its name."""
+"""confrank in other frameworks; each module needs the extra of the same name."""

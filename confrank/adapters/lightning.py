@@ -11,13 +11,13 @@ from confrank.history import CorrectnessHistory
 
 
 class RankingCallback(Callback):
-    """Keeps the histories of a module right over several processes, and tells at the end if they were fed wrongly.
+    """Adds up the histories of all processes, and reports after training if the indices were wrong.
 
-    Put a `CorrectnessRankingLoss` into your module as an attribute: it then moves with it and is saved and restored
-    in its checkpoints. With several processes, each counts its own samples, and the counts are added up at the end of
-    an epoch, before validation and before a checkpoint is written (unless that holds weights alone, which Lightning
-    does not tell). `findings` holds what `audit` found after training, in words; that samplers show some samples more
-    often than others is no finding here.
+    Make a `CorrectnessRankingLoss` an attribute of your module: it then moves with the module and is part of its
+    checkpoints. With several processes, each counts the samples of its own batches, and the counts are added up at
+    the end of an epoch, before validation and before a checkpoint is written (except for checkpoints of weights only,
+    which Lightning does not announce). After training, `findings` holds the messages of `audit`, without those about
+    samples examined too often, which samplers explain.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class RankingCallback(Callback):
         histories = [part for part in pl_module.modules() if isinstance(part, CorrectnessHistory)]
         if not histories:
             raise ValueError(
-                f"expected a CorrectnessRankingLoss as an attribute of {type(pl_module).__name__}, but found none;"
+                f"expected a CorrectnessRankingLoss as an attribute of {type(pl_module).__name__}, but got none;"
                 " write self.criterion = CorrectnessRankingLoss(CorrectnessHistory(len(train_set))) in its __init__"
             )
         self._shared = [SharedHistory(history) for history in histories]

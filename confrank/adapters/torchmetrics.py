@@ -13,11 +13,12 @@ from confrank.metrics import KEYS, evaluate
 
 
 class ConfidenceMetrics(Metric):
-    """All metrics of everything seen since the last reset, in all processes: {"acc": ..., "aurc": ..., ...}.
+    """All metrics of all samples since the last reset, in all processes: {"acc": ..., "aurc": ..., ...}.
 
-    AURC and its kin are not means over batches, so the logits are kept until `compute` (`compute_on_cpu=True` moves
-    them off the device). `confidence` names what ranks, as in `CorrectnessRankingLoss`. Undefined values are NaN, and
-    so is everything where a logit is not finite: a diverged network must not end what watches it.
+    AURC and similar metrics are not means over batches, so the logits are stored until `compute`
+    (`compute_on_cpu=True` moves them off the device). `confidence` is the name of the confidence that ranks, as in
+    `CorrectnessRankingLoss`. Undefined values are NaN; all values are NaN if a logit is not finite, so that a
+    diverged network raises no error here.
 
     >>> metrics = ConfidenceMetrics()
     >>> metrics.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
@@ -39,19 +40,19 @@ class ConfidenceMetrics(Metric):
     def update(self, logits: Tensor, label: Tensor) -> None:
         """Logits [b, K] and labels [b] of a batch."""
         logits = logits.detach()
-        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # which that device does not know
+        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # that device has no float64
         self.logits.append(logits)
         self.score.append(self.confidence(wide))
         self.label.append(label.detach())
 
     def compute(self) -> dict[str, Tensor]:
         """Each metric as a raw fraction, float64."""
-        found: dict[str, float | None] = dict.fromkeys(KEYS)
+        metrics: dict[str, float | None] = dict.fromkeys(KEYS)
         if len(self.logits):
             logits, score, label = map(dim_zero_cat, (self.logits, self.score, self.label))
             if logits.isfinite().all():
-                found = evaluate(logits=logits, label=label, confidence=score).metrics
+                metrics = evaluate(logits=logits, label=label, confidence=score).metrics
         nan = float("nan")
         return {
-            key: torch.tensor(nan if (value := found[key]) is None else value, dtype=torch.float64) for key in KEYS
+            key: torch.tensor(nan if (value := metrics[key]) is None else value, dtype=torch.float64) for key in KEYS
         }

@@ -25,11 +25,11 @@ logger = logging.get_logger(__name__)
 
 
 class RankingTrainer(Trainer):
-    """A `Trainer` of classifiers with the loss `criterion`; everything else is as in transformers.
+    """A `Trainer` for classifiers with the loss `criterion`; everything else is as in transformers.
 
-    Each training sample gets the column "index". The history is kept in every checkpoint and restored from it, and
-    added up over all processes at the end of an epoch and before a checkpoint. `findings` holds what `audit` found
-    after training, in words; that samplers show some samples more often than others is no finding here.
+    Each training sample gets the column "index". The history is saved in every checkpoint, restored from it, and
+    added up over all processes at the end of an epoch and before a checkpoint. After training, `findings` holds the
+    messages of `audit`, without those about samples examined too often, which samplers explain.
     """
 
     def __init__(self, *arguments: Any, criterion: CorrectnessRankingLoss, **options: Any) -> None:
@@ -39,21 +39,21 @@ class RankingTrainer(Trainer):
         self.shared = SharedHistory(criterion.history)
         self.findings: list[str] = []
         self._number_samples()
-        # The loss is a mean over its batch: where the gradients of several add up, it has to be divided.
+        # The loss is a mean over its batch, so the Trainer must divide it when it accumulates gradients.
         self.model_accepts_loss_kwargs = False
         self.add_callback(_EpochEnds(self))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The ranking loss of a training batch; in evaluation the model's own."""
+        """The ranking loss of a training batch; in evaluation, the loss of the model."""
         index = inputs.pop("index", None)
         if not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if index is None:
             raise ValueError(
                 "expected the column 'index' in a training batch, but got"
-                f" {', '.join(inputs)}; let your data_collator keep it"
+                f" {', '.join(inputs)}; your data_collator must pass it on"
             )
         if "labels" not in inputs:
             raise ValueError(f"expected labels in a training batch, but got {', '.join(inputs)}")
@@ -68,7 +68,7 @@ class RankingTrainer(Trainer):
         return super().prediction_step(model, inputs, *arguments, **options)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *arguments: Any, **options: Any) -> Any:
-        """As in transformers; the history goes on where the network does, and begins anew with `model_init`."""
+        """As in transformers; the history resumes with the network and starts empty with `model_init`."""
         folder = resume_from_checkpoint
         if folder is True:
             folder = get_last_checkpoint(self.args.output_dir)  # type: ignore[no-untyped-call]
@@ -88,20 +88,20 @@ class RankingTrainer(Trainer):
             self.train_dataset = _numbered(self.train_dataset, self.criterion.history.num_samples)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        self.shared.add_up()  # every process comes here
-        if self.args.should_save:  # before the rest: when that is written, older checkpoints are removed
+        self.shared.add_up()  # called in every process
+        if self.args.should_save:  # first: writing the rest removes older checkpoints
             folder = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             try:
                 write_atomically(folder / HISTORY_FILE, save(self.criterion.history.state_dict()))
             except OSError:
                 with suppress(OSError):
-                    folder.rmdir()  # an empty one would be taken for the last checkpoint
+                    folder.rmdir()  # an empty folder would count as the last checkpoint
                 raise
         super()._save_checkpoint(model, trial)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
-        # What the model does not take is removed from the batch, but for this.
+        # Columns that the model does not take are removed from the batch, except this one.
         columns = [*{*(self._signature_columns or ()), "index"}]
         self._signature_columns = columns  # type: ignore[assignment]
 
@@ -121,23 +121,23 @@ class _EpochEnds(TrainerCallback):
 
 
 def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN where undefined, or not finite."""
+    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN if undefined or not finite."""
     logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
     if not np.isfinite(logits).all():
         return dict.fromkeys(KEYS, float("nan"))
-    found = evaluate(logits=logits, label=np.asarray(prediction.label_ids)).metrics
-    return {key: float("nan") if (value := found[key]) is None else value for key in KEYS}
+    metrics = evaluate(logits=logits, label=np.asarray(prediction.label_ids)).metrics
+    return {key: float("nan") if (value := metrics[key]) is None else value for key in KEYS}
 
 
 def _check_loss(trainer: Trainer, criterion: CorrectnessRankingLoss) -> None:
     if not isinstance(criterion, CorrectnessRankingLoss):
         raise ValueError(f"expected criterion to be a CorrectnessRankingLoss, but got {criterion!r}")
     if trainer.compute_loss_func is not None:
-        raise ValueError("expected one loss, but got criterion and compute_loss_func; leave the latter out")
+        raise ValueError("expected one loss, but got criterion and compute_loss_func; omit compute_loss_func")
     if trainer.args.label_smoothing_factor:
         raise ValueError(
             "expected label smoothing in the criterion, but got label_smoothing_factor="
-            f"{trainer.args.label_smoothing_factor}; give CorrectnessRankingLoss label_smoothing"
+            f"{trainer.args.label_smoothing_factor}; set label_smoothing on the CorrectnessRankingLoss"
         )
 
 
@@ -146,16 +146,16 @@ def _numbered(train_set: Any, num_samples: int) -> IndexedDataset:
     if len(numbered) != num_samples:
         raise ValueError(
             f"expected a history of the {len(numbered):,} training samples, but got one of {num_samples:,};"
-            " make it with CorrectnessHistory(len(train_set))"
+            " create it with CorrectnessHistory(len(train_set))"
         )
     return numbered
 
 
 def _load(checkpoint: Path) -> dict[str, Tensor]:
-    for name in (HISTORY_FILE, TRAINER_STATE_NAME):  # what is written first and last
+    for name in (HISTORY_FILE, TRAINER_STATE_NAME):  # the first and the last file of a checkpoint
         if not (checkpoint / name).exists():
             raise ValueError(
-                f"expected {name} in {checkpoint}, but it is not there; go on from a checkpoint that a"
-                " RankingTrainer wrote whole"
+                f"expected {name} in {checkpoint}, but it is missing; resume from a complete checkpoint of a"
+                " RankingTrainer"
             )
     return load_file(checkpoint / HISTORY_FILE)
