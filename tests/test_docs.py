@@ -22,10 +22,10 @@ from confrank.study.comparison import comparison_cells
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TUTORIAL, TRAIN, FRAMEWORKS = (
-    ROOT / "docs" / page for page in ("tutorial.md", "how-to/train.md", "how-to/frameworks.md")
-)
-# These three have tests of their own below.
+TUTORIAL = ROOT / "docs/tutorial.md"
+TRAIN, FRAMEWORKS = ROOT / "docs/how-to/train.md", ROOT / "docs/how-to/frameworks.md"
+SEARCHED = ROOT / "experiments/demo_settings_epyc-2core_202611.md"
+# These three pages have tests of their own below.
 WITH_CODE = [page for page in DOCUMENTS if page not in (TUTORIAL, TRAIN, FRAMEWORKS) and "\n```" in page.read_text()]
 
 
@@ -177,6 +177,40 @@ def test_the_reproduction_shows_what_the_results_hold():
     for table in tables:
         for line in render(comparison_cells(table, ROOT / "results"), "markdown", ours_only=True).splitlines():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/evidence/log.md"])
+def test_the_demos_numbers_are_those_it_printed(page):
+    printed = (ROOT / "experiments/demo_epyc-2core_202611.md").read_text()
+    baseline, crl, difference = re.search(
+        r"^\| AURC.*? \| (.+?) \| (.+?) \| (.+?) \|$", printed, re.MULTILINE
+    ).groups()
+    text = " ".join((ROOT / page).read_text().split())
+    assert baseline in text and crl in text and f"paired difference of {difference}" in text
+
+
+def test_the_guides_means_are_those_of_the_results():
+    known = (ROOT / "docs/evidence/reproduction.md").read_text() + (ROOT / "docs/evidence/log.md").read_text()
+    shown = re.findall(r"\d+\.\d+ ± \d+\.\d+", (ROOT / "docs/guide.md").read_text())
+    assert len(shown) > 20
+    for value in shown:
+        assert (
+            value in known or value.replace(" ", "") in known or value in SEARCHED.read_text().replace("+-", "±")
+        ), value
+
+
+def test_the_searched_rows_of_the_guide_are_those_it_printed():
+    search = SEARCHED.read_text()
+    rows = re.findall(
+        r"^\| width (\d+), (\d+) epochs \| (\S+) \| (\S+) \| (.+) ± (.+) \|$",
+        (ROOT / "docs/guide.md").read_text(),
+        re.M,
+    )
+    assert len(rows) == 4
+    for width, epochs, error, aurc, difference, spread in rows:
+        settings, measured = rf"mlp +{width} adamw +0.001 +1 +{epochs}", rf"{error} +\S+ +{aurc}"
+        row = rf"^{settings} \| +{measured} \| .* \| {re.escape(difference)} \+- {spread} \|"
+        assert re.search(row, search, re.M), (width, epochs)
 
 
 def test_the_readmes_numbers_are_those_of_the_reproduction():
