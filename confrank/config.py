@@ -31,6 +31,16 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
+# What must hold for the values of these settings, and how a message says it.
+RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (("epochs", "batch_size"), lambda value: value >= 1, "at least 1"),
+    (("holdout",), lambda value: 0 <= value < 1, "a share in [0, 1)"),
+    (("lr",), lambda value: 0 < value < math.inf, "positive"),
+    (("momentum",), lambda value: value < 1, "below 1"),
+    (("weight", "weight_decay", "momentum", "seed", "test_every", "padding"), lambda value: value >= 0, "at least 0"),
+    (("padding",), lambda value: value <= MAX_PADDING, f"at most {MAX_PADDING}"),
+    (("lr_drops",), lambda shares: all(0 < share <= 1 for share in shares), "shares in (0, 1]"),
+)
 
 
 def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
@@ -85,24 +95,12 @@ class RunConfig:
                 object.__setattr__(self, name, plain(value))
             except (TypeError, ValueError):
                 raise ValueError(f"expected {name} to be {what}, but got {value!r}") from None
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"expected {name} to be at least 1, but got {getattr(self, name)}")
-        if not 0 <= self.holdout < 1:
-            raise ValueError(f"expected holdout to be a share in [0, 1), but got {self.holdout}")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"expected lr to be positive, but got {self.lr}")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"expected an optimizer among {', '.join(OPTIMIZERS)}, but got {self.optimizer!r}")
-        if not self.momentum < 1:
-            raise ValueError(f"expected momentum to be below 1, but got {self.momentum}")
-        for name in ("weight", "weight_decay", "momentum", "seed", "test_every", "padding"):
-            if not (getattr(self, name) or 0) >= 0:
-                raise ValueError(f"expected {name} to be at least 0, but got {getattr(self, name)}")
-        if (self.padding or 0) > MAX_PADDING:
-            raise ValueError(f"expected padding to be at most {MAX_PADDING}, but got {self.padding}")
-        if any(not 0 < share <= 1 for share in self.lr_drops):
-            raise ValueError(f"expected lr_drops to be shares in (0, 1], but got {self.lr_drops}")
+        for names, holds, what in RULES:
+            for name in names:
+                if (value := getattr(self, name)) is not None and not holds(value):
+                    raise ValueError(f"expected {name} to be {what}, but got {value}")
 
     @property
     def run_name(self) -> str:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from confrank import models
 from confrank.atomic import canonical_safetensors, write_atomically
-from confrank.config import RunConfig
 from confrank.provenance import Provenance
 
 
@@ -39,15 +38,6 @@ def read_provenance(path: Path) -> Provenance | None:
     """The record in a weights file; None if it has none."""
     with weights_errors(path), safe_open(path, "pt") as file:
         return Provenance.from_metadata(file.metadata() or {})
-
-
-def config_if_readable(path: Path) -> RunConfig | None:
-    """The settings in a weights file; None if it has none or cannot be read, which loading it will report."""
-    try:
-        provenance = read_provenance(path)
-    except (OSError, ValueError, TypeError):
-        return None
-    return provenance.config if provenance else None
 
 
 @contextmanager

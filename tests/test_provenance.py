@@ -1,25 +1,28 @@
 """One record of a run in its checkpoint, its weights file and its predictions; and files of earlier versions."""
 
 import json
+import platform
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+import confrank
 from confrank.checkpoint import load_latest
 from confrank.config import RunConfig
 from confrank.data import hold_out, load
-from confrank.environment import versions
 from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder
 from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import train
-from confrank.weights import config_if_readable, read_provenance
+from confrank.weights import read_provenance
 
 CONFIG = RunConfig(epochs=1, holdout=0.1, seed=3)
 WEIGHTS = sorted((Path(__file__).parents[1] / "results" / "weights").glob("*.safetensors"))
@@ -41,7 +44,12 @@ def expected_record():
         input_shape=(8, 8, 1),
         mean=(0.4,),
         std=(0.25,),
-        versions=versions(),
+        versions={
+            "confrank": confrank.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
         digests={"data": used.digest(), "test_data": used.digest(test_only=True)},
     )
 
@@ -64,6 +72,16 @@ def test_checkpoint_weights_and_predictions_have_the_same_record(run):
             assert predict(source, split).metadata == metadata
     for source in (run, run / "weights.safetensors"):
         assert load_trained(source).provenance == load_run(source).provenance == expected
+
+
+def test_a_finished_run_keeps_the_versions_that_trained_it(run, tmp_path, monkeypatch):
+    shutil.copytree(run, tmp_path / "run")
+    monkeypatch.setattr("confrank.environment.__version__", "9.9")
+    train(CONFIG, tmp_path / "run", device=torch.device("cpu"))
+    metadata = load_predictions(RunFolder(tmp_path / "run").predictions("test")).metadata
+    assert Provenance.from_metadata(metadata) == expected_record()
+    train(replace(CONFIG, seed=4), tmp_path / "new", device=torch.device("cpu"))
+    assert load_trained(tmp_path / "new").provenance.versions["confrank"] == "9.9"
 
 
 def test_a_text_has_a_vocabulary_instead_of_a_normalisation():
@@ -111,9 +129,13 @@ def test_metadata_without_a_record(metadata):
     assert Provenance.from_metadata(metadata) is None
 
 
-def test_settings_of_files_that_cannot_be_read(run, tmp_path):
-    assert config_if_readable(run / "weights.safetensors") == CONFIG
+def test_weights_files_that_cannot_be_read(run, tmp_path):
     (tmp_path / "text.safetensors").write_text("no weights")
     other = rewritten(run, tmp_path / "other.safetensors", {"config": '{"width": 3}'})
-    for path in (tmp_path / "text.safetensors", tmp_path / "absent.safetensors", other):
-        assert config_if_readable(path) is None
+    for path, message in (
+        (tmp_path / "text.safetensors", "expected weights of its network in .*, but"),
+        (tmp_path / "absent.safetensors", "expected a run folder or a .safetensors file, but .* does not exist"),
+        (other, "expected run settings among .*, but got width"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read_provenance(path)

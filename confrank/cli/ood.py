@@ -199,19 +199,22 @@ def _check_names(runs: Sequence[str], against: Sequence[str]) -> None:
     from confrank.config import RunConfig
     from confrank.data import changed_settings, same_data
     from confrank.run_folder import load_config
-    from confrank.weights import config_if_readable
+    from confrank.weights import read_provenance
 
     if any(same_data(one, other) for one, other in combinations(against, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(against)}")
-    configs: dict[str, RunConfig | None] = {}
+    configs: dict[str, RunConfig] = {}
     for run in map(Path, runs):
         if not run.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
-        configs[str(run)] = load_config(run) if run.is_dir() else config_if_readable(run)
+        if run.is_dir():
+            configs[str(run)] = load_config(run)
+        elif stored := read_provenance(run):
+            configs[str(run)] = stored.config
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ValueError(f"expected each run once, but got {' '.join(runs)}")
     for (one, config), (other, another) in combinations(configs.items(), 2):
-        if config and another and not changed_settings(config.as_dict(), another.as_dict()):
+        if not changed_settings(config.as_dict(), another.as_dict()):
             raise ValueError(f"expected each run once, but {one} and {other} have the same settings and seed")
 
 

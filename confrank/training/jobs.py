@@ -16,7 +16,7 @@ from confrank.atomic import is_leftover, packed, remove_leftovers, write_atomica
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
-from confrank.environment import environment, versions
+from confrank.environment import VERSIONS, environment
 from confrank.folders import Lock, holder_path, is_lock
 from confrank.method_facts import aes_epochs
 from confrank.methods import get as get_method
@@ -131,12 +131,13 @@ def open_job(
                 raise ValueError(f"expected {name} images, but {used.name} has none")
         run = Run(config, used, device, network=network)
         digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
-        provenance = completed(Provenance(config, versions=versions(), digests=digests), used)
         remove_leftovers(out)
         if not folder.history.exists():  # a finished run stays as it is
             write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
         now = {**environment(device, path), "data": digests["data"]}
-        log = _resume(folder, run, digests, now, note)
+        log, trained_in = _resume(folder, run, digests, now, note)
+        versions = {name: trained_in[name] for name in VERSIONS}
+        provenance = completed(Provenance(config, versions=versions, digests=digests), used)
     except BaseException:
         _remove_empty(made)
         lock.release()
@@ -173,9 +174,12 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
         )
 
 
-def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note) -> list[Record]:
-    """Load the newest intact checkpoint, if any, and restore the epoch log of that position."""
+def _resume(
+    folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note
+) -> tuple[list[Record], Record]:
+    """Load the newest intact checkpoint, if any; its epoch log, and the environment that the weights come from."""
     log: list[Record] = []
+    trained_in = now
     if saved(folder.checkpoint):
         checkpoint, problems = load_latest(folder.checkpoint)
         check_digests(folder.path, checkpoint.meta, or_else=", or choose another {out} for a new run", **digests)
@@ -193,7 +197,9 @@ def _resume(folder: RunFolder, run: Run, digests: dict[str, str], now: Record, n
         if differing := [key for key in now if now[key] != then.get(key, now[key])]:
             moved = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
             note(f"the result will not equal an uninterrupted run bit for bit: {moved}")
-        if not run.finished:
+        if run.finished:
+            trained_in = {**now, **then}
+        else:
             note(f"resuming after epoch {run.epoch}, step {run.next_step}")
     write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
-    return log
+    return log, trained_in

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Literal, NamedTuple, TypedDict, Unpack, get_args
+from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 import torch
 from torch import nn
@@ -27,6 +27,7 @@ EpochListener = Callable[[RunConfig, Record], None]
 RUN_ERRORS = (ValueError, OSError, DivergedError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 Computation = Literal["auto", "plain"]
+Result = TypeVar("Result")
 
 
 class InterruptedRunError(RuntimeError):
@@ -172,7 +173,8 @@ class _Training:
             results |= self.step_through(jobs)
             for number, job in jobs.items():
                 if number not in results:
-                    results[number] = _judged(job)
+                    judged = _attempt(job, job.judge)
+                    results[number] = judged if isinstance(judged, Failed) else Finished(job.folder, judged)
                 job.lock.release()
                 if self.stopped:  # the folders are complete, but the user wants to stop
                     raise InterruptedRunError(self.stopped[0], [job.folder.path for job in jobs.values()])
@@ -203,15 +205,11 @@ class _Training:
         failures: dict[int, Failed] = {}
         while active:
             for number, (job, stepper) in list(active.items()):
-                try:
-                    record = self.advance(job, stepper)
-                except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
-                    raise
-                except Exception as error:  # a custom network may raise anything; the other runs continue
-                    failures[number] = Failed(job.folder, error)
-                else:
-                    if record:
-                        self.on_epoch(job.run.config, record)
+                record = _attempt(job, partial(self.advance, job, stepper))
+                if isinstance(record, Failed):
+                    failures[number] = record
+                elif record:
+                    self.on_epoch(job.run.config, record)
                 if number in failures or job.run.finished:
                     del active[number]
             if self.stopped and active:
@@ -261,12 +259,12 @@ class _Training:
             self.note(f"{job.run.config.run_name} could not be saved: {error}")
 
 
-def _judged(job: Job) -> Finished | Failed:
+def _attempt(job: Job, work: Callable[[], Result]) -> Result | Failed:
     try:
-        return Finished(job.folder, job.judge())
-    except torch.OutOfMemoryError:
+        return work()
+    except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
         raise
-    except Exception as error:
+    except Exception as error:  # a custom network may raise anything; the other runs continue
         return Failed(job.folder, error)
 
 
