@@ -25,7 +25,7 @@ def main() -> None:
         probabilities = model(images).softmax(1)
     confidence, prediction = probabilities.double().max(1)
     correct = prediction == labels
-    rule = guaranteed_threshold(confidence[validation], correct[validation], RISK, DELTA)
+    rule = guaranteed_threshold(confidence[validation], correct[validation], RISK, delta=DELTA)
     print(f"threshold {rule.threshold:.3f}, guaranteed error rate {rule.bound:.4f}")
     careful = SelectiveClassifier(model, threshold=rule.threshold)
     answers = careful(images[test])

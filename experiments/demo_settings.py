@@ -62,7 +62,7 @@ def measured(config: RunConfig) -> tuple[float, ...]:
 def guaranteed_share(samples: Samples, risk: float) -> float:
     """The share that a guaranteed threshold accepts; 0 if there is none."""
     try:
-        return guaranteed_threshold(samples.confidence, samples.correct, risk, DELTA).coverage or 0
+        return guaranteed_threshold(samples.confidence, samples.correct, risk, delta=DELTA).coverage or 0
     except UnreachableError:
         return 0.0
 

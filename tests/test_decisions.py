@@ -71,12 +71,12 @@ def test_the_threshold_is_that_of_a_direct_transcription(seed, size, risk, delta
     correct = rng.random(size) < 0.3 + 0.7 * confidence
     slow = slow_guarantee(confidence, correct, risk, delta)
     try:
-        point = guaranteed_threshold(confidence, correct, risk, delta)
+        point = guaranteed_threshold(confidence, correct, risk, delta=delta)
     except UnreachableError as error:
         assert error.best.bound == pytest.approx(slow, rel=1e-9)  # noqa: PT017 - both outcomes are compared
         assert slow > risk
         lowest = error.best.bound
-        assert lowest == 1 or guaranteed_threshold(confidence, correct, lowest, delta).bound <= lowest
+        assert lowest == 1 or guaranteed_threshold(confidence, correct, lowest, delta=delta).bound <= lowest
     else:
         assert (point.threshold, point.accepted) == slow[:2]
         assert point.bound == pytest.approx(slow[2], rel=1e-9)
@@ -98,7 +98,7 @@ def test_the_guarantee_holds(delta):
         exceeded = chosen = 0
         for scores, flags in zip(confidence, correct, strict=True):
             try:
-                threshold = guaranteed_threshold(scores, flags, risk, delta).threshold
+                threshold = guaranteed_threshold(scores, flags, risk, delta=delta).threshold
             except UnreachableError:
                 continue
             chosen += 1
@@ -114,7 +114,7 @@ def test_more_predictions_give_more_coverage():
     for size in (1000, 10_000, 100_000):
         confidence = rng.random(size)
         correct = rng.random(size) >= (1 - confidence) ** 2 / 2
-        coverage.append(guaranteed_threshold(confidence, correct, 0.06, 0.001).coverage)
+        coverage.append(guaranteed_threshold(confidence, correct, 0.06, delta=0.001).coverage)
     # The true risk is 0.06 at a coverage of sqrt(0.36) = 0.6.
     assert coverage[0] < coverage[1] < coverage[2] < 0.6
     assert coverage[2] > 0.57
@@ -126,15 +126,15 @@ def test_the_impossible_names_what_is_possible():
         UnreachableError,
         match="can be certified with 100 predictions, but got 0.01: .* or ask for 0.501269 or more",
     ) as e:
-        guaranteed_threshold(confidence, correct, 0.01, 0.001)
+        guaranteed_threshold(confidence, correct, 0.01, delta=0.001)
     lowest = e.value.best
-    assert guaranteed_threshold(confidence, correct, lowest.bound, 0.001).bound <= lowest.bound
+    assert guaranteed_threshold(confidence, correct, lowest.bound, delta=0.001).bound <= lowest.bound
     with pytest.raises(UnreachableError):
-        guaranteed_threshold(confidence, correct, lowest.bound - 1e-9, 0.001)
+        guaranteed_threshold(confidence, correct, lowest.bound - 1e-9, delta=0.001)
     with pytest.raises(ValueError, match="expected risk in"):
         guaranteed_threshold(confidence, correct, 1.5)
     with pytest.raises(ValueError, match="expected delta in"):
-        guaranteed_threshold(confidence, correct, 0.1, 0)
+        guaranteed_threshold(confidence, correct, 0.1, delta=0)
     with pytest.raises(ValueError, match="but got none"):
         guaranteed_threshold([], [], 0.1)
 
@@ -258,9 +258,9 @@ def test_the_lowest_risk_that_is_told_can_be_asked_for():
     confidence = rng.random(60)
     correct = rng.random(60) < 0.4 + 0.3 * confidence
     with pytest.raises(ValueError, match="or ask for") as told:
-        guaranteed_threshold(confidence, correct, 0.01, 0.05)
+        guaranteed_threshold(confidence, correct, 0.01, delta=0.05)
     lowest = float(str(told.value).partition("or ask for ")[2].split()[0])
-    assert guaranteed_threshold(confidence, correct, lowest, 0.05).bound <= lowest
+    assert guaranteed_threshold(confidence, correct, lowest, delta=0.05).bound <= lowest
 
 
 def test_what_the_search_cannot_certify_is_not_called_impossible():

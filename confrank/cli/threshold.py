@@ -86,7 +86,7 @@ def _threshold(arguments: "Namespace") -> None:
         rows, other_rows = random_split(len(samples), arguments.split, arguments.seed)
         samples, others = samples.select(rows), samples.select(other_rows)
     if arguments.risk is not None:
-        point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, arguments.delta)
+        point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, delta=arguments.delta)
     else:
         point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
     name, averaged = _rule(predictions)

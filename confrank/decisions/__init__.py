@@ -24,10 +24,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """The names that need torch, imported on first use: decisions on files do without it."""
-    if name not in ("ABSTAIN", "SelectiveClassifier"):
-        raise AttributeError(f"module 'confrank.decisions' has no attribute {name!r}")
-    from confrank.decisions import classifier
+if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
 
-    return getattr(classifier, name)
+    def __getattr__(name: str) -> object:
+        """The names that need torch, imported on first use: decisions on files do without it."""
+        if name not in ("ABSTAIN", "SelectiveClassifier"):
+            raise AttributeError(f"module 'confrank.decisions' has no attribute {name!r}")
+        from confrank.decisions import classifier
+
+        return getattr(classifier, name)

@@ -51,7 +51,7 @@ def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:
 
 
 def guaranteed_threshold(
-    confidence: ArrayLike, correct: ArrayLike, risk: float, delta: float = 0.001
+    confidence: ArrayLike, correct: ArrayLike, risk: float, *, delta: float = 0.001
 ) -> OperatingPoint:
     """Of the thresholds searched, the one with the largest coverage that guarantees the error rate.
 

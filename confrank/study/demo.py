@@ -67,7 +67,7 @@ def load_samples(configs: Sequence[RunConfig], out: Path, split: str = "test") -
 def choose_threshold(held_out: Samples, test: Samples) -> Threshold | None:
     """The threshold that RISK and DELTA ask for; None if these held-out images cannot guarantee it."""
     try:
-        chosen = guaranteed_threshold(held_out.confidence, held_out.correct, RISK, DELTA)
+        chosen = guaranteed_threshold(held_out.confidence, held_out.correct, RISK, delta=DELTA)
     except UnreachableError:
         return None
     return Threshold(chosen, measured_at(test.confidence, test.correct, chosen.threshold))
