@@ -384,15 +384,23 @@ def test_calibrate_improves_what_it_can(files, tmp_path, capsys, command):
     assert float(loaded.metadata["temperature"]) == result["temperature"]
 
 
-def test_evaluating_a_file_does_not_import_torch(files, tmp_path):
-
-    code = (
-        "import sys; from confrank.cli import main\ntry: main(sys.argv[1:])\nfinally: print('torch' in sys.modules)"
-    )
-    np.save(tmp_path / "s.npy", np.array([[0.5, 1.0], [0.25, 0.0]]))
-    arguments = ["evaluate", str(tmp_path / "s.npy"), "--report", str(tmp_path / "r.html")]
-    result = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "False"
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "FILE", "--resamples", "0", "--report", "OUT.html"],
+        ["threshold", "FILE", "--risk", "0.3"],
+        ["calibrate", "FILE", "--out", "OUT.safetensors"],
+        ["table", "table-clf-perf"],
+        ["report", "curves", "results/cifar10-vgg16-baseline-seed0.json", "--out", "OUT.png"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_commands_on_files_do_not_import_torch(arguments, files, tmp_path):
+    given = [text.replace("FILE", str(files[0])).replace("OUT", str(tmp_path / "out")) for text in arguments]
+    command = [sys.executable, "-X", "importtime", "-m", "confrank", *given]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "confrank.phrasing" in imported and "torch" not in imported
 
 
 OUTPUTS = [

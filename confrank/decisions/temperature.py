@@ -2,7 +2,6 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from confrank.metrics.arrays import Array, ArrayLike, as_labels, as_probabilities, as_table, chunks, same_length
 
@@ -46,6 +45,8 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     >>> round(fit_temperature([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0]], [0, 0, 0, 1]), 4)
     1.8205
     """
+    from scipy.optimize import brentq  # slow to import, and thresholds do without it
+
     table = as_table(logits, "logits")
     labels = as_labels(label, table.shape[1])
     same_length(logits=table, label=labels)
