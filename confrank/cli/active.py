@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import (
     Command,
     add_device,
+    add_option,
     add_root,
-    add_text,
     at_least,
     device_of,
     listed,
@@ -45,27 +45,22 @@ def _run_arguments(parser: "ArgumentParser") -> None:
     from confrank.active.records import Experiment
 
     defaults, experiment = Experiment(), parser.add_argument_group("experiment")
+    metavars = {str: "NAME", int: "N", float: "X"}
     for name, what in SETTINGS.items():
         default = getattr(defaults, name)
-        metavar = "NAME" if isinstance(default, str) else None
-        flag = f"--{name.replace('_', '-')}"
-        what = with_names(what, name)
-        experiment.add_argument(flag, type=type(default), default=default, metavar=metavar, help=what)
-    experiment.add_argument(
-        "--strategy",
-        type=str,
-        default="all",
-        metavar="NAME,...",
-        help=with_names("strategies to compare, separated by commas, or all", "strategy"),
-    )
-    experiment.add_argument("--trials", type=int, default=5, help="repetitions, each with its own seeds")
+        kind, text = type(default), with_names(what, name)
+        add_option(experiment, f"--{name.replace('_', '-')}", kind, metavars[kind], text, default)
+    strategies = with_names("strategies to compare, separated by commas, or all", "strategy")
+    add_option(experiment, "--strategy", str, "NAME,...", strategies, "all")
+    add_option(experiment, "--trials", int, "N", "repetitions, each with its own seeds", 5)
     add_root(experiment)
     output = parser.add_argument_group("output")
-    add_text(output, "--out", "FOLDER", "folder for the runs (default: runs/NAME, named by the settings)")
-    add_text(output, "--results", "FOLDER", "folder for the small result files (default: the folder of --out)")
-    add_text(output, "--figure", "FILE", "figure to draw (default: curves.png in the folder of --out)")
+    add_option(output, "--out", str, "FOLDER", "folder for the runs (default: runs/NAME, named by the settings)")
+    results = "folder for the small result files (default: the folder of --out)"
+    add_option(output, "--results", str, "FOLDER", results)
+    add_option(output, "--figure", str, "FILE", "figure to draw (default: curves.png in the folder of --out)")
     computing = parser.add_argument_group("computing")
-    computing.add_argument("--together", type=int, default=6, help="strategies to train side by side on a GPU")
+    add_option(computing, "--together", int, "N", "strategies to train side by side on a GPU", 6)
     add_device(computing)
 
 
@@ -108,7 +103,7 @@ def _run(arguments: "Namespace") -> None:
 def _show_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("curves", type=str, metavar="FILE", help="JSON file that `confrank active run` wrote")
     output = parser.add_argument_group("output")
-    add_text(output, "--figure", "FILE", "draw the curves into this .png, .svg or .pdf")
+    add_option(output, "--figure", str, "FILE", "draw the curves into this .png, .svg or .pdf")
     output.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 

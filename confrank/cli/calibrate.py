@@ -5,7 +5,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_text, at_least, make_console, say
+from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, safetensors_path
 from confrank.cli.source import predictions_path, read_source, temperature_of
 
@@ -14,24 +14,15 @@ if TYPE_CHECKING:
 
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "file",
-        type=str,
-        metavar="FILE",
-        help="predictions with logits or probabilities of all classes, or a run folder",
-    )
+    file = "predictions with logits or probabilities of all classes, or a run folder"
+    parser.add_argument("file", type=str, metavar="FILE", help=file)
     fit = parser.add_argument_group("fit")
-    fit.add_argument(
-        "--split",
-        type=float,
-        default=0.5,
-        metavar="SHARE",
-        help="share of the rows to measure on; the temperature is fitted to the others",
-    )
-    fit.add_argument("--seed", type=int, default=0, help="seed of the split")
+    split = "share of the rows to measure on; the temperature is fitted to the others"
+    add_option(fit, "--split", float, "SHARE", split, 0.5)
+    add_option(fit, "--seed", int, "N", "seed of the split", 0)
     output = parser.add_argument_group("output")
-    add_text(output, "--out", "FILE", "write all rows, calibrated (.safetensors)")
-    add_text(output, "--json", "FILE", "write the numbers to this file (.json)")
+    add_option(output, "--out", str, "FILE", "write all rows, calibrated (.safetensors)")
+    add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
 def _calibrate(arguments: "Namespace") -> None:

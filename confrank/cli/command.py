@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Options = ArgumentParser | ArgumentGroup
 
 Device = Literal["auto", "cpu", "cuda"]
+Format = Literal["terminal", "markdown", "latex", "csv"]
 USAGE_ERROR = 2
 LISTED = 50
 
@@ -119,19 +120,23 @@ def device_of(name: Device) -> Any:
     return default_device() if name == "auto" else torch.device(name)
 
 
-def add_text(options: "Options", flag: str, metavar: str, what: str) -> None:
-    """Add an option that takes a path or other text; None if it is not given."""
-    options.add_argument(flag, type=str | None, default=None, metavar=metavar, help=what)
+def add_option(options: "Options", flag: str, kind: Any, metavar: str, what: str, default: Any = None) -> None:
+    """Add an option with a value; without a default it is None if it is not given."""
+    options.add_argument(
+        flag, type=kind | None if default is None else kind, default=default, metavar=metavar, help=what
+    )
 
 
 def add_root(options: "Options", use: str = "") -> None:
     """Add --root, which `root_of` reads; `use` says what the data are needed for, where that is not obvious."""
-    add_text(options, "--root", "FOLDER", f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)")
+    add_option(
+        options, "--root", str, "FOLDER", f"folder of data sets{use} (default: $CONFRANK_DATA or a user cache)"
+    )
 
 
 def add_device(options: "Options") -> None:
     """Add --device, which `device_of` reads."""
-    options.add_argument("--device", type=Device, default="auto", metavar="NAME", help="device to compute on")
+    add_option(options, "--device", Device, "NAME", "device to compute on", "auto")
 
 
 def root_of(arguments: "Namespace") -> Path | None:

@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import Command, add_root, list_unreadable, make_console, root_of, say
+from confrank.cli.command import Command, add_option, add_root, list_unreadable, make_console, root_of, say
 from confrank.cli.names import with_names
 
 if TYPE_CHECKING:
@@ -12,27 +12,12 @@ if TYPE_CHECKING:
 
 
 def _data_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "action",
-        type=Literal["list", "fetch", "check"],
-        metavar="ACTION",
-        help="list the known data sets, fetch the published files of one, or check one for damage",
-    )
-    parser.add_argument(
-        "name",
-        type=str | None,
-        nargs="?",
-        default=None,
-        metavar="NAME",
-        help=with_names("data set by name, or the path of your own", "dataset", "images"),
-    )
+    action = "list the known data sets, fetch the published files of one, or check one for damage"
+    parser.add_argument("action", type=Literal["list", "fetch", "check"], metavar="ACTION", help=action)
+    name = with_names("data set by name, or the path of your own", "dataset", "images")
+    parser.add_argument("name", type=str | None, nargs="?", default=None, metavar="NAME", help=name)
     data = parser.add_argument_group("data")
-    data.add_argument(
-        "--image-size",
-        type=int | None,
-        default=None,
-        help="check your own images as `train --image-size N` sees them",
-    )
+    add_option(data, "--image-size", int, "N", "check your own images as `train --image-size N` sees them")
     add_root(data)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, at_least, make_console, say, say_once
+from confrank.cli.command import Command, add_option, at_least, make_console, say, say_once
 from confrank.cli.evaluate import compare_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
@@ -25,12 +25,10 @@ def _demo_arguments(parser: "ArgumentParser") -> None:
     from confrank.study.demo import EPOCHS, SEEDS
 
     training = parser.add_argument_group("training")
-    training.add_argument("--seeds", type=int, default=SEEDS, help="networks to train per method")
-    training.add_argument("--epochs", type=int, default=EPOCHS, help="passes over the training images")
+    add_option(training, "--seeds", int, "N", "networks to train per method", SEEDS)
+    add_option(training, "--epochs", int, "N", "passes over the training images", EPOCHS)
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out", type=str, default="demo", metavar="FOLDER", help="folder for the runs, the figure and the page"
-    )
+    add_option(output, "--out", str, "FOLDER", "folder for the runs, the figure and the page", "demo")
 
 
 def _demo(arguments: "Namespace") -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, add_root, add_text, at_least, make_console, root_of, say
+from confrank.cli.command import Command, add_option, add_root, at_least, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.source import Source, predictions_path, read_source
 
@@ -17,27 +17,18 @@ if TYPE_CHECKING:
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "files",
-        type=str,
-        nargs="+",
-        metavar="FILE",
-        help="predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders",
-    )
+    files = "predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders"
+    parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     output = parser.add_argument_group("output")
-    add_text(output, "--report", "FILE", "write a page to explore the results and choose a threshold (.html)")
-    add_text(output, "--json", "FILE", "write the numbers to this file (.json)")
-    add_text(output, "--figure", "FILE", "draw the curves into this .png, .svg or .pdf")
-    add_text(output, "--figures", "FOLDER", "draw each chart as PNG and SVG into this folder")
+    add_option(output, "--report", str, "FILE", "write a page to explore the results and choose a threshold (.html)")
+    add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
+    add_option(output, "--figure", str, "FILE", "draw the curves into this .png, .svg or .pdf")
+    add_option(output, "--figures", str, "FOLDER", "draw each chart as PNG and SVG into this folder")
     add_root(output, ", for images of mistakes")
     intervals = parser.add_argument_group("intervals")
-    intervals.add_argument(
-        "--resamples",
-        type=int | None,
-        default=None,
-        help="bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)",
-    )
-    intervals.add_argument("--seed", type=int, default=0, help="seed of the resamples")
+    resamples = "bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)"
+    add_option(intervals, "--resamples", int, "N", resamples)
+    add_option(intervals, "--seed", int, "N", "seed of the resamples", 0)
 
 
 def _evaluate(arguments: "Namespace") -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import (
     Command,
+    Format,
     add_device,
+    add_option,
     add_root,
-    add_text,
     at_least,
     device_of,
     listed,
@@ -25,6 +26,7 @@ from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_
 if TYPE_CHECKING:
     import numpy as np
     from jsonargparse import ArgumentParser, Namespace
+    from jsonargparse._core import ArgumentGroup
     from numpy.typing import NDArray
 
     from confrank.ood import OodResult, Protocol
@@ -34,83 +36,41 @@ if TYPE_CHECKING:
 def _ood_arguments(parser: "ArgumentParser") -> None:
     from jsonargparse import SUPPRESS
 
-    parser.add_argument(
-        "runs",
-        type=str,
-        nargs="+",
-        metavar="RUN",
-        help="run folders, or .safetensors weights (with --model and --dataset if the file has no config)",
-    )
+    runs = "run folders, or .safetensors weights (with --model and --dataset if the file has no config)"
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help=runs)
     data = parser.add_argument_group("data")
-    data.add_argument(
-        "--against",
-        type=str,
-        nargs="+",
-        default=[],
-        metavar="DATA",
-        help=with_names(
-            "out-of-distribution images (required): data sets by name, folders of images, .npz files",
-            "images",
-            "dataset",
-        ),
-    )
+    against = "out-of-distribution images (required): data sets by name, folders of images, .npz files"
+    text = with_names(against, "images", "dataset")
+    data.add_argument("--against", type=str, nargs="+", default=[], metavar="DATA", help=text)
     data.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
-    data.add_argument(
-        "--image-size",
-        type=int | None,
-        default=None,
-        help="crop images to their central square and scale it to N pixels",
-    )
+    add_option(data, "--image-size", int, "N", "crop images to their central square and scale it to N pixels")
     add_root(data)
-    detectors = parser.add_argument_group("detectors")
-    detectors.add_argument(
-        "--detectors",
-        type=str,
-        nargs="+",
-        default=None,
-        metavar="NAME",
-        help=with_names("only these detectors (default: all)", "detector"),
-    )
-    detectors.add_argument("--neighbours", type=int, default=50, help="k of the nearest-neighbour detector")
-    detectors.add_argument(
-        "--layers",
-        type=str,
-        nargs="+",
-        default=None,
-        metavar="NAME",
-        help="layers of your own network to read features from, e.g. stem,stage1",
-    )
-    detectors.add_argument(
-        "--tuning",
-        type=Literal["paper", "none"],
-        default="paper",
-        metavar="NAME",
-        help="paper: tune on images of each out-set; none: use no out-of-distribution image before the test",
-    )
-    detectors.add_argument(
-        "--tuning-images", type=int, default=1000, help="images of each set to tune on; they are left out of the test"
-    )
-    detectors.add_argument("--seed", type=int, default=0, help="seed that draws the tuning images")
-    detectors.add_argument(
-        "--aupr", type=Literal["average", "trapezoid"], default="average", metavar="NAME", help="AUPR estimator"
-    )
+    _detector_arguments(parser.add_argument_group("detectors"))
     weights = parser.add_argument_group("weights without a config")
     for name, what in (("model", "network"), ("dataset", "data set"), ("method", "method")):
-        add_text(weights, f"--{name}", "NAME", with_names(f"{what} that the weights belong to", name))
+        add_option(weights, f"--{name}", str, "NAME", with_names(f"{what} that the weights belong to", name))
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--format",
-        type=Literal["terminal", "markdown", "latex", "csv"],
-        default="terminal",
-        metavar="NAME",
-        help="format of the table",
-    )
-    add_text(output, "--json", "FILE", "write all results to this file (.json)")
-    add_text(output, "--report", "FILE", "write a page with curves and histograms (.html)")
-    add_text(output, "--figures", "FOLDER", "draw ROC curves and histograms into this folder")
+    add_option(output, "--format", Format, "NAME", "format of the table", "terminal")
+    add_option(output, "--json", str, "FILE", "write all results to this file (.json)")
+    add_option(output, "--report", str, "FILE", "write a page with curves and histograms (.html)")
+    add_option(output, "--figures", str, "FOLDER", "draw ROC curves and histograms into this folder")
     computing = parser.add_argument_group("computing")
-    computing.add_argument("--batch-size", type=int, default=500, help="images per forward pass")
+    add_option(computing, "--batch-size", int, "N", "images per forward pass", 500)
     add_device(computing)
+
+
+def _detector_arguments(group: "ArgumentGroup") -> None:
+    detectors = with_names("only these detectors (default: all)", "detector")
+    group.add_argument("--detectors", type=str, nargs="+", default=None, metavar="NAME", help=detectors)
+    add_option(group, "--neighbours", int, "N", "k of the nearest-neighbour detector", 50)
+    layers = "layers of your own network to read features from, e.g. stem,stage1"
+    group.add_argument("--layers", type=str, nargs="+", default=None, metavar="NAME", help=layers)
+    tuning = "paper: tune on images of each out-set; none: use no out-of-distribution image before the test"
+    add_option(group, "--tuning", Literal["paper", "none"], "NAME", tuning, "paper")
+    tuning_images = "images of each set to tune on; they are left out of the test"
+    add_option(group, "--tuning-images", int, "N", tuning_images, 1000)
+    add_option(group, "--seed", int, "N", "seed that draws the tuning images", 0)
+    add_option(group, "--aupr", Literal["average", "trapezoid"], "NAME", "AUPR estimator", "average")
 
 
 def _ood(arguments: "Namespace") -> None:

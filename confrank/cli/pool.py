@@ -4,7 +4,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_device, add_text, at_least, device_of, make_console, say
+from confrank.cli.command import Command, add_device, add_option, at_least, device_of, make_console, say
 from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
@@ -17,54 +17,27 @@ if TYPE_CHECKING:
 SHEET_IMAGES = 100
 
 
-def _add_pool_flags(parser: "ArgumentParser") -> "ArgumentGroup":
+def _add_pool_options(parser: "ArgumentParser") -> "ArgumentGroup":
     data = parser.add_argument_group("data")
-    data.add_argument(
-        "--pool",
-        type=str,
-        required=True,
-        metavar="PATH",
-        help="folder of images, .npz file with images, or, for a query, a file of predictions",
-    )
-    add_text(data, "--labelled", "FILE", "CSV with the columns path and label")
-    data.add_argument(
-        "--image-size",
-        type=int | None,
-        default=None,
-        help="crop images to their central square and scale it to N pixels",
-    )
+    pool = "folder of images, .npz file with images, or, for a query, a file of predictions"
+    data.add_argument("--pool", type=str, required=True, metavar="PATH", help=pool)
+    add_option(data, "--labelled", str, "FILE", "CSV with the columns path and label")
+    add_option(data, "--image-size", int, "N", "crop images to their central square and scale it to N pixels")
     return data
 
 
 def _query_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "run",
-        type=str | None,
-        nargs="?",
-        default=None,
-        metavar="RUN",
-        help="run folder; not needed for a file of predictions",
-    )
-    _add_pool_flags(parser)
+    run = "run folder; not needed for a file of predictions"
+    parser.add_argument("run", type=str | None, nargs="?", default=None, metavar="RUN", help=run)
+    _add_pool_options(parser)
     choice = parser.add_argument_group("choice")
-    choice.add_argument("--count", type=int, default=500, help="number of samples to ask for")
-    choice.add_argument(
-        "--strategy",
-        type=str,
-        default="least-confidence",
-        metavar="NAME",
-        help=with_names("how to choose them", "strategy"),
-    )
-    choice.add_argument("--subset", type=int | None, default=None, help="choose from N random samples of the pool")
-    choice.add_argument("--seed", type=int, default=0, help="seed of ties, random choices and the subset")
+    add_option(choice, "--count", int, "N", "number of samples to ask for", 500)
+    strategies = with_names("how to choose them", "strategy")
+    add_option(choice, "--strategy", str, "NAME", strategies, "least-confidence")
+    add_option(choice, "--subset", int, "N", "choose from N random samples of the pool")
+    add_option(choice, "--seed", int, "N", "seed of ties, random choices and the subset", 0)
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "--out",
-        type=str,
-        default="to_label.csv",
-        metavar="FILE",
-        help="CSV to write; a contact sheet is written next to it",
-    )
+    add_option(output, "--out", str, "FILE", "CSV to write; a contact sheet is written next to it", "to_label.csv")
     add_device(parser.add_argument_group("computing"))
 
 
@@ -113,55 +86,26 @@ def _query(arguments: "Namespace") -> None:
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
-    data = _add_pool_flags(parser)
-    add_text(data, "--test", "FILE", "CSV of samples to test on, with the columns path and label")
-    data.add_argument(
-        "--test-share",
-        type=float,
-        default=0.2,
-        metavar="SHARE",
-        help="without --test: share of the labelled samples to test on",
-    )
+    data = _add_pool_options(parser)
+    add_option(data, "--test", str, "FILE", "CSV of samples to test on, with the columns path and label")
+    test_share = "without --test: share of the labelled samples to test on"
+    add_option(data, "--test-share", float, "SHARE", test_share, 0.2)
     network = parser.add_argument_group("network and method")
-    network.add_argument(
-        "--model", type=str, default="resnet18", metavar="NAME", help=with_names("network by name", "model")
-    )
-    network.add_argument(
-        "--method",
-        type=str,
-        default="crl-softmax",
-        metavar="NAME",
-        help=with_names("what to train and how it predicts", "method"),
-    )
+    add_option(network, "--model", str, "NAME", with_names("network by name", "model"), "resnet18")
+    methods = with_names("what to train and how it predicts", "method")
+    add_option(network, "--method", str, "NAME", methods, "crl-softmax")
     training = parser.add_argument_group("training")
-    training.add_argument("--epochs", type=int, default=200, help="passes over the labelled samples")
-    training.add_argument("--batch-size", type=int, default=128, help="samples per step")
-    training.add_argument(
-        "--lr", type=float, default=0.1, help="initial learning rate; divided by 10 after 60% and 80% of the epochs"
-    )
-    training.add_argument(
-        "--seed", type=int, default=0, help="seed of the initial weights, the sample order and the augmentation"
-    )
-    training.add_argument(
-        "--padding",
-        type=int | None,
-        default=None,
-        help="shift images at random by up to N pixels (default: 4 for colour images, else 0)",
-    )
-    training.add_argument(
-        "--flip",
-        type=bool | None,
-        nargs="?",
-        const=True,
-        default=None,
-        help="mirror half of the images left to right (default: for colour images only)",
-    )
-    add_text(
-        parser.add_argument_group("output"),
-        "--out",
-        "FOLDER",
-        "run folder (default: runs/NAME, named by the settings and the number of labels)",
-    )
+    add_option(training, "--epochs", int, "N", "passes over the labelled samples", 200)
+    add_option(training, "--batch-size", int, "N", "samples per step", 128)
+    lr = "initial learning rate; divided by 10 after 60% and 80% of the epochs"
+    add_option(training, "--lr", float, "X", lr, 0.1)
+    add_option(training, "--seed", int, "N", "seed of the initial weights, the sample order and the augmentation", 0)
+    padding = "shift images at random by up to N pixels (default: 4 for colour images, else 0)"
+    add_option(training, "--padding", int, "N", padding)
+    flip = "mirror half of the images left to right (default: for colour images only)"
+    training.add_argument("--flip", type=bool | None, nargs="?", const=True, default=None, help=flip)
+    out = "run folder (default: runs/NAME, named by the settings and the number of labels)"
+    add_option(parser.add_argument_group("output"), "--out", str, "FOLDER", out)
     add_device(parser.add_argument_group("computing"))
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, get_args
 from confrank.cli.command import (
     Command,
     add_device,
+    add_option,
     add_root,
-    add_text,
     device_of,
     list_unreadable,
     make_console,
@@ -24,33 +24,20 @@ Split = Literal["test", "train", "holdout"]
 
 
 def _predict_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "run", type=str, metavar="RUN", help="run folder, or a .safetensors file that `study --weights` wrote"
-    )
+    run = "run folder, or a .safetensors file that `study --weights` wrote"
+    parser.add_argument("run", type=str, metavar="RUN", help=run)
     images = parser.add_argument_group("images")
-    images.add_argument(
-        "--split",
-        type=Split | None,
-        default=None,
-        metavar="NAME",
-        help="split of the data set that the run was trained on: test, train or holdout (default: test)",
-    )
-    add_text(images, "--images", "FOLDER", "classify the images in this folder instead")
-    images.add_argument(
-        "--threshold",
-        type=float | None,
-        default=None,
-        metavar="CONFIDENCE",
-        help="with --images: accept predictions with at least this confidence",
-    )
+    split = "split of the data set that the run was trained on: test, train or holdout (default: test)"
+    add_option(images, "--split", Split, "NAME", split)
+    add_option(images, "--images", str, "FOLDER", "classify the images in this folder instead")
+    threshold = "with --images: accept predictions with at least this confidence"
+    add_option(images, "--threshold", float, "CONFIDENCE", threshold)
     add_root(images)
-    add_text(
-        parser.add_argument_group("output"),
-        "--out",
-        "FILE",
+    out = (
         "file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
-        " answers.csv for --images)",
+        " answers.csv for --images)"
     )
+    add_option(parser.add_argument_group("output"), "--out", str, "FILE", out)
     add_device(parser.add_argument_group("computing"))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_root, add_text, root_of
+from confrank.cli.command import Command, add_option, add_root, root_of
 from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ def _report_arguments(parser: "ArgumentParser") -> None:
         " epochs: test AURC and NLL over the epochs, for runs trained with --test-every;"
         " curves: risk-coverage curves and reliability diagrams, averaged over the runs of a method",
     )
-    parser.add_argument(
-        "runs", type=str, nargs="+", metavar="RUN", help="run folders, or JSON files of a results folder"
-    )
-    add_text(parser.add_argument_group("output"), "--out", "FILE", "figure to write (default: FIGURE.png)")
+    runs = "run folders, or JSON files of a results folder"
+    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help=runs)
+    add_option(parser.add_argument_group("output"), "--out", str, "FILE", "figure to write (default: FIGURE.png)")
     add_root(parser.add_argument_group("data"))
 
 

@@ -3,13 +3,14 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
     Command,
+    Format,
     add_device,
+    add_option,
     add_root,
-    add_text,
     at_least,
     device_of,
     listed,
@@ -31,31 +32,23 @@ if TYPE_CHECKING:
 
 
 def _study_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "name",
-        type=str,
-        metavar="TABLE",
-        help="classification table of the paper, see `confrank table list`; reproduction: the part that we have run",
-    )
+    table = "classification table of the paper, see `confrank table list`; reproduction: the part that we have run"
+    parser.add_argument("name", type=str, metavar="TABLE", help=table)
     runs = parser.add_argument_group("runs")
-    for flag, what in (
-        ("dataset", "data sets"),
-        ("model", "networks"),
-        ("method", "methods (also aes-10, aes-30 and ensemble-METHOD)"),
-    ):
-        add_text(runs, f"--{flag}s", "NAME,...", with_names(f"only these {what}, separated by commas", flag))
-    add_text(runs, "--seeds", "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
-    runs.add_argument("--epochs", type=int, default=300, help="passes over the training set")
+    methods = "methods (also aes-10, aes-30 and ensemble-METHOD)"
+    for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", methods)):
+        add_option(runs, f"--{flag}s", str, "NAME,...", with_names(f"only these {what}, separated by commas", flag))
+    add_option(runs, "--seeds", str, "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
+    add_option(runs, "--epochs", int, "N", "passes over the training set", 300)
     runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_root(runs)
     output = parser.add_argument_group("output")
-    output.add_argument("--out", type=str, default="runs", metavar="FOLDER", help="folder for the run folders")
-    output.add_argument(
-        "--results", type=str, default="results", metavar="FOLDER", help="folder for the small result files"
-    )
-    add_text(output, "--weights", "FOLDER", "also save the trained networks in this folder, in half precision")
+    add_option(output, "--out", str, "FOLDER", "folder for the run folders", "runs")
+    add_option(output, "--results", str, "FOLDER", "folder for the small result files", "results")
+    weights = "also save the trained networks in this folder, in half precision"
+    add_option(output, "--weights", str, "FOLDER", weights)
     computing = parser.add_argument_group("computing")
-    computing.add_argument("--together", type=int, default=4, help="runs to train side by side on a GPU")
+    add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
     add_device(computing)
 
 
@@ -122,24 +115,13 @@ def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> l
 
 
 def _table_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "name",
-        type=str,
-        metavar="TABLE",
-        help="table of the paper; all: every classification result, whatever its settings; list: names of the tables",
-    )
+    table = "table of the paper; all: every classification result, whatever its settings; list: names of the tables"
+    parser.add_argument("name", type=str, metavar="TABLE", help=table)
     rows = parser.add_argument_group("rows")
-    rows.add_argument("--results", type=str, default="results", metavar="FOLDER", help="folder of result files")
+    add_option(rows, "--results", str, "FOLDER", "folder of result files", "results")
     rows.add_argument("--paper-only", action="store_true", help="print the paper's numbers only")
     rows.add_argument("--ours-only", action="store_true", help="leave out the rows that we have not run")
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--format",
-        type=Literal["terminal", "markdown", "latex", "csv"],
-        default="terminal",
-        metavar="NAME",
-        help="format of the table",
-    )
+    add_option(parser.add_argument_group("output"), "--format", Format, "NAME", "format of the table", "terminal")
 
 
 def _table(arguments: "Namespace") -> None:

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_text, at_least
+from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.source import predictions_path, read_source, temperature_of
 
@@ -14,44 +14,17 @@ if TYPE_CHECKING:
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument(
-        "file",
-        type=str,
-        metavar="FILE",
-        help="predictions on data that the model was not trained on, or a run folder",
-    )
+    file = "predictions on data that the model was not trained on, or a run folder"
+    parser.add_argument("file", type=str, metavar="FILE", help=file)
     threshold = parser.add_argument_group("threshold")
-    threshold.add_argument(
-        "--risk",
-        type=float | None,
-        default=None,
-        metavar="SHARE",
-        help="error rate among accepted predictions to guarantee",
-    )
-    threshold.add_argument(
-        "--delta",
-        type=float,
-        default=0.001,
-        metavar="SHARE",
-        help="largest probability that the guarantee does not hold",
-    )
-    threshold.add_argument(
-        "--coverage",
-        type=float | None,
-        default=None,
-        metavar="SHARE",
-        help="share of predictions to accept, instead of --risk",
-    )
+    add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
+    add_option(threshold, "--delta", float, "SHARE", "largest probability that the guarantee does not hold", 0.001)
+    add_option(threshold, "--coverage", float, "SHARE", "share of predictions to accept, instead of --risk")
     check = parser.add_argument_group("check")
-    check.add_argument(
-        "--split",
-        type=float | None,
-        default=None,
-        metavar="SHARE",
-        help="share of the rows to check the threshold on; it is chosen on the others",
-    )
-    check.add_argument("--seed", type=int, default=0, help="seed of the split")
-    add_text(parser.add_argument_group("output"), "--json", "FILE", "write the numbers to this file (.json)")
+    split = "share of the rows to check the threshold on; it is chosen on the others"
+    add_option(check, "--split", float, "SHARE", split)
+    add_option(check, "--seed", int, "N", "seed of the split", 0)
+    add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
 def _rule(predictions: "Predictions") -> tuple[str | None, bool]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from confrank.cli.command import (
     Command,
     add_device,
+    add_option,
     add_root,
-    add_text,
     at_least,
     device_of,
     listed,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
+    from confrank.config import RunConfig
     from confrank.training import Finished
     from confrank.training.jobs import Job
 
@@ -46,56 +47,33 @@ def _train_arguments(parser: "ArgumentParser") -> None:
             **switch,
         )
     add_root(groups["data"])
-    add_text(
-        groups["training"],
-        "--seeds",
-        "N,...",
-        "train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU",
+    seeds = "train one run per seed, e.g. 0,1,2,3: side by side on a GPU, one after the other on a CPU"
+    add_option(groups["training"], "--seeds", str, "N,...", seeds)
+    out = "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)"
+    add_option(groups["output"], "--out", str, "FOLDER", out)
+    add_option(
+        groups["output"], "--checkpoint-minutes", float, "X", "save a checkpoint at least every X minutes", 2.0
     )
-    add_text(
-        groups["output"],
-        "--out",
-        "FOLDER",
-        "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)",
-    )
-    groups["output"].add_argument(
-        "--checkpoint-minutes", type=float, default=2.0, help="save a checkpoint at least every X minutes"
-    )
-    groups["output"].add_argument(
-        "--checkpoint-epochs", type=int, default=0, help="also save a checkpoint every N epochs; 0: never"
-    )
+    checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
+    add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])
+    path = "auto: CUDA graphs in bfloat16 where there is a GPU; plain: eager float32 everywhere"
+    add_option(groups["computing"], "--path", Literal["auto", "plain"], "NAME", path, "auto")
+    deterministic = "use only deterministic algorithms on a GPU (slower)"
     groups["computing"].add_argument(
-        "--path",
-        type=Literal["auto", "plain"],
-        default="auto",
-        metavar="NAME",
-        help="auto: CUDA graphs in bfloat16 where there is a GPU; plain: eager float32 everywhere",
+        "--deterministic", type=bool, nargs="?", const=True, default=False, help=deterministic
     )
-    groups["computing"].add_argument(
-        "--deterministic",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="use only deterministic algorithms on a GPU (slower)",
-    )
-    parser.add_argument(
-        "--config", action="config", metavar="FILE", help="read settings from a YAML file, e.g. a run's config.yaml"
-    )
+    config = "read settings from a YAML file, e.g. a run's config.yaml"
+    parser.add_argument("--config", action="config", metavar="FILE", help=config)
 
 
 def _train(arguments: "Namespace") -> None:
     import torch
 
-    from confrank.config import RunConfig
     from confrank.report.progress import epoch_bar
     from confrank.training import Failed, train_together
 
-    names = [item.name for item in dataclasses.fields(RunConfig)]
-    settings = {name: getattr(arguments, name) for name in names}
-    config = RunConfig(**{**settings, "lr_drops": _shares(arguments.lr_drops)})
-    configs = [dataclasses.replace(config, seed=seed) for seed in parse_seeds(arguments.seeds, config.seed)]
+    configs = _configs(arguments)
     parent = Path(arguments.out or "runs")
     outs = [parent / item.run_name for item in configs]
     if arguments.out and arguments.seeds is None:
@@ -128,6 +106,15 @@ def _train(arguments: "Namespace") -> None:
         say(console, f"{failure.folder.path}: {why}")
     if failures:
         raise failures[0].error
+
+
+def _configs(arguments: "Namespace") -> "list[RunConfig]":
+    """The config of each run: one per seed."""
+    from confrank.config import RunConfig
+
+    settings = {item.name: getattr(arguments, item.name) for item in dataclasses.fields(RunConfig)}
+    config = RunConfig(**{**settings, "lr_drops": _shares(arguments.lr_drops)})
+    return [dataclasses.replace(config, seed=seed) for seed in parse_seeds(arguments.seeds, config.seed)]
 
 
 def _shares(given: tuple[float, ...] | str) -> tuple[float, ...]:
