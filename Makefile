@@ -48,7 +48,7 @@ format: $(DEV)
 	$(BIN)/ruff format .
 
 docs: $(DEV)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(DEV)
 	$(BIN)/python benchmarks/loss.py
