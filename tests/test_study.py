@@ -85,13 +85,16 @@ def test_every_recipe_names_its_table_command_time_and_expectation():
 def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
     wanted = plan(*recipe("reproduction"))
     names = [config.run_name for config in wanted.runs]
-    assert len(names) == len({*names}) == 24
+    assert len(names) == len({*names}) == 29
     assert [name for name, config in zip(names, wanted.runs, strict=True) if config.snapshots] == [
         "cifar10-vgg16-baseline-seed0",
         "cifar100-vgg16-baseline-seed0",
+        "cifar100-vgg16-baseline-seed4",
+        "cifar100-vgg16-baseline-seed5",
     ]
     members = {item.name: [member.seed for member in item.members] for item in wanted.averages}
     assert members["cifar100-vgg16-ensemble-baseline-of3"] == [1, 2, 3]
+    assert members["cifar100-vgg16-ensemble-baseline-of5"] == [4, 5, 6, 7, 8]
     assert members["cifar10-vgg16-aes-10-seed0"] == [0]
 
 
@@ -112,7 +115,7 @@ def test_flags_narrow_a_recipe_in_parts(capsys, command):
     [
         ("--methods", "crl-sofmax", "expected methods of reproduction among baseline, crl-softmax, .* crl-sofmax;"),
         ("--datasets", "svhn", "expected datasets of reproduction among cifar10, cifar100, but got svhn;"),
-        ("--seeds", "0,7", "expected seeds of reproduction among 0, 1, 2, 3, but got 7;"),
+        ("--seeds", "0,9", "expected seeds of reproduction among 0, 1, 2, 3, 4, 5, 6, 7, 8, but got 9;"),
     ],
 )
 def test_what_a_recipe_in_parts_has_not_is_refused(flag, value, message, capsys, command):
