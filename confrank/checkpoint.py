@@ -43,16 +43,17 @@ class DamagedCheckpointError(ValueError):
 
 def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpoint) -> Path:
     """Save under (epoch, step) and remove all but the newest two. An error leaves the earlier ones intact."""
-    name = _name(position)
+    name = f"{position[0]:06d}-{position[1]:06d}"
     partial, target = folder / f".{name}.{os.getpid()}.part", folder / name
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     state = io.BytesIO()
     torch.save(checkpoint.state, state)
-    contents = {
-        "weights.safetensors": save_weights({name: _cpu_copy(values) for name, values in checkpoint.weights.items()}),
-        "state.pt": state.getvalue(),
+    copies = {
+        name: values.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, values in checkpoint.weights.items()
     }
+    contents = {"weights.safetensors": save_weights(copies), "state.pt": state.getvalue()}
     manifest = {
         "format": FORMAT,
         "meta": checkpoint.meta,
@@ -69,19 +70,12 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
         partial.rename(target)
     except OSError as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise OSError(
-            error.errno,
-            f"could not save the checkpoint ({error.strerror}); the earlier ones are intact",
-            str(target),
-        ) from None
+        message = f"could not save the checkpoint ({error.strerror}); the earlier ones are intact"
+        raise OSError(error.errno, message, str(target)) from None
     sync_folder(folder)
     for old in saved(folder)[:-NUM_KEPT]:
         shutil.rmtree(old)
     return target
-
-
-def _name(position: tuple[int, int]) -> str:
-    return f"{position[0]:06d}-{position[1]:06d}"
 
 
 def saved(folder: Path) -> list[Path]:
@@ -135,10 +129,6 @@ def load_checkpoint(path: Path) -> Checkpoint:
             f"expected only tensors, numbers and strings in {path / 'state.pt'}, but it holds something else: {why}"
         ) from None
     return Checkpoint(load_weights(contents["weights.safetensors"]), state, manifest["meta"])
-
-
-def _cpu_copy(values: Tensor) -> Tensor:
-    return values.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:

@@ -1,7 +1,6 @@
 """The folder of a run: the paths of its files, and reading its config and log."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,24 @@ from confrank.config import RunConfig
 from confrank.folders import LOCK
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """The files of a run."""
+    """The paths of a run's files."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config, self.environment = path / "config.yaml", path / "environment.json"
+        self.log, self.history = path / "log.jsonl", path / "history.npz"
+        self.checkpoint, self.lock = path / "checkpoint", path / LOCK
+        self.metrics = self.metrics_of("test")
 
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
+    def metrics_of(self, split: str) -> Path:
+        return self.path / ("metrics.json" if split == "test" else f"metrics-{split}.json")
 
-    @property
-    def log(self) -> Path:
-        return self.path / "log.jsonl"
+    def predictions(self, split: str) -> Path:
+        return self.path / "predictions" / f"{split}.safetensors"
+
+    def snapshot(self, epoch: int) -> Path:
+        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
 
     def read_log(self) -> list[dict[str, Any]]:
         """The records of the epochs so far, without a last line that is not complete (yet, or on a full disk)."""
@@ -36,35 +40,6 @@ class RunFolder:
                 if line.endswith("\n"):
                     raise ValueError(f"expected one JSON record per line in {self.log}, but: {error}") from None
         return records
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint"
-
-    @property
-    def metrics(self) -> Path:
-        return self.metrics_of("test")
-
-    def metrics_of(self, split: str) -> Path:
-        return self.path / ("metrics.json" if split == "test" else f"metrics-{split}.json")
-
-    @property
-    def history(self) -> Path:
-        return self.path / "history.npz"
-
-    @property
-    def lock(self) -> Path:
-        return self.path / LOCK
-
-    def snapshot(self, epoch: int) -> Path:
-        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
-
-    @property
-    def environment(self) -> Path:
-        return self.path / "environment.json"
-
-    def predictions(self, split: str) -> Path:
-        return self.path / "predictions" / f"{split}.safetensors"
 
 
 def load_config(run: Path) -> RunConfig:
