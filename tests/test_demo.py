@@ -55,10 +55,9 @@ def test_demo_ends_with_the_threshold_that_confrank_threshold_chooses(tmp_path, 
         in printed
     )
     assert f"{1 - samples.correct[accepted].mean():.1%} of the accepted ones are wrong." in printed
-    wrong = (
-        f"{100 * accepted.mean():.2f}% of the test answers, {1 - samples.correct[accepted].mean():.1%} of them wrong"
-    )
-    assert f"crl-softmax: 1 of 1 networks can guarantee it; their thresholds accept {wrong}" in printed
+    share, wrong = f"{100 * accepted.mean():.2f}%", f"{1 - samples.correct[accepted].mean():.1%}"
+    sentence = f"On average, a network accepts {share} of the test answers; {wrong} of the accepted ones are wrong"
+    assert f"crl-softmax: 1 of 1 networks can guarantee it. {sentence}" in printed
 
 
 def test_demo_says_that_a_guarantee_is_out_of_reach():
@@ -66,5 +65,6 @@ def test_demo_says_that_a_guarantee_is_out_of_reach():
     (line,) = threshold_lines({"baseline": [Threshold(point, point)], "crl-softmax": [None, None]})
     assert line.startswith("Threshold: the held-out images are too few to guarantee an error rate of at most 25%")
     lines = threshold_lines({"baseline": [None, None], "crl-softmax": [Threshold(point, point), None]})
-    assert lines[1].startswith("  baseline: 0 of 2 networks can guarantee it; their thresholds accept 0.00 ± 0.00%")
-    assert "crl-softmax: 1 of 2 networks can guarantee it; their thresholds accept 25.00 ± 35.36%" in lines[2]
+    assert lines[1].startswith("  baseline: 0 of 2 networks can guarantee it. On average, a network accepts 0.00")
+    assert "crl-softmax: 1 of 2 networks can guarantee it. On average" in lines[2]
+    assert "accepts 25.00 ± 35.36% of the test answers (0% without a guarantee); 20.0% of the accepted" in lines[2]

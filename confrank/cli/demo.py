@@ -95,10 +95,11 @@ def _accepted(name: str, thresholds: "Sequence[Threshold | None]") -> str:
     points = [one.test for one in thresholds if one is not None]
     shares = summarise([0.0 if one is None else one.test.coverage or 0.0 for one in thresholds])
     accepted, wrong = sum(point.accepted for point in points), sum(point.wrong for point in points)
+    none = " (0% without a guarantee)" if len(points) < len(thresholds) else ""
     share = with_spread(shares.mean, shares.std, 100, mark=" ± ")
     return (
-        f"  {name}: {len(points)} of {len(thresholds)} networks can guarantee it; their thresholds accept"
-        f" {share}% of the test answers, {wrong / max(accepted, 1):.1%} of them wrong"
+        f"  {name}: {len(points)} of {len(thresholds)} networks can guarantee it. On average, a network accepts"
+        f" {share}% of the test answers{none}; {wrong / max(accepted, 1):.1%} of the accepted ones are wrong"
     )
 
 
