@@ -8,6 +8,7 @@ import confrank
 from confrank.analysis import Comparison, analyse, compare, repeats_of
 from confrank.analysis.repeats import GRID
 from confrank.metrics import Samples, evaluate
+from confrank.metrics.arrays import at_or_above
 from confrank.predictions import Predictions, save_predictions
 
 
@@ -74,6 +75,16 @@ def test_compare_says_which_model_is_wrong(model, message):
 def test_too_few_resamples_are_refused():
     with pytest.raises(ValueError, match="expected 100 resamples or more, but got 99; raise `resamples`, or set it"):
         compare(logits_of_model(0), logits_of_model(1), resamples=99)
+
+
+def test_thresholds_accept_near_ties():
+    """As `at_or_above` does, and so SelectiveClassifier: 0.7 accepts what a softmax rounded to a little less."""
+    confidence, correct = np.array([0.9, 0.7, 0.7 - 1e-13, 0.2]), np.array([True, True, False, True])
+    curve = analyse("", Samples(confidence, correct)).curve
+    for threshold, accepted, wrong in zip(curve.threshold, curve.accepted, curve.wrong, strict=True):
+        rows = at_or_above(confidence, threshold)
+        assert (accepted, wrong) == (rows.sum(), (rows & ~correct).sum())
+    assert curve.accepted.tolist() == [1, 3, 3, 4]
 
 
 def run_of(seed):

@@ -19,8 +19,9 @@ from confrank.metrics import (
     evaluation_of,
     reliability_bins,
 )
+from confrank.metrics.arrays import TOLERANCE
 from confrank.metrics.classes import confident_mistakes
-from confrank.metrics.ranking import curve_of, rank
+from confrank.metrics.ranking import Ranking, curve_of, rank
 
 NUM_POINTS = 1000
 NUM_MISTAKES = 12
@@ -101,7 +102,7 @@ def analyse(name: str, samples: Samples, source: str = "", class_names: list[str
         name=name,
         source=source,
         evaluation=evaluation_of(samples, ranked, bins),
-        curve=curve_of(ranked, NUM_POINTS),
+        curve=_thinned_curve(ranked),
         bins=bins,
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
@@ -109,6 +110,17 @@ def analyse(name: str, samples: Samples, source: str = "", class_names: list[str
         mistakes=[_mistake(samples, row) for row in confident_mistakes(samples, NUM_MISTAKES)],
         mean_probability=None if probability is None else float(probability.mean(dtype=np.float64)),
     )
+
+
+def _thinned_curve(ranked: Ranking) -> RiskCoverageCurve:
+    """About 1,000 points of the curve, each with all predictions that its threshold accepts, near-ties included."""
+    curve = curve_of(ranked, NUM_POINTS)
+    following = ranked.confidence_at(np.minimum(curve.accepted, ranked.num_samples - 1))
+    if not ((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranked.num_samples)).any():
+        return curve
+    every = curve_of(ranked)
+    last = every.last_accepted(curve.threshold)
+    return replace(curve, accepted=every.accepted[last], wrong=every.wrong[last])
 
 
 def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
