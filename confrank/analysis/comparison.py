@@ -17,7 +17,7 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import to_numpy
+from confrank.metrics.arrays import ArrayLike, to_numpy
 from confrank.metrics.intervals import default_resamples
 from confrank.phrasing import InputError
 from confrank.predictions import ARRAYS, Array, Predictions, pairing
@@ -54,9 +54,9 @@ class Comparison:
 
 
 def compare(
-    first: Predictions | Mapping[str, Any],
-    second: Predictions | Mapping[str, Any],
-    *others: Predictions | Mapping[str, Any],
+    first: Predictions | Mapping[str, ArrayLike],
+    second: Predictions | Mapping[str, ArrayLike],
+    *others: Predictions | Mapping[str, ArrayLike],
     resamples: int | None = None,
     seed: int = 0,
 ) -> Comparison:
@@ -81,12 +81,12 @@ def compare(
     return compare_samples(names, predictions, samples, resamples, seed)
 
 
-def _as_predictions(model: Predictions | Mapping[str, Any]) -> Predictions:
+def _as_predictions(model: Predictions | Mapping[str, ArrayLike]) -> Predictions:
     if isinstance(model, Predictions):
         return model
     if unknown := [name for name in model if name not in ARRAYS]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
-    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items() if values is not None}
+    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items()}
     return Predictions(**arrays)
 
 
