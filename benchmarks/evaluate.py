@@ -165,7 +165,7 @@ def main() -> None:
         for _ in range(arguments.repeats):
             for task in tasks:
                 runs[task].append(measured(task, table))
-        rows += [row_of(task, 10**arguments.rows, found) for task, found in runs.items()]
+        rows += [row_of(task, 10**arguments.rows, results) for task, results in runs.items()]
         rows.append(row_of("parse numpy", 10**arguments.rows, [measured("parse numpy", table)]))
         print(f"page: {Path(f'{table}.html').stat().st_size / 1e6:.2f} MB")
         write_pairs(both, 10**arguments.pairs)

@@ -86,7 +86,7 @@ def main() -> None:
             f" {row['ranking_us']:>16.0f} {row['ratio']:>6.2f}"
         )
     steps = microseconds({"without CRL": network_step(None), "with CRL": network_step(1.0)}, rounds=20, calls=10)
-    print(*(f"small network, whole step {name}: {value:.0f} us" for name, value in steps.items()), sep="\n")
+    print(*(f"small network, full step {name}: {value:.0f} us" for name, value in steps.items()), sep="\n")
     versions = {"torch": str(torch.__version__), "python": platform.python_version(), "threads": 1}
     print(json.dumps({"versions": versions, "criterion": rows, "network_step_us": steps}))
 

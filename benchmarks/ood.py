@@ -48,11 +48,11 @@ def knn_loop(data: Features) -> Callable[[int], np.ndarray]:
     stored, queries = (torch.nn.functional.normalize(part, dim=1).numpy() for part in (data[0], data[2]))
 
     def score(count: int) -> np.ndarray:
-        found = []
+        scores = []
         for query in queries[:count]:
             distances = np.linalg.norm(stored - query, axis=1)
-            found.append(-np.partition(distances, NEIGHBOURS - 1)[NEIGHBOURS - 1])
-        return np.array(found)
+            scores.append(-np.partition(distances, NEIGHBOURS - 1)[NEIGHBOURS - 1])
+        return np.array(scores)
 
     return score
 
@@ -84,10 +84,10 @@ def mahalanobis_loop(data: Features) -> Callable[[int], np.ndarray]:
     queries = data[2].double().numpy()
 
     def score(count: int) -> np.ndarray:
-        found = []
+        scores = []
         for query in queries[:count]:
-            found.append(-min((query - mean) @ precision @ (query - mean) for mean in means))  # noqa: PERF401
-        return np.array(found)
+            scores.append(-min((query - mean) @ precision @ (query - mean) for mean in means))  # noqa: PERF401
+        return np.array(scores)
 
     return score
 
@@ -108,9 +108,9 @@ def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) ->
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     before = resident("VmRSS")
     start = time.perf_counter()
-    found = score(count)
+    scores = score(count)
     seconds = time.perf_counter() - start
-    results.put((seconds, resident("VmHWM") - before, found[:100].tolist()))
+    results.put((seconds, resident("VmHWM") - before, scores[:100].tolist()))
 
 
 def resident(kind: str) -> int:
@@ -145,9 +145,9 @@ def main() -> None:
         f"{'task':<18} {'images':>7} {'best s':>8} {'median s':>9} {'worst s':>8} {'for all s':>10} {'peak + MB':>10}"
     )
     rows, whole = [], {}
-    for task, found in runs.items():
-        seconds, count = [run[0] for run in found], arguments.loop if "loop" in task else arguments.images
-        median, memory = float(np.median(seconds)), max(run[1] for run in found)
+    for task, repeats in runs.items():
+        seconds, count = [run[0] for run in repeats], arguments.loop if "loop" in task else arguments.images
+        median, memory = float(np.median(seconds)), max(run[1] for run in repeats)
         whole[task] = median * arguments.images / count
         print(
             f"{task:<18} {count:>7,} {min(seconds):>8.3f} {median:>9.3f} {max(seconds):>8.3f} {whole[task]:>10.2f}"

@@ -42,11 +42,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder of the data sets")
     root = parser.parse_args().root
-    whole = load("cifar10", root)
-    rows = np.sort(first_labelled(len(whole.train), 2000, 0))
-    unlabelled = np.setdiff1d(np.arange(len(whole.train)), rows)
+    cifar = load("cifar10", root)
+    rows = np.sort(first_labelled(len(cifar.train), 2000, 0))
+    unlabelled = np.setdiff1d(np.arange(len(cifar.train)), rows)
     judged = np.random.default_rng(99).choice(unlabelled, 10_000, replace=False)
-    data = replace(whole, train=whole.train.select(rows), test=whole.train.select(judged))
+    data = replace(cifar, train=cifar.train.select(rows), test=cifar.train.select(judged))
     cases = [(kind, seed) for kind in ("torch", "he-normal") for seed in SEEDS]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

@@ -67,8 +67,8 @@ def confrank_losses(data: DataSet) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder of the data sets")
-    whole = load("cifar10", parser.parse_args().root)
-    data = replace(whole, train=whole.train.select(np.sort(first_labelled(len(whole.train), 2000, 0))))
+    cifar = load("cifar10", parser.parse_args().root)
+    data = replace(cifar, train=cifar.train.select(np.sort(first_labelled(len(cifar.train), 2000, 0))))
     for name, losses in (("confrank", confrank_losses(data)), ("plain", plain_losses(data))):
         print(f"{name:<9}", " ".join(f"{loss:.2f}" for loss in losses), flush=True)
 

@@ -25,9 +25,9 @@ def main() -> None:
     for path in sorted(parser.parse_args().results.glob("*.npz")):
         if "mcdropout" not in path.stem and "aleatoric" not in path.stem:
             continue
-        with np.load(path) as kept:
+        with np.load(path) as arrays:
             for name, column in (("entropy", "confidence"), ("largest probability", "probability")):
-                metrics = evaluate(confidence=kept[column], correct=kept["correct"]).metrics
+                metrics = evaluate(confidence=arrays[column], correct=arrays["correct"]).metrics
                 cells = (f"{metrics[metric] * SHOWN[metric].factor:.2f}" for metric in METRICS)
                 rows.append([path.stem, name, *cells])
     print(markdown_table(["run", "ranked by", *(SHOWN[metric].heading for metric in METRICS)], rows))

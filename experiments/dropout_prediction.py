@@ -3,8 +3,8 @@
     python experiments/dropout_prediction.py RUN... --root DATA [--limit 10000]
 
 For finished runs of mcdropout or aleatoric-mc: one pass without dropout; 50 passes with batch norm in evaluation mode
-(ours); 10 of them; 50 passes with the whole network in training mode, where batch norm takes the means and variances
-of each batch of 128 test images; 50 passes with the mean of the logits. Prints the test metrics of each.
+(ours); 10 of them; 50 passes with all layers in training mode, where batch norm takes the means and variances of
+each batch of 128 test images; 50 passes with the mean of the logits. Prints the test metrics of each.
 """
 
 import argparse

@@ -42,8 +42,8 @@ def shown(cell: Cell) -> list[str]:
     factor = SHOWN[cell.metric].factor
     values = [with_spread(one.mean, one.std, factor, mark=" ± ") for one in (cell.ours, cell.paper)]
     p = chance(cell.ours, cell.paper)
-    place = [cell.dataset, cell.model, cell.method, SHOWN[cell.metric].heading]
-    return [*place, *values, f"{cell.deviations:+.1f}", str(cell.ours.n), "" if p is None else f"{p:.2g}"]
+    setting = [cell.dataset, cell.model, cell.method, SHOWN[cell.metric].heading]
+    return [*setting, *values, f"{cell.deviations:+.1f}", str(cell.ours.n), "" if p is None else f"{p:.2g}"]
 
 
 def main() -> None:

@@ -35,18 +35,18 @@ Pixels = NDArray[np.uint8]
 
 def patches() -> list[Pixels]:
     """Patches of both photographs, in random order."""
-    found = [
+    pieces = [
         photo[top : top + SIZE, left : left + SIZE]
         for photo in load_sample_images().images
         for top in range(0, photo.shape[0] - SIZE, STRIDE)
         for left in range(0, photo.shape[1] - SIZE, STRIDE)
     ]
-    return [found[place] for place in np.random.default_rng(0).permutation(len(found))[:NUM_PATCHES]]
+    return [pieces[number] for number in np.random.default_rng(0).permutation(len(pieces))[:NUM_PATCHES]]
 
 
-def reduced(found: list[Pixels], how: Image.Resampling) -> Pixels:
+def reduced(pieces: list[Pixels], how: Image.Resampling) -> Pixels:
     half = SIZE // 2, SIZE // 2
-    return np.stack([np.asarray(Image.fromarray(patch).resize(half, how)) for patch in found])
+    return np.stack([np.asarray(Image.fromarray(patch).resize(half, how)) for patch in pieces])
 
 
 def main() -> None:
@@ -93,8 +93,8 @@ def main() -> None:
         weights = fit_weights(inside[1][:NUM_FIT], outside[1][:NUM_FIT])
         joined = [values[1][NUM_TUNING:] @ np.array(weights.weight) for values in (inside, outside)]
         single = [
-            detection(inside[1][:, place], outside[1][:, place]).metrics["auroc"]
-            for place in range(len(detector.layers))
+            detection(inside[1][:, number], outside[1][:, number]).metrics["auroc"]
+            for number in range(len(detector.layers))
         ]
         pairs = [detection(inside[0], outside[0]).metrics, detection(joined[0], joined[1]).metrics]
         first, last = (f"{100 * pair['fpr95']:.1f} / {100 * pair['auroc']:.1f}" for pair in pairs)

@@ -27,16 +27,16 @@ def halves(path: Path) -> dict[str, list[float]]:
     """The mean over both halves of each metric, before and after scaling, and of the temperature."""
     predictions = load_predictions(path)
     assert predictions.logits is not None and predictions.label is not None
-    found = defaultdict(list)
+    halved = defaultdict(list)
     one, other = random_split(len(predictions), 0.5)
     for fitted, measured in ((one, other), (other, one)):
         temperature = fit_temperature(predictions.logits[fitted], predictions.label[fitted])
-        found["temperature"].append([temperature])
+        halved["temperature"].append([temperature])
         for name, divisor in (("as predicted", 1.0), ("scaled", temperature)):
             logits = scaled_logits(predictions.logits[measured], divisor)
             metrics = evaluation_of(sample_values(logits=logits, label=predictions.label[measured])).metrics
-            found[name].append([metrics[metric] * SHOWN[metric].factor for metric in METRICS])
-    return {name: list(np.mean(values, axis=0)) for name, values in found.items()}
+            halved[name].append([metrics[metric] * SHOWN[metric].factor for metric in METRICS])
+    return {name: list(np.mean(values, axis=0)) for name, values in halved.items()}
 
 
 def main() -> None:
@@ -48,14 +48,12 @@ def main() -> None:
     for run in arguments.runs:
         groups[run.name.rsplit("-seed", 1)[0]].append(halves(run / "predictions" / f"{arguments.split}.safetensors"))
     rows = []
-    for setting, found in groups.items():
+    for setting, runs in groups.items():
         for name in ("as predicted", "scaled"):
-            columns = zip(*(values[name] for values in found), strict=True)
+            columns = zip(*(values[name] for values in runs), strict=True)
             cells = [_shown(summarise(list(column))) for column in columns]
-            temperature = (
-                _shown(summarise([values["temperature"][0] for values in found])) if name == "scaled" else ""
-            )
-            rows.append([setting, str(len(found)), name, temperature, *cells])
+            temperature = _shown(summarise([values["temperature"][0] for values in runs])) if name == "scaled" else ""
+            rows.append([setting, str(len(runs)), name, temperature, *cells])
     headings = ["setting", "runs", "", "temperature"]
     print(markdown_table([*headings, *(SHOWN[metric].heading for metric in METRICS)], rows))
 
