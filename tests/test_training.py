@@ -349,7 +349,10 @@ def test_an_unfinished_run_is_not_used(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["evaluate", run])
     assert stop.value.code == 2
-    assert f"expected a finished run in {run}, but it has no predictions yet; go on" in capsys.readouterr().err
+    assert (
+        f"expected a finished run in {run}, but it has no predictions yet; resume it with the same command"
+        in capsys.readouterr().err
+    )
     assert not RunFolder(tmp_path / "run").predictions("test").exists()
     assert not (tmp_path / "to_label.csv").exists()
 
