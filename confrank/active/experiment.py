@@ -10,15 +10,8 @@ import numpy as np
 import torch
 
 from confrank.active import strategies
-from confrank.active.records import (
-    Experiment,
-    StageFiles,
-    check_settings,
-    stage_seed,
-    write_labelled,
-    write_metrics,
-)
-from confrank.active.selection import choose, draw, values_of
+from confrank.active.records import Experiment, StageFiles, check_settings, stage_seed
+from confrank.active.selection import draw, select, values_of
 from confrank.active.strategies import Rows, Strategy
 from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
@@ -44,7 +37,8 @@ def ask(
     values = values_of(strategy, trained, train.select(candidates), seed=seed)
     is_covering = strategy.needs == "features"
     centres = values_of(strategy, trained, train.select(np.sort(labelled))) if is_covering else None
-    return candidates[choose(strategy, values, centres, count=count, seed=seed)]
+    both: dict[str, Any] = {"scores": values, "features": values}
+    return candidates[select(strategy.name, **both, labelled_features=centres, count=count, seed=seed)]
 
 
 def run_experiment(
@@ -105,7 +99,7 @@ class Trial:
             return
         wanted = self.experiment
         if stage == 1:
-            write_labelled(here, first_labelled(len(self.data.train), wanted.per_stage, self.trial))
+            here.write_labelled(first_labelled(len(self.data.train), wanted.per_stage, self.trial))
             return
         before = self.files(strategy, stage - 1)
         labelled, seed = before.read_labelled(), stage_seed(self.trial, stage)
@@ -119,7 +113,7 @@ class Trial:
         )
         grown = np.concatenate([labelled, asked])
         assert len(np.unique(grown)) == stage * wanted.per_stage, "a sample was asked twice"
-        write_labelled(here, grown)
+        here.write_labelled(grown)
         if stage > 2:
             shutil.rmtree(before.run / "checkpoint", ignore_errors=True)
 
@@ -151,7 +145,7 @@ class Trial:
             )
             for item, result in zip(group, results, strict=True):
                 if not isinstance(result, Failed):
-                    write_metrics(item, result.evaluations["test"].metrics)
+                    item.write_metrics(result.evaluations["test"].metrics)
             for result in results:
                 if isinstance(result, Failed):
                     raise result.error

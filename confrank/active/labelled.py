@@ -1,9 +1,10 @@
 """The labels so far: a CSV with the columns `path` and `label`, which grows from round to round."""
 
 import csv
+import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def read_labelled(path: Path, note: Note) -> Labelled:
         note(f"warning: {path} has {named(repeated)} more than once, with the same label; counted once")
     waiting = tuple(dict.fromkeys(name for name, label in rows if name not in labels))
     return Labelled(path, labels, waiting)
+
+
+def csv_text(rows: Iterable[Sequence[str]]) -> str:
+    """The content of a CSV file with these rows."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def check_replaceable(path: Path, labelled: Labelled | None) -> None:

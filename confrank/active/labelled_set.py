@@ -1,15 +1,12 @@
 """The labelled samples of a pool as a data set to train on."""
 
-import csv
-import io
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.labelled import Labelled
+from confrank.active.labelled import Labelled, csv_text
 from confrank.active.pool import ImagePool, TablePool, open_pool
 from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
@@ -59,7 +56,7 @@ def class_names(labels: list[str]) -> tuple[str, ...]:
 def check_labels(run: Path, labelled: Labelled) -> None:
     """Raise if the run has started with other labels."""
     path = _labels_file(run)
-    if path.exists() and path.read_text() != _as_csv(labelled.labels):
+    if path.exists() and path.read_text() != _as_csv(labelled):
         raise InputError(
             f"expected the labels with which the run in {run} started ({path}), but {labelled.path} has others",
             "choose another {out}",
@@ -68,18 +65,15 @@ def check_labels(run: Path, labelled: Labelled) -> None:
 
 def write_labels(run: Path, labelled: Labelled) -> None:
     """Write the labels of a run next to its folder."""
-    write_atomically(_labels_file(run), _as_csv(labelled.labels))
+    write_atomically(_labels_file(run), _as_csv(labelled))
 
 
 def _labels_file(run: Path) -> Path:
     return run.with_name(f"{run.name}-labelled.csv")
 
 
-def _as_csv(labels: Mapping[str, str]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([("path", "label"), *labels.items()])
-    return text.getvalue()
+def _as_csv(labelled: Labelled) -> str:
+    return csv_text([("path", "label"), *labelled.labels.items()])
 
 
 def _split(pool: ImagePool, labelled: Labelled, classes: tuple[str, ...]) -> Split:

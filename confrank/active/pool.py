@@ -15,7 +15,7 @@ from confrank.active.strategies import Rows
 from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
 from confrank.phrasing import named
 from confrank.predictions import Array
-from confrank.predictions.arrays import tensor
+from confrank.predictions.arrays import npy_header, tensor
 from confrank.predictions.csv_file import read_columns
 from confrank.predictions.layout import PREFIXES, Layout, role_of
 
@@ -116,7 +116,7 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
             raise ValueError(f"expected an intact {suffix} file, but {path} cannot be read: {error}") from None
     if not pool.names:
         raise ValueError(f"expected samples in the pool, but {path} is empty")
-    if unfit := [name for name in pool.names if name != name.strip() or not _is_utf8(name)]:
+    if unfit := [name for name in pool.names if not name or name != name.strip().encode(errors="ignore").decode()]:
         raise ValueError(
             f"expected names in UTF-8 without spaces around them in {path}, but got {unfit[0]!a}; rename it"
         )
@@ -124,13 +124,6 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
         repeated = [name for name, number in Counter(pool.names).items() if number > 1]
         raise ValueError(f"expected each path once in {path}, but got {named(repeated)} more than once")
     return pool
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _roles(names: Iterable[str]) -> dict[str, str]:
@@ -171,11 +164,7 @@ def _from_safetensors(path: Path) -> TablePool:
     try:
         with safe_open(path, framework="numpy") as file:
             arrays = {role: tensor(path, file, key) for role, key in _roles(file.keys()).items()}
-    except (
-        SafetensorError,
-        OSError,
-        TypeError,
-    ) as error:  # raised for unsupported content
+    except (SafetensorError, OSError, TypeError) as error:  # raised for unsupported content
         raise ValueError(f"expected a safetensors file, but {path} cannot be read: {error}") from None
     return _table(path, arrays)
 
@@ -247,9 +236,7 @@ def _names(path: Path, arrays: dict[str, Array], length: int) -> list[str]:
 
 
 def _image_header(stream: IO[bytes], path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, fortran, kind = read(stream)
+    shape, fortran, kind = npy_header(stream)
     if kind != np.uint8 or len(shape) not in (3, 4) or fortran or 0 in shape[1:]:
         raise ValueError(
             f"expected images in {path} to be uint8 of shape [n, height, width] or [n, height, width, channels],"

@@ -1,10 +1,6 @@
 """Which samples of a pool to label next, as a CSV for the people who label them."""
 
-import csv
 import hashlib
-import io
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +10,10 @@ import torch
 
 from confrank.active import strategies
 from confrank.active.centres import nearest
-from confrank.active.labelled import Labelled, Note
+from confrank.active.labelled import Labelled, Note, csv_text
 from confrank.active.pool import ImagePool, Pool, TablePool, open_pool
-from confrank.active.scoring import Progress, score_pool
-from confrank.active.selection import checked_confidence, choose, confidence_of, draw
+from confrank.active.scoring import Progress, Scored, score_pool
+from confrank.active.selection import checked_confidence, confidence_of, draw, select
 from confrank.active.strategies import Rows, Strategy
 from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
@@ -25,7 +21,7 @@ from confrank.data.pictures import Picture
 from confrank.phrasing import counted, named
 from confrank.predictions import Array
 from confrank.run_folder import RunFolder, load_config
-from confrank.trained import load_trained
+from confrank.trained import Trained, load_trained
 
 
 @dataclass(frozen=True)
@@ -65,8 +61,7 @@ def ask_pool(
 ) -> Question:
     """Choose `count` samples of a pool that are not in `labelled`, by the network of a run or a file of its outputs.
 
-    `scores` is a folder for the finished part of a stopped call. `subset` restricts the choice to that many random
-    samples.
+    The folder `scores` holds the finished part of a stopped call. `subset` is the number of random candidates.
     """
     strategy = strategies.get(strategy_name)
     if count < 1:
@@ -80,30 +75,26 @@ def ask_pool(
     elif isinstance(pool, TablePool):
         rows, values, centres = _from_table(pool, strategy, candidates, known)
     else:
+        if run is None:
+            raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
         needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
-        rows, values, centres = _from_network(
-            pool, strategy, needed, known, run, scores, size, device, on_note, on_progress
-        )
+        trained, key = _trained(run, strategy, device), _key(pool, strategy, needed, run, size)
+        scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
+        rows, values, centres = _from_scored(scored, strategy, known, on_note)
     if count > len(rows):
         on_note(f"warning: asked for {count} samples, but the pool has only {len(rows)}: all of them are chosen")
         count = len(rows)
-    chosen = choose(strategy, values, centres, count=count, seed=seed, device=device)
+    given = {"scores": values, "features": values, "labelled_features": centres}
+    chosen = select(strategy.name, **given, count=count, seed=seed, device=device)
     return _question(strategy, pool, rows[chosen], values[chosen], centres)
 
 
 def write_question(path: Path, question: Question) -> None:
     """Write the CSV to fill in: path, an empty label, and the value by which each sample was chosen."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["path", "label", *([question.value] if question.values is not None else [])])
-    for number, name in enumerate(question.names):
-        writer.writerow([name, "", *([] if question.values is None else [f"{question.values[number]:.9g}"])])
-    write_atomically(path, text.getvalue())
-
-
-def forget_scores(folder: Path) -> None:
-    """Remove the scores that a finished query no longer needs."""
-    shutil.rmtree(folder, ignore_errors=True)
+    header, columns = ["path", "label"], [question.names, [""] * len(question.names)]
+    if question.values is not None:
+        header, columns = [*header, question.value], [*columns, [f"{value:.9g}" for value in question.values]]
+    write_atomically(path, csv_text([header, *zip(*columns, strict=True)]))
 
 
 def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
@@ -143,25 +134,14 @@ def _from_table(
     return candidates, arrays["confidence"][candidates], None
 
 
-def _from_network(
-    pool: ImagePool,
-    strategy: Strategy,
-    needed: Rows,
-    known: Rows,
-    run: Path | None,
-    scores: Path,
-    size: int | None,
-    device: torch.device | None,
-    note: Note,
-    on_progress: Progress | None,
-) -> tuple[Rows, Array, Array | None]:
-    if run is None:
-        raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
+def _trained(run: Path, strategy: Strategy, device: torch.device | None) -> Trained:
     trained = load_trained(run, device)
     if strategy.name == "mc-entropy" and not trained.method.facts.stochastic:
         raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is a run of {trained.config.method}")
-    key = _key(pool, strategy, needed, run, size)
-    scored = score_pool(pool, needed, trained, strategy, scores, key, on_progress=on_progress)
+    return trained
+
+
+def _from_scored(scored: Scored, strategy: Strategy, known: Rows, note: Note) -> tuple[Rows, Array, Array | None]:
     if scored.unreadable:
         note(f"warning: skipped {counted(len(scored.unreadable), 'unreadable image')}:")
         for why in list(scored.unreadable.values())[:5]:
@@ -173,34 +153,21 @@ def _from_network(
     return scored.rows[~is_known], scored.values[~is_known], centres
 
 
-def _question(
-    strategy: Strategy,
-    pool: Pool,
-    rows: Rows,
-    values: Array,
-    centres: Array | None,
-) -> Question:
+def _question(strategy: Strategy, pool: Pool, rows: Rows, values: Array, centres: Array | None) -> Question:
     names = [pool.names[row] for row in rows.tolist()]
     if strategy.needs == "features":
-        distance = None if centres is None else nearest(values, centres)
-        return Question(names, pool, rows, "distance", distance)
+        return Question(names, pool, rows, "distance", None if centres is None else nearest(values, centres))
     return Question(names, pool, rows, "confidence", None if strategy.needs == "nothing" else values)
 
 
 def _key(pool: ImagePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:
     """What finished scores depend on: the network, the samples, and the values that the strategy needs."""
     newest = saved(RunFolder(run).checkpoint)[-1] / "manifest.json"
+    names = "".join(f"{pool.names[row]}\0" for row in rows.tolist())
     return {
         "network": hashlib.sha256(newest.read_bytes()).hexdigest(),
-        "samples": _digest([pool.names[row] for row in rows.tolist()]),
+        "samples": hashlib.sha256(names.encode()).hexdigest(),
         "pool": str(pool.path),
         "image_size": size,
         "asks": strategy.confidence or strategy.needs,
     }
-
-
-def _digest(names: Sequence[str]) -> str:
-    total = hashlib.sha256()
-    for name in names:
-        total.update(name.encode() + b"\0")
-    return total.hexdigest()

@@ -104,13 +104,11 @@ class StageFiles:
         metrics: Metrics = json.loads(self.metrics.read_text())
         return metrics
 
+    def write_labelled(self, labelled: Rows) -> None:
+        write_atomically(self.labelled, json.dumps(labelled.tolist()) + "\n")
 
-def write_labelled(files: StageFiles, labelled: Rows) -> None:
-    write_atomically(files.labelled, json.dumps(labelled.tolist()) + "\n")
-
-
-def write_metrics(files: StageFiles, metrics: Metrics) -> None:
-    write_atomically(files.metrics, json.dumps(metrics, indent=1) + "\n")
+    def write_metrics(self, metrics: Metrics) -> None:
+        write_atomically(self.metrics, json.dumps(metrics, indent=1) + "\n")
 
 
 def check_settings(out: Path, settings: dict[str, Any]) -> None:

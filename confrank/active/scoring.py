@@ -62,14 +62,9 @@ def score_pool(
         unknown = np.zeros(len(images), dtype=np.int64)
         # The seed of a stochastic method is the number of the chunk, so that a resumed query gives the same scores.
         values = values_of(strategy, trained, Split(images, unknown, unknown), batch_size=batch_size, seed=number)
-        content, bad_rows = io.BytesIO(), np.array([row for row, _ in bad], dtype=np.int64)
-        np.savez(
-            content,
-            rows=good,
-            values=to_numpy(values),
-            bad_rows=bad_rows,
-            why=np.array([why for _, why in bad], dtype=str),
-        )
+        content, why = io.BytesIO(), np.array(list(bad.values()), dtype=str)
+        bad_rows = np.array(list(bad), dtype=np.int64)
+        np.savez(content, rows=good, values=to_numpy(values), bad_rows=bad_rows, why=why)
         write_atomically(files[number], content.getvalue())
     if on_progress:
         on_progress(len(rows), len(rows))
@@ -101,15 +96,15 @@ def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
 
 def _read_chunk(
     pictures: Iterator[Picture | ValueError], rows: Rows, names: Sequence[str], shape: Sequence[int]
-) -> tuple[NDArray[np.uint8], Rows, list[tuple[int, str]]]:
+) -> tuple[NDArray[np.uint8], Rows, dict[int, str]]:
     """The readable images of these rows, their rows, and why the others are unreadable."""
     images = np.empty((len(rows), *shape), dtype=np.uint8)
     good: list[int] = []
-    bad: list[tuple[int, str]] = []
+    bad: dict[int, str] = {}
     for row in rows.tolist():
         picture = next(pictures)
         if isinstance(picture, ValueError):
-            bad.append((row, str(picture)))
+            bad[row] = str(picture)
         else:
             images[len(good)] = fit(picture, shape, names[row])
             good.append(row)

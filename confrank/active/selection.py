@@ -31,7 +31,7 @@ def select(
 
     `scores` are probabilities [n, K], from which the strategy computes its confidence, or that confidence itself [n]
     (higher = surer). `core-set` needs `features` [n, d] and starts from the centres `labelled_features` [m, d];
-    `random` takes either, to know how many samples there are. The same seed gives the same choice; it breaks ties.
+    `random` needs either, for the number of samples. The same seed gives the same choice; it breaks ties.
 
     >>> select("margin", scores=np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]]), count=2).tolist()
     [1, 2]
@@ -49,20 +49,6 @@ def select(
     if given is None:
         raise ValueError("expected scores or features, whose number random draws from, but got neither")
     return lowest(np.zeros(len(given)), count, seed)
-
-
-def choose(
-    strategy: Strategy,
-    values: Array | Tensor,
-    centres: Features | None,
-    *,
-    count: int,
-    seed: int,
-    device: torch.device | None = None,
-) -> Rows:
-    """`select` by the `values_of` samples; `centres` are those of the labelled samples, if they are needed."""
-    given = {"features": values} if strategy.needs == "features" else {"scores": values}
-    return select(strategy.name, **given, labelled_features=centres, count=count, seed=seed, device=device)
 
 
 def values_of(

@@ -1,5 +1,6 @@
 """Active learning on your own pool: which samples to label next, and training on the labels."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,7 +44,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
 
 def _query(arguments: "Namespace") -> None:
     from confrank.active.labelled import check_replaceable, read_labelled
-    from confrank.active.query import ask_pool, forget_scores, write_question
+    from confrank.active.query import ask_pool, write_question
     from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
 
@@ -81,7 +82,7 @@ def _query(arguments: "Namespace") -> None:
     if pictures:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
-    forget_scores(scores)
+    shutil.rmtree(scores, ignore_errors=True)
     note(f"{counted(len(question.names), 'sample')} to label, most useful first: {out}")
 
 

@@ -1,4 +1,4 @@
-"""Run the paper's experiments, and print its tables beside ours."""
+"""Run the paper's experiments, and print its tables next to our results."""
 
 import sys
 from functools import partial

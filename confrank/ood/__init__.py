@@ -15,26 +15,14 @@ if TYPE_CHECKING:
 
 # Imported on first use: a table of results needs no torch.
 _HOME = {
-    "Classifier": "examination",
-    "LogitDetector": "logits",
-    "Mahalanobis": "mahalanobis",
-    "NearestNeighbours": "neighbours",
-    "Odin": "odin",
-    "examine": "examination",
-}
+    "Classifier": "examination", "LogitDetector": "logits", "Mahalanobis": "mahalanobis",
+    "NearestNeighbours": "neighbours", "Odin": "odin", "examine": "examination",
+}  # fmt: skip
 
 __all__ = [
-    "DETECTORS",
-    "Classifier",
-    "LogitDetector",
-    "Mahalanobis",
-    "NearestNeighbours",
-    "Odin",
-    "OodResult",
-    "Protocol",
-    "examine",
-    "read_results",
-]
+    "DETECTORS", "Classifier", "LogitDetector", "Mahalanobis", "NearestNeighbours", "Odin", "OodResult", "Protocol",
+    "examine", "read_results",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

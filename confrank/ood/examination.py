@@ -18,7 +18,7 @@ from confrank.ood.neighbours import NearestNeighbours
 from confrank.ood.odin import Odin
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, Scores
-from confrank.ood.tuning import Division, TuningImages, divide, tune_mahalanobis, tune_odin
+from confrank.ood.tuning import TuningImages, divide, tune_mahalanobis, tune_odin
 from confrank.phrasing import InputError
 
 
@@ -102,32 +102,19 @@ def _results(
         on_note(f"scoring {out_set}")
         outside = images(pixels)
         out_rows = out_rows_of[out_set]
-        tuning = _tuning_images(inside, rows, outside, out_rows) if protocol.num_tuning else None
+        tuning = TuningImages.of(inside, rows, outside, out_rows) if protocol.num_tuning else None
         test_out = outside.select(out_rows.test)
         fixed_out = fixed.scores(test_out)
         for name in protocol.detectors:
             if name in fixed_in:
-                scores, settings, notes = (fixed_in[name], fixed_out[name]), fixed.settings(name), list[str]()
+                scores, notes = (fixed_in[name], fixed_out[name]), list[str]()
+                settings: dict[str, Any] = {"k": protocol.neighbours} if name == "knn" else {}
             else:
                 on_note(f"{'tuning and ' if tuning else ''}scoring {out_set} by {name}")
                 score, settings, notes = tuned.chosen(name, tuning)
                 scores = over(test_in, score), over(test_out, score)
-            facts: dict[str, Any] = {
-                "settings": settings,
-                "notes": notes,
-                "run": classifier.run,
-                "config": classifier.config,
-            }
-            yield OodResult.of_scores(name, out_set, *scores, protocol, **facts)
-
-
-def _tuning_images(inside: Images, rows: Division, outside: Images, out_rows: Division) -> TuningImages:
-    return TuningImages(
-        inside.select(rows.fit),
-        outside.select(out_rows.fit),
-        inside.select(rows.choose),
-        outside.select(out_rows.choose),
-    )
+            facts: dict[str, Any] = {"run": classifier.run, "config": classifier.config, "settings": settings}
+            yield OodResult.of_scores(name, out_set, *scores, protocol, notes=notes, **facts)
 
 
 @dataclass(frozen=True)
@@ -156,9 +143,6 @@ class _Fixed:
             scores["knn"] = over(images, self.neighbours.score)
         return scores
 
-    def settings(self, name: str) -> dict[str, Any]:
-        return {"k": self.neighbours.k} if name == "knn" and self.neighbours else {}
-
 
 @dataclass(frozen=True)
 class _Tuned:
@@ -171,8 +155,7 @@ class _Tuned:
     def fit(cls, classifier: Classifier, protocol: Protocol, train: LabelledBatches) -> "_Tuned":
         mahalanobis = None
         if "mahalanobis" in protocol.detectors:
-            mahalanobis = Mahalanobis(classifier.model, classifier.layers, std=classifier.std)
-            mahalanobis.fit(train)
+            mahalanobis = Mahalanobis(classifier.model, classifier.layers, std=classifier.std).fit(train)
         return cls(Odin(classifier.model, std=classifier.std), mahalanobis)
 
     def chosen(

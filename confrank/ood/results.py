@@ -51,32 +51,12 @@ class OodResult:
 
     @classmethod
     def of_scores(
-        cls,
-        detector: str,
-        out_set: str,
-        inside: Scores,
-        outside: Scores,
-        protocol: Protocol = PAPER,
-        **facts: Any,
+        cls, detector: str, out_set: str, inside: Scores, outside: Scores, protocol: Protocol = PAPER, **facts: Any
     ) -> Self:
         """The result with the metrics of these scores; `facts` are its other fields."""
         judged = detection(inside, outside, aupr=protocol.aupr)
-        return cls(
-            detector,
-            out_set,
-            len(inside),
-            len(outside),
-            judged.metrics,
-            judged.undefined,
-            protocol=protocol,
-            inside=inside,
-            outside=outside,
-            **facts,
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """What files store, except for run, config and protocol, which many results share."""
-        return {key: getattr(self, key) for key in STORED}
+        facts |= {"metrics": judged.metrics, "undefined": judged.undefined, "protocol": protocol}
+        return cls(detector, out_set, len(inside), len(outside), inside=inside, outside=outside, **facts)
 
 
 def results_json(results: Iterable[OodResult], protocol: Protocol, environment: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +65,7 @@ def results_json(results: Iterable[OodResult], protocol: Protocol, environment: 
     for result in results:
         # A file that is passed on should not name folders of the machine that wrote it.
         new = {"name": Path(result.run).name, "config": result.config, "outcomes": []}
-        runs.setdefault(result.run, new)["outcomes"].append(result.as_json())
+        runs.setdefault(result.run, new)["outcomes"].append({key: getattr(result, key) for key in STORED})
     return {
         "protocol": {
             "description": protocol.describe(),

@@ -66,6 +66,11 @@ class TuningImages:
     choose_inside: Images
     choose_outside: Images
 
+    @classmethod
+    def of(cls, inside: Images, rows: Division, outside: Images, out_rows: Division) -> "TuningImages":
+        pairs = (inside, rows.fit), (outside, out_rows.fit), (inside, rows.choose), (outside, out_rows.choose)
+        return cls(*(images.select(part) for images, part in pairs))
+
 
 def tune_odin(detector: Odin, images: TuningImages) -> Odin:
     """Temperature and step size from the paper's grid."""
@@ -121,11 +126,10 @@ def fit_weights(inside: Scores, outside: Scores) -> LayerWeights:
 
 def best(tried: Iterable[tuple[Setting, Scores, Scores]]) -> Setting:
     """The setting with the highest true-negative rate at 95% true-positive rate; the first of equals."""
-    winner: tuple[float, Setting] | None = None
-    for setting, inside, outside in tried:
-        accepted = fpr_at_tpr_of(rank_sets(inside, outside))
-        assert accepted is not None  # both sides have images
-        if winner is None or accepted < winner[0]:
-            winner = accepted, setting
-    assert winner is not None  # the grids are not empty
-    return winner[1]
+
+    def accepted(trial: tuple[Setting, Scores, Scores]) -> float:
+        rate = fpr_at_tpr_of(rank_sets(*trial[1:]))
+        assert rate is not None  # both sides have images
+        return rate
+
+    return min(tried, key=accepted)[0]

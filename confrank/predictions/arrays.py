@@ -71,7 +71,7 @@ def read_npy(path: Path) -> Predictions:
     """Rows of (confidence, correct), or a structured array whose fields are named as in `ROLES`; in chunks."""
     try:
         with path.open("rb") as file:
-            shape, fortran, dtype = _npy_header(file)
+            shape, fortran, dtype = npy_header(file)
             start = file.tell()
     except Exception as error:  # numpy parses the header as Python literals and raises many kinds of errors
         raise ValueError(f"expected an npy file, but it cannot be read: {error}") from None
@@ -104,7 +104,8 @@ def _wanted(names: Collection[str]) -> list[str]:
     return [name for name in names if role_of(name) or key_of(name)]
 
 
-def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of the array in an open npy file."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(file)

@@ -6,15 +6,7 @@ from confrank.active.records import Curves, Experiment, load_curves
 from confrank.config import changes
 from confrank.ood.results import OodResult, read_results
 from confrank.study import ood
-from confrank.study.tables import (
-    ACTIVE_TABLE,
-    Cell,
-    active_cells,
-    grouped,
-    load_results,
-    our_cells,
-    table_cells,
-)
+from confrank.study.tables import ACTIVE_TABLE, Cell, active_cells, grouped, load_results, our_cells, table_cells
 
 ACTIVE, OOD, ALL = "active", "ood", "all"
 
@@ -52,11 +44,7 @@ def _ood_cells(table: str, folder: Path) -> list[Cell]:
             key = one.run, str(one.config), one.detector, one.out_set
             if one.protocol.is_of_the_paper and results.setdefault(key, one).metrics != one.metrics:
                 raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
-    ours = {_key(cell): cell for cell in ood.ood_cells(results.values())}
-    paper = {_key(cell): cell for cell in table_cells(table, [])}
+    ours = {cell.key: cell for cell in ood.ood_cells(results.values())}
+    paper = {cell.key: cell for cell in table_cells(table, [])}
     return [*(ours.get(key, cell) for key, cell in paper.items()),
             *(cell for key, cell in ours.items() if key not in paper)]  # fmt: skip
-
-
-def _key(cell: Cell) -> tuple[str, str, str, str, str]:
-    return cell.dataset, cell.model, cell.method, cell.out_set, cell.metric

@@ -147,5 +147,4 @@ def _check_fresh(item: Average, path: Path, out: Path) -> None:
 
 def _finished(member: RunConfig, out: Path) -> RunFolder:
     """The folder of a finished member."""
-    folder, _, _ = finished_run(out / member.run_name)
-    return folder
+    return finished_run(out / member.run_name)[0]

@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from confrank.metrics.repeats import Summary, summarise
+from confrank.metrics.repeats import summarise
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, OodResult
-from confrank.study.paper import table_values
-from confrank.study.tables import Cell, label_of
+from confrank.study.tables import Cell, label_of, table_cells
 
 # The supplement's table contains the paper's, plus iSUN.
 TABLES = "table-ood-perf", "stable-ood-perf"
@@ -31,7 +30,7 @@ def ood_cells(results: Iterable[OodResult]) -> list[Cell]:
     repeats: dict[tuple[Group, str], list[OodResult]] = {}
     for result in results:
         repeats.setdefault((_group(result), result.detector), []).append(result)
-    paper, cells = _paper_cells(), []
+    paper, cells = {cell.key: cell.paper for cell in table_cells(TABLES[1], [])}, []
     for (group, detector), members in repeats.items():
         key = group._replace(method=f"{group.method}/{detector}")
         comparable = group.method == members[0].config["method"]
@@ -42,19 +41,12 @@ def ood_cells(results: Iterable[OodResult]) -> list[Cell]:
     return cells
 
 
-def _paper_cells() -> dict[tuple[str, str, str, str, str], Summary]:
-    return {
-        (value.dataset, value.model, value.method, value.out_set, value.metric): Summary(value.mean, value.std, 5)
-        for value in table_values(TABLES[1])
-    }
-
-
 def summary_json(cells: Iterable[Cell]) -> list[dict[str, Any]]:
     """Each cell as a flat object: what it is of, our number and the paper's."""
     names = ("dataset", "model", "method", "out_set", "metric")
     return [
         {
-            **{name: getattr(cell, name) for name in names},
+            **dict(zip(names, cell.key, strict=True)),
             "ours": {"mean": cell.ours.mean, "std": cell.ours.std, "n": cell.ours.n} if cell.ours else None,
             "paper": {"mean": cell.paper.mean, "std": cell.paper.std} if cell.paper else None,
         }

@@ -24,17 +24,12 @@ OUR_METHODS = {
     "Aleatoric+MC": "aleatoric-mc",
     "AES(k=10)": "aes-10",
     "AES(k=30)": "aes-30",
-    "Baseline/msp": "baseline/max-probability",
-    "Baseline/odin": "baseline/odin",
-    "Baseline/mahalanobis": "baseline/mahalanobis",
-    "CRL-softmax/msp": "crl-softmax/max-probability",
-    "CRL-softmax/odin": "crl-softmax/odin",
-    "CRL-softmax/mahalanobis": "crl-softmax/mahalanobis",
     "random": "random",
     "entropy": "entropy",
     "coreset": "core-set",
     "MC-entropy": "mc-entropy",
 }
+OUR_DETECTORS = {"msp": "max-probability", "odin": "odin", "mahalanobis": "mahalanobis", "": ""}
 OUR_METRICS = {"eaurc": "e_aurc", "aupr_err": "aupr_error"}
 # The file has AURC and E-AURC times 1000, NLL times 10, and everything else in percent.
 UNITS = {"aurc": 1e-3, "e_aurc": 1e-3, "nll": 1e-1}
@@ -77,7 +72,8 @@ def table_values(table: str) -> list[PaperValue]:
 def _value(row: dict[str, str]) -> PaperValue:
     metric = OUR_METRICS.get(row["metric"], row["metric"])
     unit = UNITS.get(metric, 1e-2)
-    method = OUR_METHODS[row["method"]]
+    name, slash, detector = row["method"].partition("/")
+    method = f"{OUR_METHODS[name]}{slash}{OUR_DETECTORS[detector]}"
     if row["table"] in ENSEMBLES:
         method = f"ensemble-{method}"
     return PaperValue(

@@ -34,8 +34,7 @@ class Result:
 
 def export_run(run: Path, results: Path) -> Path:
     """Write results/NAME.json and results/NAME.npz of a finished run folder."""
-    result, arrays = read_run(run)
-    return _write(results / f"{run.name}.json", result, arrays)
+    return _write(results / f"{run.name}.json", *read_run(run))
 
 
 def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
@@ -86,8 +85,7 @@ def export_average(
     name: str, predictions: Predictions, config: dict[str, Any], environment: dict[str, Any], results: Path
 ) -> Path:
     """Write the same files for a method that averages runs; its config lists the members."""
-    result, arrays = _judged(name, config, environment, [], predictions, {})
-    return _write(results / f"{name}.json", result, arrays)
+    return _write(results / f"{name}.json", *_judged(name, config, environment, [], predictions, {}))
 
 
 def load_result(path: Path) -> Result:

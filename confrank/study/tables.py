@@ -1,7 +1,7 @@
 """Our results next to the paper's: one cell per data set, network, method and metric."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ class Cell:
     metric: str
     paper: Summary | None
     ours: Summary | None
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        return self.dataset, self.model, self.method, self.out_set, self.metric
 
     @property
     def deviations(self) -> float | None:
@@ -61,10 +65,9 @@ def size_of(config: Mapping[str, Any]) -> str:
     return f" of {len(config['members'])}" if facts_of(config["method"]).ensemble else ""
 
 
-def grouped(results: Iterable[Result]) -> dict[Setting, list[Result]]:
+def grouped(results: Sequence[Result]) -> dict[Setting, list[Result]]:
     """The results by data set, network and label: those of a group differ in their seed only."""
     groups: dict[Setting, list[Result]] = {}
-    results = list(results)
     for result, dataset in zip(results, _data_names(results), strict=True):
         config = result.config
         group = groups.setdefault((dataset, config["model"], label_of(config)), [])
@@ -106,7 +109,10 @@ def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
     bases = set(map(_without_size, settings))
     others = {setting: group for setting, group in groups.items()
               if setting not in settings and _without_size(setting) in bases}  # fmt: skip
-    cells = [_cell(value, groups.get((value.dataset, value.model, _label(value)), ())) for value in values]
+    cells = []
+    for value in values:
+        group = groups.get((value.dataset, value.model, _label(value)), ())
+        cells.append(_cell(value, _summary(group, value.metric)))
     return cells + our_cells(others, list(dict.fromkeys(value.metric for value in values)))
 
 
@@ -133,9 +139,8 @@ def _summary(results: Sequence[Result], metric: str) -> Summary | None:
     return summarise(numbers) if numbers else None
 
 
-def _cell(value: PaperValue, results: Sequence[Result]) -> Cell:
+def _cell(value: PaperValue, ours: Summary | None) -> Cell:
     paper = Summary(value.mean, value.std, 5 if value.std is not None else 1)
-    ours = _summary(results, value.metric)
     return Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours)
 
 
@@ -152,9 +157,7 @@ def active_cells(curves: Mapping[str, Mapping[str, Sequence[Sequence[float]]]]) 
         trials = curves.get(value.dataset, {}).get(strategy, ())
         stage = int(value.metric.removeprefix("acc_stage")) - 1
         numbers = [trial[stage] for trial in trials if stage < len(trial)]
-        paper = Summary(value.mean, value.std, 5)
-        ours = summarise(numbers) if numbers else None
-        cells.append(Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours))
+        cells.append(_cell(value, summarise(numbers) if numbers else None))
     return cells
 
 
