@@ -1,6 +1,6 @@
 """The predictions file: schema, reading and writing, and readers for files from other tools."""
 
-from confrank.predictions.io import READERS, load_predictions, save_predictions
+from confrank.predictions.io import READERS, load_predictions, read, save_predictions
 from confrank.predictions.pairing import pairing
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
@@ -11,5 +11,6 @@ __all__ = [
     "Predictions",
     "load_predictions",
     "pairing",
+    "read",
     "save_predictions",
 ]

@@ -15,25 +15,27 @@ from confrank.predictions.columns import (
     checked_binary,
     class_numbers,
     distinct_keys,
+    raw_cells,
     whole_numbers,
 )
 from confrank.predictions.layout import FORMS, is_complete, key_of, role_of
+from confrank.predictions.reading import Reading
 from confrank.predictions.schema import Array, Predictions, check_shapes
 
 CHUNK_BYTES = 1 << 24
 
 
-def read_safetensors(path: Path) -> Predictions:
+def read_safetensors(path: Path, reading: Reading) -> Predictions:
     """Arrays named as in `ROLES`, and the file's metadata."""
     try:
         with safe_open(path, framework="numpy") as file:
-            wanted = _wanted(file.keys())
+            wanted = _wanted(file.keys(), reading)
             arrays = {name: tensor(path, file, name) for name in wanted}
             ignored = [name for name in file.keys() if name not in wanted]  # noqa: SIM118
             metadata = dict(file.metadata() or {})
     except Exception as error:  # the reader raises type and attribute errors for what it cannot represent
         raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
-    return named_arrays(arrays, metadata, ignored)
+    return _with_extra(arrays, metadata, ignored, reading)
 
 
 def tensor(path: Path, file: Any, name: str) -> Array:
@@ -50,12 +52,12 @@ def tensor(path: Path, file: Any, name: str) -> Array:
     return (upper_halves.astype("<u4") << 16).view("<f4").reshape(stored["shape"])
 
 
-def read_npz(path: Path) -> Predictions:
+def read_npz(path: Path, reading: Reading) -> Predictions:
     """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays: dict[str, Array] = {}
-            for name in _wanted(file.files):
+            for name in _wanted(file.files, reading):
                 try:
                     arrays[name] = file[name]
                 except ValueError:  # Python objects, which are never opened, cannot identify samples
@@ -64,10 +66,10 @@ def read_npz(path: Path) -> Predictions:
             ignored = [name for name in file.files if name not in arrays]
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
         raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
-    return named_arrays(arrays, {}, ignored)
+    return _with_extra(arrays, {}, ignored, reading)
 
 
-def read_npy(path: Path) -> Predictions:
+def read_npy(path: Path, reading: Reading) -> Predictions:
     """Rows of (confidence, correct), or a structured array whose fields are named as in `ROLES`; in chunks."""
     try:
         with path.open("rb") as file:
@@ -85,8 +87,8 @@ def read_npy(path: Path) -> Predictions:
     if dtype.names:
         if len(shape) != 1:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
-        arrays = _fields(path, start, shape[0], dtype)
-        return named_arrays(arrays, {}, [name for name in dtype.names if name not in arrays])
+        arrays = _fields(path, start, shape[0], dtype, reading)
+        return _with_extra(arrays, {}, [name for name in dtype.names if name not in arrays], reading)
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
         raise ValueError(
             f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
@@ -96,12 +98,24 @@ def read_npy(path: Path) -> Predictions:
     if fortran:
         both = np.fromfile(path, dtype, offset=start).reshape(2, shape[0])
         return named_arrays({"confidence": both[0], "correct": _flags(both[1])}, {}, [])
-    return named_arrays(_fields(path, start, shape[0], stored), {}, [])
+    return named_arrays(_fields(path, start, shape[0], stored, reading), {}, [])
 
 
-def _wanted(names: Collection[str]) -> list[str]:
-    """The names of arrays that have a role or may identify samples."""
-    return [name for name in names if role_of(name) or key_of(name)]
+def _wanted(names: Collection[str], reading: Reading) -> list[str]:
+    """The names of arrays that have a role, may identify samples or are to be kept."""
+    return [name for name in names if role_of(name) or key_of(name) or name in reading.keep]
+
+
+def _with_extra(
+    arrays: dict[str, Array], metadata: dict[str, str], ignored: list[str], reading: Reading
+) -> Predictions:
+    """Predictions from arrays, some of which are to be kept as they are."""
+    missing = [name for name in reading.keep if name not in arrays]
+    if missing:
+        raise ValueError(f"expected an array {missing[0]!r}, but got {', '.join([*arrays, *ignored])[:200]}")
+    extra = {name: raw_cells(arrays[name]) for name in reading.keep}
+    roles = {name: values for name, values in arrays.items() if role_of(name) or key_of(name)}
+    return named_arrays(roles, metadata, ignored, extra)
 
 
 def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -111,10 +125,10 @@ def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return read(file)
 
 
-def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any]) -> dict[str, Array]:
+def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any], reading: Reading) -> dict[str, Array]:
     """One array per field, filled while the file is read in chunks."""
     assert dtype.names is not None
-    wanted = _wanted(dtype.names)
+    wanted = _wanted(dtype.names, reading)
     flags = {name for name in wanted if role_of(name) == "correct"}
     arrays = {
         name: np.empty((num_rows, *dtype[name].shape), bool if name in flags else dtype[name].base) for name in wanted
@@ -139,7 +153,9 @@ def _flags(values: Array, row: int = 0) -> Array:
     return values.astype(bool)
 
 
-def named_arrays(given: dict[str, Array], metadata: dict[str, str], ignored: list[str]) -> Predictions:
+def named_arrays(
+    given: dict[str, Array], metadata: dict[str, str], ignored: list[str], extra: dict[str, Array] | None = None
+) -> Predictions:
     """Predictions from arrays under any of the names that `layout` knows; shapes and lengths are checked."""
     arrays: dict[str, Array] = {}
     keys: dict[str, Array] = {}
@@ -188,7 +204,7 @@ def named_arrays(given: dict[str, Array], metadata: dict[str, str], ignored: lis
     key_arrays, key_metadata, unused = distinct_keys({name: keys[name] for name in keys if name not in others})
     if ignored := [*ignored, *others, *unused]:
         metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
-    return Predictions(**arrays, **key_arrays, metadata={**metadata, **key_metadata})
+    return Predictions(**arrays, **key_arrays, extra=extra or {}, metadata={**metadata, **key_metadata})
 
 
 def _single(values: Array | None) -> Array | None:

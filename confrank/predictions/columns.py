@@ -44,6 +44,7 @@ def predictions_of(
 ) -> Predictions:
     """Assemble the columns that a reader returns; `table` [n, K] holds the class columns in class order."""
     arrays: dict[str, Any] = {}
+    kept = {name: raw_cells(columns.pop(f"extra:{name}")) for name in layout.extra}
     classes = {role: column for role, column in columns.items() if role in ("label", "prediction")}
     names = layout.class_names
     if table is None and any(isinstance(column, Text) for column in classes.values()):
@@ -73,7 +74,21 @@ def predictions_of(
         extra["labels"] = "read as names of classes, not as their numbers"
     if ignored := [name.strip() or "a column without name" for name in layout.ignored] + unused:
         extra["ignored"] = _shown(ignored)
-    return Predictions(**arrays, **keys, metadata={**metadata, **extra})
+    return Predictions(**arrays, **keys, extra=kept, metadata={**metadata, **extra})
+
+
+def raw_cells(column: Column) -> Array:
+    """A column [n] as it is in the file: numbers, or text as an array of str objects.
+
+    >>> raw_cells(Text(np.array([1, 0, 1]), ["a", "b"])).tolist()
+    ['b', 'a', 'b']
+    """
+    if isinstance(column, Text):
+        return np.array(column.values, dtype=object)[column.codes]
+    if column.dtype.kind in "SO":
+        cells = [cell.decode(errors="replace") if isinstance(cell, bytes) else str(cell) for cell in column.tolist()]
+        return np.array(cells, dtype=object)
+    return column.astype(object) if column.dtype.kind == "U" else column
 
 
 def both_classes(single: Array) -> Array:

@@ -8,6 +8,7 @@ read again row by row, which either succeeds or reports the wrong line, so both 
 
 import csv
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 
 from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
+from confrank.predictions.reading import Reading
 from confrank.predictions.schema import Array, Predictions
 
 # Roles whose cells may be words.
@@ -25,9 +27,9 @@ CHUNK_ROWS = 1 << 16
 STREAM_BYTES = 1 << 30
 
 
-def read_csv(path: Path) -> Predictions:
+def read_csv(path: Path, reading: Reading) -> Predictions:
     """Read a CSV file; a `ValueError` gives the line and what was expected."""
-    layout, columns, table, parser = read_columns(path, layout_of)
+    layout, columns, table, parser = read_columns(path, partial(layout_of, keep=reading.keep))
     return predictions_of(columns, table, layout, {"parser": parser})
 
 
@@ -47,7 +49,8 @@ def read_columns(
         raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
-    return layout, *content, parser
+    columns, table = content
+    return layout, {key: columns[number] for key, number in layout.numbers().items()}, table, parser
 
 
 def separator(path: Path) -> str:
@@ -85,7 +88,8 @@ def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
     return (row for row in rows if len(row) > 1 or (row and row[0].strip()))
 
 
-Content = tuple[dict[str, Column], Array | None]
+# The columns by number, and the class columns as a table [n, K].
+Content = tuple[dict[int, Column], Array | None]
 
 
 def _read_with_pyarrow(
@@ -103,6 +107,7 @@ def _read_with_pyarrow(
     for role in WORDS:
         if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
             types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
+    types |= {str(column): pa.dictionary(pa.int32(), pa.string()) for column in layout.extra.values()}
     types |= {str(column): pa.binary() for role, column in layout.roles.items() if role in KEY_NAMES}
     numbers = [str(column) for column in range(len(header))]
     options = {
@@ -130,7 +135,7 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
     """Numpy columns from Arrow record batches; each batch is freed once it is copied."""
     whole = None if num_rows is None else np.empty((num_rows, len(layout.table)))
     row = 0
-    parts: dict[int, list[Array]] = {number: [] for number in layout.roles.values()}
+    parts: dict[int, list[Array]] = {number: [] for number in layout.numbers().values()}
     tables: list[Array] = []
     words: dict[int, dict[str, int]] = {}
     keys = {number for role, number in layout.roles.items() if role in KEY_NAMES}
@@ -151,10 +156,10 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
                 table[:, position] = batch.column(str(number)).to_numpy(zero_copy_only=False)
             tables.append(table)
         row += len(batch)
-    columns: dict[str, Column] = {}
-    for role, number in layout.roles.items():
-        joined = _joined(parts[number])
-        columns[role] = Text(joined, list(words[number])) if number in words else joined
+    columns: dict[int, Column] = {}
+    for number, arrays in parts.items():
+        joined = _joined(arrays)
+        columns[number] = Text(joined, list(words[number])) if number in words else joined
     if not layout.table:
         return columns, None
     return columns, _joined(tables) if whole is None else whole
@@ -172,8 +177,10 @@ def _joined(parts: list[Array]) -> Array:
 
 
 def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -> Content:
-    words: dict[str, dict[str, int]] = {role: {} for role in WORDS if role in layout.roles}
-    parts: dict[str, list[Array]] = {role: [] for role in layout.roles}
+    text = {*layout.extra.values(), *(layout.roles[role] for role in WORDS if role in layout.roles)}
+    keys = {number for role, number in layout.roles.items() if role in KEY_NAMES}
+    words: dict[int, dict[str, int]] = {number: {} for number in text - keys}
+    parts: dict[int, list[Array]] = {number: [] for number in layout.numbers().values()}
     tables: list[Array] = []
     row = 0
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -184,24 +191,27 @@ def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -
             _check_lengths(chunk, header, row)
             cells = list(zip(*(cells for _, cells in chunk), strict=True))
             lines = [line for line, _ in chunk]
-            for role, number in layout.roles.items():
-                if role in words:
-                    known = words[role]
+            for number, arrays in parts.items():
+                if number in words:
+                    known = words[number]
                     codes = [known.setdefault(cell, len(known)) for cell in cells[number]]
-                    parts[role].append(np.array(codes, dtype=np.int64))
-                elif role in KEY_NAMES:
-                    parts[role].append(np.array([cell.encode() for cell in cells[number]], dtype=object))
+                    arrays.append(np.array(codes, dtype=np.int64))
+                elif number in keys:
+                    arrays.append(np.array([cell.encode() for cell in cells[number]], dtype=object))
                 else:
-                    parts[role].append(_numbers(cells[number], header[number], row, lines))
+                    arrays.append(_numbers(cells[number], header[number], row, lines))
             if layout.table:
                 table = [_numbers(cells[number], header[number], row, lines) for number in layout.table]
                 tables.append(np.stack(table, axis=1))
             row += len(chunk)
-    columns: dict[str, Column] = {}
-    for role, arrays in parts.items():
+    columns: dict[int, Column] = {}
+    for number, arrays in parts.items():
         joined = _joined(arrays)
-        column: Column = Text(joined, list(words[role])) if role in words else joined
-        columns[role] = _numbers_if_all(column) if isinstance(column, Text) and not _named(role, layout) else column
+        columns[number] = Text(joined, list(words[number])) if number in words else joined
+    for role in WORDS:
+        column = columns.get(layout.roles.get(role, -1))
+        if isinstance(column, Text) and not _named(role, layout) and layout.roles[role] not in layout.extra.values():
+            columns[layout.roles[role]] = _numbers_if_all(column)
     return columns, _joined(tables) if layout.table else None
 
 

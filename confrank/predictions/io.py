@@ -1,6 +1,6 @@
 """Read predictions from files of any supported format, and write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +11,10 @@ from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_s
 from confrank.predictions.csv_file import read_csv
 from confrank.predictions.layout import KEY_NAMES
 from confrank.predictions.parquet import read_parquet
+from confrank.predictions.reading import Reading
 from confrank.predictions.schema import Predictions
 
-READERS: dict[str, Callable[[Path], Predictions]] = {
+READERS: dict[str, Callable[[Path, Reading], Predictions]] = {
     ".safetensors": read_safetensors,
     ".npz": read_npz,
     ".npy": read_npy,
@@ -24,7 +25,15 @@ READERS: dict[str, Callable[[Path], Predictions]] = {
 
 
 def load_predictions(path: str | Path) -> Predictions:
-    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` gives the file and what was expected."""
+    """Read a file of predictions as it is; see `read`."""
+    return read(path)
+
+
+def read(path: str | Path, *, keep: Sequence[str] = ()) -> Predictions:
+    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` gives the file and what was expected.
+
+    The columns named in `keep` are in `.extra` of the result, as they are in the file.
+    """
     path = Path(path)
     if not path.exists():
         raise ValueError(f"expected a predictions file, but {path} does not exist")
@@ -35,7 +44,7 @@ def load_predictions(path: str | Path) -> Predictions:
     if path.stat().st_size == 0:
         raise ValueError(f"expected a predictions file, but {path} is empty")
     try:
-        predictions = READERS[path.suffix.lower()](path)
+        predictions = READERS[path.suffix.lower()](path, Reading(keep))
     except ValueError as error:
         raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
     if not len(predictions):

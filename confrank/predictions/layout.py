@@ -6,7 +6,7 @@ A single column of probabilities with labels 0 and 1 is that of class 1.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ROLES: dict[str, tuple[str, ...]] = {
     "label": ("label", "labels", "target", "targets", "y_true", "true_label", "ground_truth"),
@@ -37,7 +37,7 @@ class Layout:
 
     `kind` is probabilities or logits, or None if the values must decide; `class_names` is None if the classes are
     numbered from 0; `ignored` names the unused columns. Columns that may identify samples are roles too, under
-    their own names (those of `KEY_NAMES`).
+    their own names (those of `KEY_NAMES`). `extra` are the columns asked for by name, which are kept as they are.
     """
 
     roles: dict[str, int]
@@ -45,6 +45,11 @@ class Layout:
     kind: str | None
     class_names: list[str] | None
     ignored: list[str]
+    extra: dict[str, int] = field(default_factory=dict)
+
+    def numbers(self) -> dict[str, int]:
+        """The column numbers of roles and extra columns; the latter are called `extra:NAME`."""
+        return self.roles | {f"extra:{name}": number for name, number in self.extra.items()}
 
 
 def role_of(name: str) -> str | None:
@@ -63,11 +68,13 @@ def key_of(name: str) -> str | None:
     return key if (key := name.strip().lower()) in KEY_NAMES else None
 
 
-def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
+def layout_of(header: Sequence[str], *, lists: Collection[str] = (), keep: Collection[str] = ()) -> Layout:
     """The role of each column; a `ValueError` says what is missing or repeated.
 
-    The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes.
+    The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes; those
+    among `keep` are kept as extra columns, and are not classes.
     """
+    extra = _kept(header, keep)
     roles = _roles(header)
     roles.pop("class_names", None)  # an array in other formats, never a column
     tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
@@ -75,7 +82,7 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
     if len(kinds) > 1:
         raise ValueError(f"expected columns of probabilities or of logits, but got both: {_shown(header)}")
     kind = kinds[0] if kinds else None
-    table, bare = tables[kind] if kind else {}, _bare_columns(header)
+    table, bare = tables[kind] if kind else {}, _bare_columns(header, {*extra.values()})
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
     roles = {role: column for role, column in roles.items() if role not in single}
     if not table and not single and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
@@ -87,7 +94,7 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
     for column, name in enumerate(header):
         if key := key_of(name):
             roles.setdefault(key, column)
-    used = {*roles.values(), *classes}
+    used = {*roles.values(), *classes, *extra.values()}
     ignored = [name for column, name in enumerate(header) if column not in used]
     if not is_complete(roles, has_table=bool(classes)):
         for role, column in single.items():
@@ -96,7 +103,7 @@ def layout_of(header: Sequence[str], *, lists: Collection[str] = ()) -> Layout:
                 f" but got the single column {header[column][:80]!r}; add those of the other classes"
             )
         raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
-    return Layout(roles, classes, kind, names, ignored)
+    return Layout(roles, classes, kind, names, ignored, extra)
 
 
 def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:
@@ -131,10 +138,28 @@ def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int
     return columns if len(columns) > 1 else {}  # a single one is something else, like p_value
 
 
-def _bare_columns(header: Sequence[str]) -> dict[int, str]:
+def _kept(header: Sequence[str], keep: Collection[str]) -> dict[str, int]:
+    """The columns asked for by name, as they are written or else without regard to case and spaces."""
+    plain = [name.strip().lower() for name in header]
+    extra = {}
+    for name in keep:
+        if name in header:
+            extra[name] = list(header).index(name)
+        elif (wanted := name.strip().lower()) in plain:
+            extra[name] = plain.index(wanted)
+        else:
+            raise ValueError(f"expected a column {name!r}, but got the columns {_shown(header)}")
+    return extra
+
+
+def _bare_columns(header: Sequence[str], others: Collection[int]) -> dict[int, str]:
     """The columns without a known name: the classes, if there are two or more."""
     columns = {column: name for column, name in enumerate(header) if role_of(name) is None}
-    columns = {column: name for column, name in columns.items() if name.strip().lower() not in ROW_NAMES}
+    columns = {
+        column: name
+        for column, name in columns.items()
+        if name.strip().lower() not in ROW_NAMES and column not in others
+    }
     return columns if len(columns) > 1 else {}
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from confrank.predictions.arrays import named_arrays
 from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
+from confrank.predictions.reading import Reading
 from confrank.predictions.schema import Array, Predictions
 
 TABLES = ("probabilities", "logits")
 
 
-def read_parquet(path: Path) -> Predictions:
+def read_parquet(path: Path, reading: Reading) -> Predictions:
     """Read a Parquet file batch by batch; a `ValueError` gives the column and the row."""
     try:
         import pyarrow as pa
@@ -26,13 +27,15 @@ def read_parquet(path: Path) -> Predictions:
         file = parquet.ParquetFile(path)
         header = list(file.schema_arrow.names)
         lists = [field.name for field in file.schema_arrow if _is_list(field.type)]
-        layout = _without_odd_keys(layout_of(header, lists=lists), file.schema_arrow)
-        wanted = [header[number] for number in [*layout.roles.values(), *layout.table]]
+        layout = _without_odd_keys(layout_of(header, lists=lists, keep=reading.keep), file.schema_arrow)
+        wanted = [header[number] for number in dict.fromkeys([*layout.numbers().values(), *layout.table])]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
         raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
     if {*TABLES} & {*columns}:
-        return named_arrays({role: _plain(column) for role, column in columns.items()}, {}, layout.ignored)
+        extra = {name: _plain(columns.pop(f"extra:{name}")) for name in layout.extra}
+        arrays = {role: _plain(column) for role, column in columns.items()}
+        return named_arrays(arrays, {}, layout.ignored, extra)
     table = [columns.pop(str(number)) for number in layout.table]
     numbers = [column for column in table if not isinstance(column, Text)]
     if len(numbers) < len(table):
@@ -41,7 +44,7 @@ def read_parquet(path: Path) -> Predictions:
 
 
 def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[str, Column]:
-    names = {key: header[number] for key, number in layout.roles.items()}
+    names = {key: header[number] for key, number in layout.numbers().items()}
     names |= {str(number): header[number] for number in layout.table}
     parts: dict[str, list[Array]] = {key: [] for key in names}
     words: dict[str, dict[str, int]] = {}
@@ -51,6 +54,9 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
             column = batch.column(name)
             if key in KEY_NAMES:
                 parts[key].append(_keys(column))
+                continue
+            if key.startswith("extra:"):
+                parts[key].append(_extra(column))
                 continue
             if column.null_count:
                 empty = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
@@ -90,6 +96,18 @@ def _keys(column: Any) -> Array:
         return numbers
     words = column.cast(pa.string()).fill_null("").cast(pa.binary())
     return np.array(words.to_pylist(), dtype=object)
+
+
+def _extra(column: Any) -> Array:
+    """Numbers as they are; anything else as text, with the empty text for what is missing."""
+    import pyarrow as pa
+
+    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    if is_number and not column.null_count:
+        numbers: Array = column.to_numpy(zero_copy_only=False)
+        return numbers
+    words = column.to_pylist()
+    return np.array(["" if word is None else str(word) for word in words], dtype=object)
 
 
 def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) -> Array:

@@ -3,7 +3,8 @@
 There is `label` with `logits` or `probabilities` [n, K], or `label`, `prediction` and `confidence` [n], or
 `confidence` and `correct` [n]. A table may come with the method's `confidence`. `index` [n] is the position in the
 published split; `key` [n] identifies samples otherwise (file names or ids, as bytes in UTF-8), and so does each field
-of `other_keys` [n]. The metadata give class names, data set, split, method, model and seed, and the name of `key`.
+of `other_keys` [n]. `extra` are further columns of the file [n], by name: text as str objects, or numbers. The
+metadata give class names, data set, split, method, model and seed, and the name of `key`.
 """
 
 import json
@@ -33,11 +34,17 @@ class Predictions:
     key: Array | None = None
     other_keys: Array | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_shapes(self.arrays())
         if self.key is not None:
             object.__setattr__(self, "key", as_keys(self.key))
+        for name, values in self.extra.items():
+            if values.shape != (len(self),):
+                raise ValueError(
+                    f"expected a value of {name!r} for each of {len(self):,} rows, but got {values.shape}"
+                )
         for key, value in self.metadata.items():
             if not isinstance(value, str):
                 raise ValueError(
