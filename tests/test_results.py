@@ -9,6 +9,7 @@ import pytest
 
 from confrank.config import RunConfig
 from confrank.metrics import evaluation_of, sample_values
+from confrank.ood import read_results
 from confrank.predict import predict
 from confrank.study.results import load_result, read_run, samples_in
 
@@ -33,6 +34,10 @@ def test_kept_detection_is_of_kept_networks_and_leaves_the_tuning_images_out(pat
         for one in run["outcomes"]:
             assert one["num_in"] == sizes[run["config"]["dataset"]] - left_out
             assert one["num_out"] == sizes[one["out_set"]] - left_out
+    written = [(run["config"]["seed"], one["metrics"]) for run in content["runs"] for one in run["outcomes"]]
+    results = read_results(path)
+    assert [(result.config["seed"], result.metrics) for result in results] == written
+    assert {result.protocol.num_tuning for result in results} == {left_out}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
