@@ -41,8 +41,9 @@ def negative_entropy(logits: Tensor) -> Tensor:
     [0.0, 1.0]
     """
     log_probability = torch.log_softmax(_lifted(logits), dim=-1)
-    # An exact zero has log-probability -inf; p log p is 0 there, and so is its gradient.
-    finite = log_probability.clamp_min(torch.finfo(log_probability.dtype).min)
+    # An exact zero has log-probability -inf; p log p is 0 there, and so is its gradient. The bound itself is finite
+    # in float32 too, to which ONNX export rounds it, and far below every log p with p > 0.
+    finite = log_probability.clamp_min(-1e30)
     relative = (log_probability.exp() * finite).sum(dim=-1) / math.log(logits.shape[-1])
     # Rounding can raise the entropy of a uniform prediction above ln K.
     return (1 + relative).clamp_min(0)

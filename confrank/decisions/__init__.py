@@ -1,5 +1,6 @@
 """From predictions to decisions: which answers to accept, and calibrated probabilities."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from confrank.decisions.guarantee import UnreachableError, guaranteed_threshold, risk_bound
@@ -8,12 +9,15 @@ from confrank.decisions.temperature import fit_temperature, scaled_logits
 
 if TYPE_CHECKING:
     from confrank.decisions.classifier import ABSTAIN, SelectiveClassifier
+    from confrank.decisions.export import export_onnx, export_program
 
 __all__ = [
     "ABSTAIN",
     "OperatingPoint",
     "SelectiveClassifier",
     "UnreachableError",
+    "export_onnx",
+    "export_program",
     "fit_temperature",
     "guaranteed_threshold",
     "measured_at",
@@ -24,12 +28,17 @@ __all__ = [
 ]
 
 
+_NEED_TORCH = {
+    "ABSTAIN": "classifier",
+    "SelectiveClassifier": "classifier",
+    "export_onnx": "export",
+    "export_program": "export",
+}
+
 if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
 
     def __getattr__(name: str) -> object:
         """The names that need torch, imported on first use: decisions on files do without it."""
-        if name not in ("ABSTAIN", "SelectiveClassifier"):
+        if name not in _NEED_TORCH:
             raise AttributeError(f"module 'confrank.decisions' has no attribute {name!r}")
-        from confrank.decisions import classifier
-
-        return getattr(classifier, name)
+        return getattr(import_module(f"confrank.decisions.{_NEED_TORCH[name]}"), name)

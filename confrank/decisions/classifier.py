@@ -1,4 +1,4 @@
-"""A classifier that answers where it is sure enough, and says so where it is not."""
+"""A classifier that answers when it is sure enough and abstains otherwise."""
 
 import torch
 from torch import Tensor, nn
@@ -38,10 +38,25 @@ class SelectiveClassifier(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Labels [n], `ABSTAIN` where the model is not sure enough."""
+        label, _, accepted = self.decide(inputs)
+        return torch.where(accepted, label, ABSTAIN)
+
+    def decide(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """For each input, accepted or not: label [n], confidence [n] in float64, and whether it is accepted [n].
+
+        >>> label, confidence, accepted = SelectiveClassifier(nn.Identity(), 0.8).decide(torch.tensor([[0.0, 0.5]]))
+        >>> label.tolist(), [round(value, 3) for value in confidence.tolist()], accepted.tolist()
+        ([1], [0.622], [False])
+        """
         logits: Tensor = self.model(inputs)
-        sure = self.confidence(logits) >= self.threshold - TOLERANCE  # as `at_or_above` accepts
-        return torch.where(sure, logits.argmax(dim=-1), ABSTAIN)
+        confidence = self.confidence(logits)
+        return logits.argmax(dim=-1), confidence, confidence >= _exact(self.threshold - TOLERANCE)
 
     def confidence(self, logits: Tensor) -> Tensor:
         """The confidence [n] that is compared with the threshold."""
-        return self._confidence(logits.detach().double() / self.temperature)
+        return self._confidence(logits.detach().double() / _exact(self.temperature))
+
+
+def _exact(value: float) -> Tensor:
+    """A number as a float64 tensor: ONNX export rounds plain numbers to float32."""
+    return torch.tensor(value, dtype=torch.float64)
