@@ -14,7 +14,7 @@ from torch import nn
 
 from confrank import methods
 from confrank.data import split_of
-from confrank.data.pictures import Size, cut_note, in_channels, natural_order, picture_files, read_picture
+from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
 from confrank.run_folder import RunFolder
 from confrank.trained import Trained, load_run, load_trained
 from confrank.weights import read_provenance
@@ -126,7 +126,7 @@ class _Seen:
         scaled = sum(original != size for original in self.sizes)
         return [
             *([f"{scaled:,} {of} scaled to {size[1]}x{size[0]}, the input size of the run"] if scaled else []),
-            *filter(None, [cut_note(self.sizes, size)]),
+            *filter(None, [crop_note(self.sizes, size)]),
             *([f"{self.greyed:,} {of} turned grey: the run was trained on grey images"] if self.greyed else []),
         ]
 

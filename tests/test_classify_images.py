@@ -94,7 +94,7 @@ def test_pictures_are_brought_to_the_form_of_the_runs(run, pictures, tmp_path, c
     command("predict", run, "--images", pictures, "--out", out, "--device", "cpu")
     told = capsys.readouterr().out
     assert "2 of 14 images scaled to 8x8, the input size of the run\n" in told
-    assert "1 of 14 pictures is not square: cut to its central square\n" in told
+    assert "1 of 14 images is not square: cropped to its central square\n" in told
     assert "1 of 14 images turned grey: the run was trained on grey images\n" in told
     rows = rows_of(out)
     cut, whole = (float(rows[place]["confidence"]) for place in (12, 13))
@@ -120,7 +120,7 @@ def test_coloured_runs_of_another_shape_need_no_data(tmp_path, pictures):
     as_first_written(RunFolder(tmp_path / "run").checkpoint)
     with pytest.raises(ValueError, match="but it is missing or damaged; `confrank predict"):
         answer(tmp_path / "run", pictures)
-    assert answers.notes[1] == "12 of 12 pictures are not 12 wide by 8 high in proportion: cut to that"
+    assert answers.notes[1] == "12 of 12 images are not in the proportion 12 wide by 8 high: cropped to that"
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, tmp_path, capsys, command):
@@ -131,9 +131,9 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
     out = tmp_path / "answers.csv"
     command("predict", run, "--images", pictures, "--out", out, "--device", "cpu", code=2)
     told = capsys.readouterr()
-    assert f"{pictures / '1.png'}: not a picture of these kinds" in told.out
+    assert f"{pictures / '1.png'}: not an image of these formats" in told.out
     assert str(pictures / "4.png") in told.out
-    assert f"{pictures / 'film.gif'}: not a picture of these kinds" in told.out
+    assert f"{pictures / 'film.gif'}: not an image of these formats" in told.out
     assert f"{pictures / 'link.png'}: No such file" in told.out
     assert f"but 4 of 14 cannot be read (listed above); {out} has the others" in told.err
     assert len(rows_of(out)) == 10

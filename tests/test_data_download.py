@@ -186,7 +186,7 @@ def test_a_wrong_file_gets_both_checksums_and_replaces_nothing(server, tmp_path,
 @pytest.mark.parametrize("md5", [MD5, None])
 def test_a_web_page_is_no_archive(server, tmp_path, fault, md5):
     server.faults = [fault]
-    with pytest.raises(ValueError, match="expected a data file from .* but got a web page.* by hand and put it into"):
+    with pytest.raises(ValueError, match="a data file from .* but got a web page.* manually and put it into"):
         get(server, tmp_path, md5=md5)
     assert names(tmp_path) == []
 
@@ -268,7 +268,7 @@ def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
         (["fetch"], "expected the name of a data set to fetch, but got none"),
         (["fetch", "digits"], "needs no files"),
         (["fetch", "mnist"], "expected a published data set among cifar10, .*but got 'mnist'"),
-        (["check", "cifar10", "--root", "."], "run: confrank data fetch cifar10 --root ."),
+        (["check", "cifar10", "--root", "."], "run: confrank data fetch cifar10, with the same --root"),
         (["check", "nowhere"], "or the path of a folder or .npz file, but got 'nowhere'"),
         (["list", "cifar10"], "expected no name after list, but got 'cifar10'"),
         (["grab", "cifar10"], "expected one of list, fetch, check, but got 'grab'"),

@@ -143,7 +143,10 @@ def test_where_data_lies(tmp_path, monkeypatch):
     monkeypatch.delenv("CONFRANK_DATA")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert default_root().name == "confrank"
-    with pytest.raises(ValueError, match=r"train_32x32.mat and test_32x32.mat in .* --root "):
+    with pytest.raises(
+        ValueError,
+        match=r"test_32x32.mat in .*; run: confrank data fetch svhn, with the same `root`$",
+    ):
         load("svhn", tmp_path)
     (tmp_path / "lsun" / "LSUN_resize").mkdir(parents=True)
     where = {item.name: item.paths for item in known_sets(tmp_path)}
@@ -187,7 +190,7 @@ def test_damaged_archives(tmp_path):
     flipped[len(whole) // 2] ^= 1
     for damaged in (whole[: len(whole) // 2], whole[:-4], b"no archive at all", b"", bytes(flipped)):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"whole .tar.gz archive, but .*cifar-10-binary.tar.gz cannot be read"):
+        with pytest.raises(ValueError, match=r"intact .tar.gz archive, but .*cifar-10-binary.tar.gz cannot be read"):
             load_cifar10(tmp_path, num_records=7)
     write_archive(path, {name: content for name, content in contents.items() if "batch_2" not in name})
     with pytest.raises(ValueError, match="expected data_batch_2.bin in .*tar.gz, but there is none"):

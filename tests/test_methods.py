@@ -176,10 +176,12 @@ def test_average_is_the_mean_probability():
     with pytest.raises(ValueError, match="at least one member"):
         average([])
     wider = replace(group[1], logits=np.pad(group[1].logits, ((0, 0), (0, 1))))
-    with pytest.raises(ValueError, match="and classes each, but got 20 of 3 classes and 20 of 4 classes"):
+    with pytest.raises(
+        ValueError, match="equal numbers of predictions and classes, but got 20 of 3 classes and 20 of 4 classes"
+    ):
         average([group[0], wider])
     named = [replace(group[0], metadata={"class_names": names}) for names in ('["a", "b"]', '["b", "a"]')]
-    with pytest.raises(ValueError, match="those of member 1 are b, a, and those of the first a, b"):
+    with pytest.raises(ValueError, match="but member 1 has b, a, and the first a, b"):
         average(named)
 
 

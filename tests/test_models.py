@@ -97,7 +97,7 @@ def test_convolutions_are_he_normal_by_fan_out():
             assert not module.bias.any()
 
 
-def test_anybodys_network(tmp_path, monkeypatch):
+def test_a_custom_network(tmp_path, monkeypatch):
     (tmp_path / "my_networks.py").write_text(
         "from torch import nn\n"
         "def flat(num_classes, in_channels=3):\n"
@@ -111,7 +111,7 @@ def test_anybodys_network(tmp_path, monkeypatch):
     assert create("my_networks:flat", 5, in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 5)
     with pytest.raises(ValueError, match="expected my_networks:wrong to return a torch.nn.Module, but got int"):
         create("my_networks:wrong", 5)
-    with pytest.raises(ValueError, match="my_networks:boom to make a network, but it failed: KeyError: 'here'"):
+    with pytest.raises(ValueError, match="my_networks:boom to build a network, but it failed: KeyError: 'here'"):
         create("my_networks:boom", 5)
     with pytest.raises(ValueError, match="importable package.module:factory, but got 'my_networks:gone'"):
         create("my_networks:gone", 5)

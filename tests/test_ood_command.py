@@ -200,7 +200,7 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
     run = place / "run0"
     save_weights_file(run, place / "weights.safetensors")
     for arguments, message in [
-        (["--against", tmp_path / "empty"], f"pictures in {tmp_path / 'empty'}, but there are none"),
+        (["--against", tmp_path / "empty"], f"images in {tmp_path / 'empty'}, but there are none"),
         (
             ["--against", tmp_path / "colour"],
             "images of 8x8x1 (height x width x channels) as in training, but got 8x8x3 in",
@@ -287,7 +287,7 @@ def test_one_corrupt_picture_among_ten_thousand_is_named(place, capsys, tmp_path
         (tmp_path / f"{number:05d}.bmp").write_bytes(content if number != 1234 else content[:80])
     ood(place / "run0", "--against", tmp_path, "--device", "cpu", code=2)
     errors = capsys.readouterr().err
-    assert f"picture, but {tmp_path / '01234.bmp'}: " in errors
+    assert f"image, but {tmp_path / '01234.bmp'}: " in errors
     assert errors.count("\n") == 1
 
 

@@ -647,7 +647,9 @@ def test_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path / "elsewhere")
     for command in ("predict", "report events"):
         code, error = run(*command.split(), tmp_path / "run")
-        assert code == 2 and f"at own, but nothing is there, seen from {tmp_path / 'elsewhere'}; give --root" in error
+        assert (
+            code == 2 and f"at own, but nothing is there (relative to {tmp_path / 'elsewhere'}); set --root" in error
+        )
         assert run(*command.split(), tmp_path / "run", "--root", tmp_path) == (0, "")
     again = ("train", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
     assert run(*again, "--root", tmp_path) == (0, "")

@@ -10,7 +10,7 @@ from confrank.active.labelled import Labelled, csv_text
 from confrank.active.pool import ImagePool, TablePool, open_pool
 from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
-from confrank.data.own import own_data_set
+from confrank.data.custom import custom_data_set
 from confrank.data.pictures import Picture, stack
 from confrank.phrasing import InputError, named
 
@@ -30,17 +30,17 @@ def labelled_set(
         raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
     train = _split(pool, labelled, classes)
     if test is None:
-        rest, held = hold_out(own_data_set(pool_path, train, train, classes), share)
+        rest, held = hold_out(custom_data_set(pool_path, train, train, classes), share)
         if held is None:
             raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
-        return own_data_set(pool_path, rest.train, held, classes)
+        return custom_data_set(pool_path, rest.train, held, classes)
     if both := [name for name in test.labels if name in labelled.labels]:
         raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
     tested = _split(pool, test, classes)
     if tested.images.shape[1:] != train.images.shape[1:]:
         shapes = f"{list(train.images.shape[1:])} and {list(tested.images.shape[1:])}"
         raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
-    return own_data_set(pool_path, train, tested, classes)
+    return custom_data_set(pool_path, train, tested, classes)
 
 
 def class_names(labels: list[str]) -> tuple[str, ...]:

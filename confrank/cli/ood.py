@@ -210,9 +210,9 @@ def _examine(
 
 def _is_part(out: str, dataset: str, root: Path | None) -> bool:
     """Whether an out-set is the custom data set of the run, or part of its training or test pictures."""
-    from confrank.data import own_place
+    from confrank.data import custom_path
 
-    data, path = own_place(dataset, root), Path(out).resolve()
+    data, path = custom_path(dataset, root), Path(out).resolve()
     if data is None:
         return False
     parts = {(data / name).resolve() for name in ("train", "test")}

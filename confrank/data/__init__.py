@@ -1,4 +1,4 @@
-"""Data sets in memory, and the wrapper that numbers anybody's samples."""
+"""Data sets by name or path, loaded into memory."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from confrank.config import changes
 from confrank.data.cifar import load_cifar10, load_cifar100
+from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images
 from confrank.data.digits import load_digits
-from confrank.data.own import is_own, load_own, npz_images, read_npz
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
+from confrank.phrasing import InputError
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": lambda root: load_digits(),
@@ -22,17 +23,17 @@ LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
     "cifar100": load_cifar100,
     "svhn": load_svhn,
 }
-# Images without labels, to be told apart from those of a data set: https://arxiv.org/abs/1706.02690
+# Images without labels, for out-of-distribution detection: https://arxiv.org/abs/1706.02690
 IMAGE_SETS = tuple(name for name, published in PUBLISHED.items() if not published.train)
 
 
 def load(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> DataSet:
-    """The data set of that name, or one's own at that path (see `confrank.data.own`).
+    """The data set of that name, or your own at that path (see `confrank.data.custom`).
 
-    Published files are looked for in `root` and in `root/NAME`; without `root`, in the folder that the environment
-    variable CONFRANK_DATA names, or else in a per-user cache folder. A known name is never taken for a path:
-    write ./digits for a folder of that name. One's own data are looked for at their path, then by its last part in
-    `root`. `image_size` cuts the pictures of one's own folder to their central square and scales them.
+    Published files are searched in `root` and in `root/NAME`. Without `root`, the environment variable CONFRANK_DATA
+    names the folder; without that, it is a per-user cache folder. A known name is never a path: write ./digits for a
+    folder of that name. Your own data are searched at their path, then by its last part in `root`. `image_size`
+    crops the images of your own folder to their central square and scales them.
 
     >>> load("digits").train.images.shape
     (900, 8, 8, 1)
@@ -40,39 +41,42 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
     _check_image_size(image_size)
     if name in LOADERS:
         if image_size is not None:
-            raise ValueError(f"expected an image size for one's own pictures only, but got {image_size} with {name}")
+            raise InputError(
+                f"expected an image size only for a folder of images, but got {image_size} with {name}",
+                "leave out {image_size}",
+            )
         return LOADERS[name](None if root is None else Path(root))
     if name in IMAGE_SETS:
         raise ValueError(
-            f"expected a data set with labels among {', '.join(LOADERS)}, but got {name!r}, which has test images"
-            " only, for out-of-distribution detection (confrank.data.load_images)"
+            f"expected a data set with labels among {', '.join(LOADERS)}, but got {name!r}, which has only test"
+            " images, for out-of-distribution detection (confrank.data.load_images)"
         )
-    if (place := own_place(name, root)) is not None:
-        return load_own(place, image_size)
+    if (path := custom_path(name, root)) is not None:
+        return load_custom(path, image_size)
     raise _unknown(name, LOADERS)
 
 
 def load_of(
     source: str | Path, name: str, root: str | Path | None = None, *, image_size: int | None = None
 ) -> DataSet:
-    """`load` for what was trained before; if the data are no longer at their path, the error says how to give it."""
+    """`load` the data that `source` was trained on; if they have moved, the error says how to give their new path."""
     if name not in (*LOADERS, *IMAGE_SETS):
-        place = own_place(name, root)
-        if place is None:
-            raise ValueError(
-                f"expected the data of {source} at {name}, but nothing is there, seen from {Path.cwd()}; give --root,"
-                f" the folder that holds {Path(name).name} now (in Python root=, or the data set as data=)"
+        path = custom_path(name, root)
+        if path is None:
+            raise InputError(
+                f"expected the data of {source} at {name}, but nothing is there (relative to {Path.cwd()})",
+                "set {root} to the folder that holds them now (in Python, you can pass the data set as `data`)",
             )
-        if place.is_dir() and not (place / "train").is_dir():
+        if path.is_dir() and not (path / "train").is_dir():
             raise ValueError(
-                f"expected the data of {source}, train/ and test/, in {place}, but it holds pictures alone: a run"
-                " that was trained on the answers to a pool has its test predictions (confrank evaluate), no more"
+                f"expected the data of {source}, train/ and test/, in {path}, but it holds only images: of a run that"
+                " was trained on the labels of a pool, only the test predictions remain (confrank evaluate)"
             )
     return load(name, root, image_size=image_size)
 
 
 def same_data(one: str, other: str) -> bool:
-    """Whether two names of data sets, or two paths of one's own, mean the same.
+    """Whether two names or paths of data sets mean the same one.
 
     >>> same_data("photos", "./photos/"), same_data("digits", "./digits")
     (True, False)
@@ -83,31 +87,31 @@ def same_data(one: str, other: str) -> bool:
 
 
 def changed_settings(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
-    """`confrank.config.changes`, where a data set is the same however its path is written."""
+    """`confrank.config.changes`, where two spellings of a data set's path are equal."""
     same = same_data(wanted["dataset"], there.get("dataset", ""))
     return changes(wanted, {**there, "dataset": wanted["dataset"]} if same else there)
 
 
 def is_known(name: str, root: str | Path | None = None) -> bool:
-    """Whether `load` knows such a data set, or finds one's own there."""
-    return name in LOADERS or own_place(name, root) is not None
+    """Whether `load` knows a data set of this name, or there is a custom one at this path."""
+    return name in LOADERS or custom_path(name, root) is not None
 
 
-def own_place(name: str, root: str | Path | None) -> Path | None:
-    """Where one's own data of this name or path lie: there, or by its last part in `root`; None of a known name."""
+def custom_path(name: str, root: str | Path | None) -> Path | None:
+    """The path of custom data: `name`, or its last part in `root`; None for a known name or if neither exists."""
     if name in (*LOADERS, *IMAGE_SETS):
         return None
     path = Path(name)
-    places = (path, Path(root or default_root()) / path.name)
-    return next((place for place in places if is_own(str(place))), None)
+    candidates = (path, Path(root or default_root()) / path.name)
+    return next((candidate for candidate in candidates if is_custom(str(candidate))), None)
 
 
 def load_images(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> NDArray[np.uint8]:
     """Images uint8 [n, h, w, c] without labels, for out-of-distribution detection.
 
-    A name of `IMAGE_SETS` gives its images (32x32, [n, 32, 32, 3]), that of another data set its test images. A path
-    may be any folder of pictures, an .npz with `images`, or one's own data set, of which it gives the test images.
-    `image_size` cuts and scales pictures; without it they must be of one size.
+    A name of `IMAGE_SETS` gives its images (32x32, [n, 32, 32, 3]); any other data set, custom or not, gives its
+    test images. A path may also be any folder of images, or an .npz with `images`. `image_size` crops and scales
+    images from a folder; without it they must have one size.
 
     >>> load_images("digits").shape
     (897, 8, 8, 1)
@@ -120,17 +124,17 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
     if name in LOADERS:
         return load(name, root, image_size=image_size).test.images
     path = Path(name)
-    if not is_own(name):
+    if not is_custom(name):
         raise _unknown(name, [*LOADERS, *IMAGE_SETS])
     if path.is_file():
         return _images_in(path)
     if (path / "test").is_dir():
-        return load_own(path, image_size).test.images
+        return load_custom(path, image_size).test.images
     return read_pictures(path, image_size)
 
 
 def _images_in(path: Path) -> NDArray[np.uint8]:
-    arrays = read_npz(path)
+    arrays = npz_arrays(path)
     for key in ("images", "test_images"):
         if key in arrays:
             return npz_images(path, key, arrays[key])
@@ -141,9 +145,10 @@ def _image_set(name: str, root: Path | None, image_size: int | None) -> NDArray[
     (source,) = locate(name, root)
     images = read_pictures(source, image_size)
     if image_size is None and images.shape[1:] != (32, 32, 3):
-        raise ValueError(
-            f"expected coloured pictures of 32x32 in {source}, but got [height, width, channels]"
-            f" {list(images.shape[1:])}; give the image size 32 to scale them"
+        raise InputError(
+            f"expected colour images of 32x32 in {source}, but got [height, width, channels]"
+            f" {list(images.shape[1:])}",
+            "set {image_size} to 32 to scale them",
         )
     return images
 

@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from their published binary files (https://www.cs.toronto.edu/~kriz/cifar.html).
 
 A record is one label byte (CIFAR-100: the coarse, then the fine label) and 3,072 pixel bytes: 32 rows of 32 for
-red, then green, then blue. The pickled variants of the same files are never read.
+red, then green, then blue. The pickled form of these files is never read.
 """
 
 from collections.abc import Iterable

@@ -1,8 +1,8 @@
-"""The embedded data set: scikit-learn's 8x8 digits, made hard enough that confidence has something to rank.
+"""The built-in data set: scikit-learn's 8x8 digits, with enough noise that confidence has something to rank.
 
 1,797 images of ten digits. A fixed permutation (seed 0) gives 900 for training and 897 for testing. Gaussian
-pixel noise (standard deviation NOISE on the 0-1 scale) is added once, from a fixed seed, and the result is stored
-in bytes, with grey 0 at byte 64 and grey 1 at byte 192 so that little of the noise is cut off.
+pixel noise (standard deviation NOISE on the 0-1 scale) is added once, from a fixed seed. The result is stored in
+bytes, with grey 0 at byte 64 and grey 1 at byte 192, so that little of the noise is clipped.
 """
 
 import numpy as np

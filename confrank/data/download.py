@@ -1,7 +1,7 @@
-"""Downloads that survive bad networks: resumed, retried, verified, and under their final name only when whole.
+"""Downloads that survive bad networks: resumed, retried, verified, and renamed to their final name when complete.
 
-What has come so far lies beside the target as NAME.part. The next attempt, in this process or a later one, asks
-the server for the rest only. A part that cannot be verified afterwards is not resumed by a later process.
+The bytes received so far are in NAME.part next to the target. The next attempt, in this process or a later one, asks
+the server only for the rest. A later process does not resume a part that has no checksum to verify it.
 """
 
 import http.client
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confrank.atomic import sync_folder
-from confrank.data.published import PUBLISHED, PublishedFile, places
+from confrank.data.published import PUBLISHED, PublishedFile, search_folders
 
 CHUNK = 1 << 18
 ATTEMPTS = 5
-# Answers of a server that may well answer otherwise in a moment.
+# Status codes that may go away if the request is repeated.
 TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 Progress = Callable[[int, int | None], None]
@@ -26,12 +26,12 @@ Note = Callable[[str], None]
 
 
 class InterruptedTransferError(OSError):
-    """The network or the server gave up; another attempt may get the rest."""
+    """The transfer broke off; another attempt may get the rest."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file of a data set on this machine, its digest ("md5:..." or "sha256:..."), and what is known of it."""
+    """A file of a data set on this machine, its digest ("md5:..." or "sha256:..."), and whether that was verified."""
 
     path: Path
     digest: str
@@ -46,14 +46,14 @@ def fetch(
     on_progress: Callable[[str, int, int | None], None] | None = None,
     on_note: Note | None = None,
 ) -> list[Fetched]:
-    """Bring a set's published files to `root/NAME`; those that are there and whole, also in `root`, are kept."""
+    """Download a set's published files to `root/NAME`, except those already intact there or in `root`."""
     if name not in PUBLISHED:
         why = "; digits comes with scikit-learn and needs no files" if name == "digits" else ""
         raise ValueError(f"expected a published data set among {', '.join(PUBLISHED)}, but got {name!r}{why}")
     fetched = []
     for file in PUBLISHED[name].files:
-        present = _present(file, places(name, root))
-        fetched.append(present or _fetch_file(file, places(name, root)[0], on_progress, on_note))
+        present = _present(file, search_folders(name, root))
+        fetched.append(present or _fetch_file(file, search_folders(name, root)[0], on_progress, on_note))
     return fetched
 
 
@@ -82,7 +82,7 @@ def _fetch_file(
 
 
 def digest(path: Path, md5: str | None = None) -> str:
-    """The file's digest: "md5:..." where an md5 is there to compare with, or else "sha256:..."."""
+    """The file's digest: "md5:..." if there is an md5 to compare with, or else "sha256:..."."""
     import pooch
 
     algorithm = "sha256" if md5 is None else "md5"
@@ -102,9 +102,9 @@ def download(
 ) -> str:
     """Download to `target`, verify, and return the digest.
 
-    Attempts that bring nothing new are counted, up to `attempts`, with pauses that double from `pause` seconds;
-    no byte for `timeout` seconds ends an attempt. A wrong checksum is a `ValueError` with both; an older file
-    under the final name stays until the new one is whole.
+    It gives up after `attempts` in a row that received nothing, with pauses that double from `pause` seconds. An
+    attempt ends after `timeout` seconds without a byte. A wrong checksum is a `ValueError` that names both. An older
+    file under the final name stays until the new one is complete.
     """
     part = target.with_name(f"{target.name}.part")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,10 +117,10 @@ def download(
         if md5 is None or actual == f"md5:{md5}":
             break
         part.unlink()
-        if not resumed:  # otherwise the older part may be to blame: once more from the start
+        if not resumed:  # otherwise the older part may be wrong: download again from the start
             raise ValueError(
                 f"expected md5 {md5} for {target.name} from {url}, but got {actual.removeprefix('md5:')}"
-                f" ({size:,} bytes); it was not kept: try again later, or put the right file into {target.parent}"
+                f" ({size:,} bytes); it was deleted: try again later, or put the correct file into {target.parent}"
             )
     part.replace(target)
     sync_folder(target.parent)
@@ -128,14 +128,14 @@ def download(
 
 
 class _Transfer:
-    """One file on its way: what came so far lies in `part`."""
+    """One download; `part` holds the bytes received so far."""
 
     def __init__(self, url: str, part: Path, timeout: float, on_progress: Progress) -> None:
         self.url, self.part, self.timeout, self.on_progress = url, part, timeout, on_progress
         self.validator: str | None = None
 
     def run(self, attempts: int, pause: float, on_note: Note) -> None:
-        """Attempt until the file is whole, or until `attempts` in a row brought nothing new."""
+        """Repeat until the file is complete, or until `attempts` in a row received nothing."""
         failures, furthest = 0, self.received()
         while True:
             try:
@@ -156,7 +156,7 @@ class _Transfer:
         return self.part.stat().st_size if self.part.exists() else 0
 
     def attempt(self) -> None:
-        """Ask for what is missing and append it."""
+        """Request the missing bytes and append them."""
         response = self._open(self.received())
         if response is not None:
             with response:
@@ -170,7 +170,7 @@ class _Transfer:
                 raise self._not_a_file(self.url)
 
     def _open(self, start: int) -> http.client.HTTPResponse | None:
-        """The server's answer, or None when it has nothing after what came already."""
+        """The server's response, or None if nothing is missing."""
         headers = {"User-Agent": "confrank"}
         if start:
             headers["Range"] = f"bytes={start}-"
@@ -188,11 +188,11 @@ class _Transfer:
         return response
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
-        """Raise, unless the server refused only because the part is the whole file already."""
+        """Raise, unless the server refused because the part is already complete."""
         if error.code == 416:
             if error.headers.get("Content-Range", "") != f"bytes */{self.received()}":
                 self.part.unlink()
-                raise InterruptedTransferError("the server has a shorter file than what had come before")
+                raise InterruptedTransferError("the server has a shorter file than the part received before")
             return
         answer = f"the server answered {error.code} {error.reason}"
         if error.code in TRANSIENT:
@@ -200,7 +200,7 @@ class _Transfer:
         raise OSError(f"expected a file at {self.url}, but {answer}")
 
     def _start(self, response: http.client.HTTPResponse) -> int:
-        """Where the answer's bytes belong: at the end of the part, or, without support for ranges, at 0."""
+        """The offset of the response's bytes: the end of the part, or 0 if the server does not support ranges."""
         if response.headers.get_content_type() == "text/html":
             raise self._not_a_file(response.url)
         if response.status != 206:
@@ -234,7 +234,7 @@ class _Transfer:
         moved = "" if address == self.url else f" ({address})"
         return ValueError(
             f"expected a data file from {self.url}, but got a web page{moved}; the publisher may have moved it:"
-            f" download it by hand and put it into {self.part.parent} as {self.part.name.removesuffix('.part')}"
+            f" download it manually and put it into {self.part.parent} as {self.part.name.removesuffix('.part')}"
         )
 
 

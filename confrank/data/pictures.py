@@ -1,4 +1,4 @@
-"""Picture files to arrays: PNG, JPEG, WebP and BMP, out of folders or archives, brought to one size."""
+"""Image files to arrays: PNG, JPEG, WebP and BMP, from folders or archives, scaled to one size."""
 
 import io
 import re
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
 from confrank.folders import files_under
+from confrank.phrasing import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -20,13 +21,13 @@ Picture = NDArray[np.uint8]
 Size = tuple[int, int]  # height and width
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-# Pictures that would be left out without a word if they were taken for something else.
+# Image formats that are an error, so that their files are not skipped silently.
 UNREAD = (".gif", ".tif", ".tiff", ".heic", ".avif", ".jp2", ".ppm", ".pgm")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 
 
 def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
-    """One picture as uint8 [h, w, 1] when it is grey, or else [h, w, 3], upright as its metadata says.
+    """One image as uint8, [h, w, 1] if it is grey, else [h, w, 3], rotated as its metadata says.
 
     With `size`, the largest central square is scaled to size x size (bicubic). Transparency is dropped.
     """
@@ -34,25 +35,25 @@ def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
 
 
 def decode_fitted(content: bytes, origin: str, size: Size | None) -> tuple[Picture, Size]:
-    """A picture cut around its middle to the proportions of `size` and scaled to it; and the size it had."""
+    """An image cropped around its centre to the proportions of `size` and scaled to it, and its original size."""
     from PIL import Image, ImageOps
 
     plain = _plain(content, origin)
-    own = plain.height, plain.width
-    if size is not None and own != size:
+    original = plain.height, plain.width
+    if size is not None and original != size:
         plain = ImageOps.fit(plain, size[::-1], Image.Resampling.BICUBIC)
-    return _pixels(plain), own
+    return _pixels(plain), original
 
 
 def read_thumbnail(path: Path, side: int) -> Picture:
-    """The whole picture of a file, made smaller where it is wider or higher than `side`."""
+    """The image of a file, uncropped, scaled down if it is wider or higher than `side`."""
     plain = _plain(_content(path), str(path))
     plain.thumbnail((side, side))
     return _pixels(plain)
 
 
 def read_picture(path: Path, size: Size | None = None) -> tuple[Picture, Size]:
-    """`decode_fitted` of a file; a `ValueError` tells why that cannot be read."""
+    """`decode_fitted` of a file; a `ValueError` says why it cannot be read."""
     return decode_fitted(_content(path), str(path), size)
 
 
@@ -60,11 +61,11 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ValueError(f"expected a readable picture, but {path}: {error.strerror}") from None
+        raise ValueError(f"expected a readable image, but {path}: {error.strerror}") from None
 
 
 class UnreadableError(ValueError):
-    """Pictures of a folder that cannot be read: why each cannot, and how many there are in all."""
+    """Images of a folder that cannot be read: the reason for each, and the number of images in all."""
 
     def __init__(self, folder: Path, reasons: Sequence[str], num_pictures: int) -> None:
         more = f" (and {len(reasons) - 1:,} more)" if len(reasons) > 1 else ""
@@ -73,7 +74,7 @@ class UnreadableError(ValueError):
 
 
 def _plain(content: bytes, origin: str) -> "Image.Image":
-    """The picture upright, grey or in colour."""
+    """The image, upright, in grey or in colour."""
     from PIL import Image, ImageOps
 
     try:
@@ -85,12 +86,12 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
             mode = upright.mode
             if mode.startswith(("I", "F")):
                 raise ValueError(f"its pixels are {mode}, not 8-bit")
-            # Palettes pass through RGBA, which knows every way of writing transparency.
+            # Palettes go through RGBA, which handles every kind of transparency.
             return upright.convert("L") if mode in ("1", "L", "LA") else upright.convert("RGBA").convert("RGB")
-    except Exception as error:  # Pillow's decoders meet damage with errors of many kinds
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
         why = " ".join(str(error).split()) or type(error).__name__
-        why = "not a picture of these kinds" if "cannot identify image file" in why else why
-        raise ValueError(f"expected an 8-bit PNG, JPEG, WebP or BMP picture, but {origin}: {why}") from None
+        why = "not an image of these formats" if "cannot identify image file" in why else why
+        raise ValueError(f"expected an 8-bit PNG, JPEG, WebP or BMP image, but {origin}: {why}") from None
 
 
 def _pixels(plain: "Image.Image") -> Picture:
@@ -99,7 +100,7 @@ def _pixels(plain: "Image.Image") -> Picture:
 
 
 def in_channels(picture: Picture, channels: int) -> Picture:
-    """A grey picture in three equal channels, or a coloured one in grey, where that is asked for."""
+    """The image with this number of channels: grey repeated in three, or colour converted to grey."""
     from PIL import Image
 
     if channels == 1 < picture.shape[2]:
@@ -107,30 +108,32 @@ def in_channels(picture: Picture, channels: int) -> Picture:
     return np.broadcast_to(picture, (*picture.shape[:2], channels))
 
 
-def cut_note(sizes: Sequence[Size], size: Size) -> str | None:
-    """What is said where pictures lose their edges on the way to (height, width); None if none does.
+def crop_note(sizes: Sequence[Size], size: Size) -> str | None:
+    """How many images of these sizes are cropped to the proportions of (height, width), in words; None if none is.
 
-    >>> cut_note([(30, 40), (9, 9)], (32, 32))
-    '1 of 2 pictures is not square: cut to its central square'
+    >>> crop_note([(30, 40), (9, 9)], (32, 32))
+    '1 of 2 images is not square: cropped to its central square'
     """
     height, width = size
-    cut = sum(own[0] * width != own[1] * height for own in sizes)
-    if not cut:
+    cropped = sum(original[0] * width != original[1] * height for original in sizes)
+    if not cropped:
         return None
-    are, their = ("is", "its") if cut == 1 else ("are", "their")
+    are, their = ("is", "its") if cropped == 1 else ("are", "their")
+    images = f"{cropped:,} of {len(sizes):,} images {are}"
     if height == width:
-        return f"{cut:,} of {len(sizes):,} pictures {are} not square: cut to {their} central square"
-    return f"{cut:,} of {len(sizes):,} pictures {are} not {width} wide by {height} high in proportion: cut to that"
+        return f"{images} not square: cropped to {their} central square"
+    return f"{images} not in the proportion {width} wide by {height} high: cropped to that"
 
 
 def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uint8]:
-    """Pictures of one size as [n, h, w, c]; grey ones among coloured ones get three equal channels."""
+    """Images of one size as [n, h, w, c]; grey ones among colour ones get three equal channels."""
     first = pictures[0].shape[:2]
     for picture, origin in zip(pictures, origins, strict=True):
         if picture.shape[:2] != first:
-            raise ValueError(
-                f"expected pictures of one size, but got {_size(first)} in {origins[0]} and"
-                f" {_size(picture.shape)} in {origin}; give an image size to scale them to (--image-size)"
+            raise InputError(
+                f"expected images of one size, but got {_size(first)} in {origins[0]} and"
+                f" {_size(picture.shape)} in {origin}",
+                "set {image_size} to scale them",
             )
     channels = max(picture.shape[2] for picture in pictures)
     result = np.empty((len(pictures), *first, channels), dtype=np.uint8)
@@ -140,38 +143,38 @@ def stack(pictures: Sequence[Picture], origins: Sequence[str]) -> NDArray[np.uin
 
 
 def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
-    """All pictures under a folder, in the order of their paths; other kinds of files and hidden ones are left out.
+    """All image files under a folder, in the order of their paths, without hidden ones.
 
-    Folders behind links are gone into, each once. Pictures of kinds that are not read are an error, or with `every`
-    among them, as are links that lead nowhere.
+    Linked folders are followed, each once. Image formats that cannot be read are an error. With `every`, such files
+    and broken links are listed, too.
     """
     files = sorted(files_under(folder), key=lambda path: path.relative_to(folder).as_posix())
     if every:
         return [path for path in files if path.suffix.lower() in (*SUFFIXES, *UNREAD)]
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
-        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures, but got {unread[0]}; convert it or move it away")
+        raise ValueError(f"expected PNG, JPEG, WebP or BMP images, but got {unread[0]}; convert it or move it away")
     return [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
 def natural_order(name: str) -> list[str | int]:
-    """What to sort names by so that numbers in them count.
+    """A sort key that compares the numbers in names by value.
 
     >>> sorted(["10.png", "9.png", "a/1.png"], key=natural_order)
     ['9.png', '10.png', 'a/1.png']
     """
     parts = re.split(r"([0-9]+)", name)
-    return [int(part) if place % 2 else part for place, part in enumerate(parts)]
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:
-    """All pictures under a folder or in a .tar.gz as [n, h, w, c], in the order of their paths."""
+    """All images under a folder or in a .tar.gz as [n, h, w, c], in the order of their paths."""
     pairs = _from_folder(source, size) if source.is_dir() else sorted(_from_archive(source, size), key=_path)
     origins, pictures = [], []
     for origin, picture in pairs:
         origins.append(origin)
         pictures.append(picture)
     if not pictures:
-        raise ValueError(f"expected PNG, JPEG, WebP or BMP pictures in {source}, but there are none")
+        raise ValueError(f"expected PNG, JPEG, WebP or BMP images in {source}, but there are none")
     return stack(pictures, origins)
 
 

@@ -1,7 +1,7 @@
-"""The published data sets: who publishes which files, what they hold, and where they lie on this machine.
+"""The published data sets: who publishes which files, what they hold, and where to find them on this machine.
 
-A set's files are looked for in `root/NAME` and in `root`, as the published archive or as the folder it unpacks
-to. Archives are read in place, by member name: nothing is ever unpacked to disk.
+The files of a data set are searched in `root/NAME` and in `root`, as the published archive or as the folder it
+unpacks to. Archives are read directly, by member name: nothing is ever unpacked to disk.
 """
 
 import gzip
@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confrank.phrasing import InputError
+
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file on the publisher's server; `md5` is None where the publisher gives no checksum."""
+    """A file on the publisher's server; `md5` is None if the publisher gives no checksum."""
 
     name: str
     url: str
@@ -27,7 +29,7 @@ class PublishedFile:
 class Published:
     """A data set's files, the folder its archive unpacks to, and how many images of each class there are.
 
-    A set without `train` is for out-of-distribution tests: images only, so `test` counts them all.
+    A set without `train` is for out-of-distribution tests: it has no labels, and `test` is the number of its images.
     """
 
     summary: str
@@ -98,7 +100,7 @@ PUBLISHED: dict[str, Published] = {
 
 
 def default_root() -> Path:
-    """Where data sets lie when no root is given: $CONFRANK_DATA, or else a per-user cache folder."""
+    """The folder of data sets if no root is given: $CONFRANK_DATA, or else a per-user cache folder."""
     if named := os.environ.get("CONFRANK_DATA"):
         return Path(named).expanduser()
     import pooch
@@ -106,19 +108,19 @@ def default_root() -> Path:
     return Path(pooch.os_cache("confrank"))
 
 
-def places(name: str, root: Path | None) -> tuple[Path, Path]:
-    """The folders in which a set's files may lie; downloads go to the first."""
+def search_folders(name: str, root: Path | None) -> tuple[Path, Path]:
+    """The folders that may hold a set's files; downloads go to the first."""
     base = default_root() if root is None else root
     return base / name, base
 
 
-def found(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path, ...]:
-    """The folder or files (`only` these) that hold the named set, or nothing when some are missing."""
+def present_files(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path, ...]:
+    """The folder or files (`only` these) that hold the named set; empty if any is missing."""
     published = PUBLISHED[name]
-    for place in places(name, root):
-        if published.folder and (place / published.folder).is_dir():
-            return (place / published.folder,)
-        paths = tuple(place / file.name for file in published.files if not only or file.name in only)
+    for folder in search_folders(name, root):
+        if published.folder and (folder / published.folder).is_dir():
+            return (folder / published.folder,)
+        paths = tuple(folder / file.name for file in published.files if not only or file.name in only)
         if all(path.is_file() for path in paths):
             return paths
     return ()
@@ -126,19 +128,19 @@ def found(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path,
 
 def locate(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path, ...]:
     """The folder or files that hold the named set; a `ValueError` says how to get them."""
-    if paths := found(name, root, only):
+    if paths := present_files(name, root, only):
         return paths
-    published, (own, base) = PUBLISHED[name], places(name, root)
+    published, (subfolder, base) = PUBLISHED[name], search_folders(name, root)
     entries = " and ".join(file.name for file in published.files)
     folder = f" or the folder {published.folder}" if published.folder else ""
-    flag = "" if root is None else f" --root {root}"
-    raise ValueError(
-        f"expected {entries}{folder} in {base} or {own}, but found neither; run: confrank data fetch {name}{flag}"
+    raise InputError(
+        f"expected {entries}{folder} in {base} or {subfolder}, but there is nothing",
+        f"run: confrank data fetch {name}" + ("" if root is None else ", with the same {root}"),
     )
 
 
 def read_files(source: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    """The named files, each of exactly the given size, out of a folder or of the archive that holds the folder."""
+    """The named files, each of exactly the given size, from a folder or from the archive that holds the folder."""
     if source.is_dir():
         return {name: _read_file(source / name, size) for name, size in sizes.items()}
     contents: dict[str, bytes] = {}
@@ -170,7 +172,7 @@ def _fetch_again(source: Path) -> str:
 
 
 class Archive:
-    """The regular files of a tar archive in their order, hidden ones left out."""
+    """The regular files of a tar archive in order, without hidden ones."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self.tar = tar
@@ -183,7 +185,7 @@ class Archive:
 
 
 def member_bytes(archive: Archive, member: tarfile.TarInfo) -> bytes:
-    """A member's content; to be read before the archive goes on to the next one."""
+    """A member's content; read it before the archive moves to the next member."""
     stream = archive.tar.extractfile(member)
     assert stream is not None  # regular files only
     with stream:
@@ -201,5 +203,5 @@ def open_archive(path: Path) -> Iterator[Archive]:
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(
-            f"expected a whole .tar.gz archive, but {path} cannot be read: {error}; {_fetch_again(path)}"
+            f"expected an intact .tar.gz archive, but {path} cannot be read: {error}; {_fetch_again(path)}"
         ) from None

@@ -1,4 +1,4 @@
-"""A data set in memory: bytes as published, with what is needed to normalise and augment them."""
+"""A data set in memory: bytes as published, and how to normalise and augment them."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from confrank.phrasing import InputError
 class Split:
     """Images uint8 [n, h, w, c], labels int64 [n], and each sample's position in the published split [n].
 
-    `path` [n] are the pictures' files as bytes, where there are such.
+    `path` [n] holds the paths of the image files as bytes, if the images come from files.
     """
 
     images: NDArray[np.uint8]
@@ -38,7 +38,7 @@ class Split:
                     f"expected an int64 {name} for each of {len(images)} images,"
                     f" but got {values.dtype} of shape {values.shape}"
                 )
-        # A view of reversed channels or rows is an array that torch does not take.
+        # torch rejects views with reversed channels or rows.
         for name in ("images", "labels", "index"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
 
@@ -47,7 +47,7 @@ class Split:
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint of the images and labels: another one means other data."""
+        """A fingerprint of the images and labels; it differs if the data differ."""
         total = hashlib.blake2b(repr(self.images.shape).encode(), digest_size=16)
         for values in (self.images, self.labels):
             total.update(values.data)
@@ -59,21 +59,21 @@ class Split:
 
 
 def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64], path: NDArray[np.bytes_] | None = None) -> Split:
-    """A whole published split, numbered in its order; labels may be integers of any width."""
+    """A complete split, indexed in its order; labels may be integers of any width."""
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
         raise ValueError(f"expected labels to be class numbers, integers, but got {labels.dtype}")
     return Split(np.asarray(images), labels.astype(np.int64, copy=False), np.arange(len(labels)), path)
 
 
-AUGMENTED = "coloured images are shifted and mirrored at random in training, unless --padding 0, --flip false"
+AUGMENTED = "training shifts and mirrors colour images at random (settings padding and flip)"
 
 
 @dataclass(frozen=True)
 class DataSet:
     """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips.
 
-    `notes` tell whoever trains on it what was done, or will be, to the images.
+    `notes` say what loading did, and training will do, to the images; commands print them.
     """
 
     name: str
@@ -105,7 +105,7 @@ class DataSet:
         return len(self.class_names)
 
     def augmented(self, padding: int | None, flip: bool | None) -> "DataSet":
-        """The same with another augmentation, where one is given."""
+        """The same data set with this augmentation; None leaves it as it is."""
         if padding is None and flip is None:
             return self
         return replace(
@@ -116,15 +116,15 @@ class DataSet:
         )
 
     def digest(self, *, test_only: bool = False) -> str:
-        """A fingerprint of the class names and of both splits; another one means other data."""
+        """A fingerprint of the class names and of both splits; it differs if the data differ."""
         splits = (self.test,) if test_only else (self.train, self.test)
         parts = [*self.class_names, *(split.digest for split in splits)]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
-def check_digests(source: Path, told: Mapping[str, Any], *, or_else: str = "", **digests: str) -> None:
-    """Raise if a run's file tells other digests of its data than these (the first formats told none)."""
-    if any(told.get(key, digest) != digest for key, digest in digests.items()):
+def check_digests(source: Path, stored: Mapping[str, Any], *, or_else: str = "", **digests: str) -> None:
+    """Raise if the digests stored with a run differ from these; the first formats stored none."""
+    if any(stored.get(key, digest) != digest for key, digest in digests.items()):
         raise InputError(
             f"expected the data that {source} comes from, but images, labels or classes have changed since",
             f"restore the old data (in Python, you can pass them as `data`){or_else}",
@@ -132,9 +132,9 @@ def check_digests(source: Path, told: Mapping[str, Any], *, or_else: str = "", *
 
 
 def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:
-    """Keep a stratified share of the training split for validation: (data set with the rest, held-out split).
+    """Hold out a stratified share of the training split for validation: (data set with the rest, held-out split).
 
-    Each class gives the same share, rounded so that the total is right; the choice depends on `seed` alone.
+    Every class gives the same share, rounded so that the total is right. The choice depends only on `seed`.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a holdout share in [0, 1), but got {share}")

@@ -1,4 +1,4 @@
-"""What there is: every known data set, whether its files are here, and whether they hold what they should."""
+"""Every known data set: whether its files are present, and whether they hold what they should."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,12 +7,12 @@ import numpy as np
 
 from confrank.data import IMAGE_SETS, LOADERS, PUBLISHED, load, load_images
 from confrank.data.download import digest
-from confrank.data.published import found
+from confrank.data.published import present_files
 
 
 @dataclass(frozen=True)
 class Known:
-    """A data set by name: what it is, how many images it has, and where it lies (nowhere: an empty tuple)."""
+    """A data set by name: what it is, how many images it has, and its files (empty if they are missing)."""
 
     name: str
     summary: str
@@ -24,7 +24,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set that was read through: its shape, images a class, and its files' digests beside the published."""
+    """A data set that was read completely: image shape, images per class, and digests (path, actual, published)."""
 
     name: str
     image_shape: tuple[int, ...]
@@ -39,13 +39,13 @@ def known_sets(root: Path | None = None) -> list[Known]:
     """All data sets that have a name."""
     digits = Known("digits", "8x8 digits with noise, from scikit-learn", 900, 897, True, ())
     return [digits] + [
-        Known(name, item.summary, sum(item.train), sum(item.test), False, found(name, root))
+        Known(name, item.summary, sum(item.train), sum(item.test), False, present_files(name, root))
         for name, item in PUBLISHED.items()
     ]
 
 
 def check(name: str, root: Path | None = None, image_size: int | None = None) -> Checked:
-    """Read a set through; a `ValueError` tells what is not as published. A path is one's own data."""
+    """Read a data set completely; a `ValueError` says what is not as published. A path means custom data."""
     if name in IMAGE_SETS:
         notes: tuple[str, ...] = ()
         images = load_images(name, root, image_size=image_size)
@@ -57,7 +57,7 @@ def check(name: str, root: Path | None = None, image_size: int | None = None) ->
             tuple(np.bincount(split.labels, minlength=data.num_classes).tolist()) for split in (data.train, data.test)
         )
     published = PUBLISHED.get(name)
-    paths = found(name, root) if published else (() if name in LOADERS else (Path(name),))
+    paths = present_files(name, root) if published else (() if name in LOADERS else (Path(name),))
     if published:
         _compare(name, "training", published.train, train)
         _compare(name, "test", published.test, test)

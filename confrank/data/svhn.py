@@ -28,7 +28,7 @@ def load_svhn(root: Path | None, num_train: int = 73_257, num_test: int = 26_032
 
 
 def svhn_test_images(root: Path | None, num_test: int = 26_032) -> NDArray[np.uint8]:
-    """The test images alone, which need the smaller of the two files only."""
+    """The test images alone, which need only the smaller of the two files."""
     (test,) = locate("svhn", root, only=["test_32x32.mat"])
     return read_digits(test, num_test).images
 
@@ -39,7 +39,7 @@ def read_digits(path: Path, num_images: int) -> Split:
 
     try:
         content = loadmat(path, variable_names=["X", "y"])
-    except Exception as error:  # scipy's parser meets damage with errors of many kinds
+    except Exception as error:  # scipy raises many kinds of errors for damaged files
         why = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(
             f"expected a MATLAB file with X and y, but {path} cannot be read: {why};"

@@ -11,7 +11,7 @@ from confrank.predictions import Array, Predictions
 
 
 def average(members: Sequence[Predictions]) -> Predictions:
-    """Mean probability of the members (in float64) with its maximum as confidence; one member gives itself back.
+    """Mean probability of the members (in float64), with its maximum as confidence; one member is returned as is.
 
     The members must have predicted the same samples in the same order.
     """
@@ -20,24 +20,24 @@ def average(members: Sequence[Predictions]) -> Predictions:
     first = members[0]
     if len(members) == 1:
         return first
-    for place, member in enumerate(members):
-        told_apart = member.key is not None and first.key is not None and not _same(member.key, first.key)
-        if told_apart or not _same(member.index, first.index) or not _same(member.label, first.label):
+    for number, member in enumerate(members):
+        other_keys = member.key is not None and first.key is not None and not _same(member.key, first.key)
+        if other_keys or not _same(member.index, first.index) or not _same(member.label, first.label):
             raise ValueError(
-                f"expected members that predict the same samples in the same order, but member {place} differs"
+                f"expected members that predict the same samples in the same order, but member {number} differs"
             )
         names, other = first.class_names, member.class_names
         if names and other and names != other:
             raise ValueError(
-                "expected members with the same classes in the same order, but those of member"
-                f" {place} are {', '.join(other[:5])}, and those of the first {', '.join(names[:5])}"
+                "expected members with the same classes in the same order, but member"
+                f" {number} has {', '.join(other[:5])}, and the first {', '.join(names[:5])}"
             )
     mean = _probabilities(first)
     for member in members[1:]:
         probabilities = _probabilities(member)
         if probabilities.shape != mean.shape:
             shapes = " and ".join(f"{rows} of {width} classes" for rows, width in (mean.shape, probabilities.shape))
-            raise ValueError(f"expected members with as many predictions and classes each, but got {shapes}")
+            raise ValueError(f"expected members with equal numbers of predictions and classes, but got {shapes}")
         mean += probabilities
     mean /= len(members)
     return Predictions(
@@ -52,9 +52,9 @@ def average(members: Sequence[Predictions]) -> Predictions:
 
 
 def _probabilities(member: Predictions) -> Array:
-    """A table of its own, in float64."""
+    """A new table in float64."""
     if member.logits is not None:
-        # A copy: torch takes neither negative strides nor other byte orders.
+        # A copy: torch rejects negative strides and other byte orders.
         logits = torch.from_numpy(as_table(member.logits, "logits").astype(np.float64))
         probabilities: Array = torch.softmax(logits, dim=1).numpy()
         return probabilities

@@ -1,7 +1,7 @@
-"""MC-dropout (Gal & Ghahramani 2016), and with it aleatoric uncertainty (Kendall & Gal 2017).
+"""MC-dropout (Gal & Ghahramani 2016), alone and with aleatoric uncertainty (Kendall & Gal 2017).
 
-Prediction: dropout stays on, batch norm is in evaluation mode; the mean probability of 50 passes, and its negative
-entropy as confidence.
+To predict, both average the probabilities of 50 passes with active dropout and batch norm in evaluation mode. The
+confidence is the negative entropy of that mean.
 """
 
 import math
@@ -19,7 +19,7 @@ from confrank.models import logits_of
 DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 PASSES = 50
 LOGIT_SAMPLES = 50
-MAX_LOG_VARIANCE = 10.0  # a standard deviation of 148: such noise decides alone
+MAX_LOG_VARIANCE = 10.0  # a standard deviation of 148: the noise alone decides
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     layers = [module for module in model.modules() if isinstance(module, DROPOUT)]
     if not layers:
         raise ValueError("expected a network with dropout layers for MC-dropout, but got one without")
-    total = torch.zeros((), device="cpu")  # which goes with any device
+    total = torch.zeros((), device="cpu")  # combines with any device
     try:
         for layer in layers:
             layer.train()
@@ -44,9 +44,9 @@ def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
 def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor) -> Tensor:
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
 
-    logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is taken among
-    log-probabilities, so that no softmax underflows. s is cut off at MAX_LOG_VARIANCE: without a bound it runs away,
-    and loss and gradient grow with exp(s / 2) where all draws miss the label.
+    logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is a log-mean-exp, so that
+    no softmax underflows. s is clipped at MAX_LOG_VARIANCE. Without a bound it diverges: loss and gradient grow with
+    exp(s / 2) where all draws miss the label.
     """
     sampled = logits + (log_variance.clamp_max(MAX_LOG_VARIANCE) / 2).exp() * noise
     log_probability = torch.log_softmax(sampled, dim=-1)
@@ -55,7 +55,7 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
 
 
 class AleatoricLoss(nn.Module):
-    """`aleatoric_loss` with 50 fresh samples a call; the history records the events of the mean logits."""
+    """`aleatoric_loss` with 50 new draws per call; the history records whether the logits were correct."""
 
     def __init__(self, history: CorrectnessHistory) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A method's trained network over a whole split."""
+"""Predictions of a trained network for a complete split."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,22 +27,22 @@ def normalised(
     """Bytes [n, h, w, c] batch by batch on a device: float32 [b, c, h, w]."""
     centre, scale = (torch.tensor(tuple(values), device=device) for values in (mean, std))
     for start in range(0, len(pixels), batch_size):
-        # A copy: torch takes neither negative strides nor arrays that are read only.
+        # A copy: torch rejects negative strides and read-only arrays.
         batch = torch.from_numpy(np.array(pixels[start : start + batch_size])).to(device)
         yield normalise(batch, centre, scale)
 
 
 @contextmanager
 def evaluating(model: nn.Module, *, deterministic: bool = False) -> Iterator[torch.device]:
-    """Evaluation mode in whole float32, the network as it was after; gives its device.
+    """Evaluation mode in full float32 precision; yields the network's device and restores the network afterwards.
 
-    Whole float32: the tensor cores' shortened form of it would move confidences and make ties.
+    Full precision, because TF32 on tensor cores would change confidences and create ties.
     """
     training = {module for module in model.modules() if module.training}
     model.eval()
     cudnn = torch.backends.cudnn
     try:
-        with _set(cudnn, enabled=True, benchmark=False, deterministic=deterministic), _whole_float32():
+        with _set(cudnn, enabled=True, benchmark=False, deterministic=deterministic), _full_float32():
             yield next((weights.device for weights in model.parameters()), torch.device("cpu"))
     finally:
         for module in training:
@@ -50,16 +50,16 @@ def evaluating(model: nn.Module, *, deterministic: bool = False) -> Iterator[tor
 
 
 @contextmanager
-def _whole_float32() -> Iterator[None]:
-    """Neither convolutions nor products of matrices in TF32, by the one of torch's two interfaces that is in use.
+def _full_float32() -> Iterator[None]:
+    """Turn off TF32 in convolutions and matrix products, through whichever of torch's two interfaces is in use.
 
-    They do not mix: once anybody has set a precision by the newer one, the older raises, or gives way to it.
+    They do not mix: once a precision is set through the newer one, the older one raises or has no effect.
     """
     backends: Any = torch.backends
     cudnn = backends.cudnn
     try:
-        products = torch.get_float32_matmul_precision()
-        shortened = cudnn.allow_tf32
+        matmul_precision = torch.get_float32_matmul_precision()
+        cudnn_tf32 = cudnn.allow_tf32
         is_newer = {backends.fp32_precision, cudnn.fp32_precision} != {"none"}
     except RuntimeError:
         is_newer = True
@@ -68,29 +68,29 @@ def _whole_float32() -> Iterator[None]:
         with _set(cudnn.conv, **ieee), _set(cudnn.rnn, **ieee), _set(backends.cuda.matmul, **ieee):
             yield
         return
-    changed = products != "highest"
+    changed = matmul_precision != "highest"
     try:
         cudnn.allow_tf32 = False
         if changed:
             torch.set_float32_matmul_precision("highest")
         yield
     finally:
-        cudnn.allow_tf32 = shortened
+        cudnn.allow_tf32 = cudnn_tf32
         if changed:
-            torch.set_float32_matmul_precision(products)
+            torch.set_float32_matmul_precision(matmul_precision)
 
 
 @contextmanager
-def _set(place: Any, **values: object) -> Iterator[None]:
-    """Attributes of an object for a while."""
-    before = {name: getattr(place, name) for name in values}
+def _set(target: Any, **values: object) -> Iterator[None]:
+    """Set attributes of an object, and restore them afterwards."""
+    before = {name: getattr(target, name) for name in values}
     try:
         for name, value in values.items():
-            setattr(place, name, value)
+            setattr(target, name, value)
         yield
     finally:
         for name, value in before.items():
-            setattr(place, name, value)
+            setattr(target, name, value)
 
 
 def predict_split(
@@ -105,13 +105,13 @@ def predict_split(
     metadata: dict[str, str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
-    """Predictions of the network (on its own device, in float32) for every image of the split, in order.
+    """Predictions of the network (on its device, in float32) for every image of the split, in order.
 
-    `on_progress` is called with how many images are done and how many there are. A stochastic method
-    draws from `seed`: the same call gives the same predictions, and torch's own random state is left as it was.
+    `on_progress` is called with the number of images done and the total. A stochastic method draws from `seed`: the
+    same call gives the same predictions, and torch's global random state does not change.
     """
     outputs, done = [], 0
-    # No gradients, but not inference mode, here and in the methods: what a network keeps must serve its training.
+    # no_grad, not inference mode: tensors that a network caches must stay usable in training.
     with torch.no_grad(), evaluating(model) as device, _seeded(method, device, seed):
         for image in normalised(split.images, mean, std, device, batch_size):
             outputs.append(method.predict(model, image))
@@ -138,10 +138,10 @@ def predict_split(
 def penultimate(
     model: nn.Module, split: Split, mean: Sequence[float], std: Sequence[float], *, batch_size: int = 1000
 ) -> Tensor:
-    """What the network's head sees of every image of the split, in order: float32 [n, d] on the network's device."""
+    """The input of the network's head for every image of the split, in order: float32 [n, d] on its device."""
     if not isinstance(model, Network):
         raise ValueError(
-            f"expected one of confrank's own networks, which show their features, but got {type(model).__name__}"
+            f"expected a network of confrank.models, which exposes its features, but got {type(model).__name__}"
         )
     with evaluating(model) as device:
         images = normalised(split.images, mean, std, device, batch_size)

@@ -27,22 +27,22 @@ MODELS: dict[str, Callable[..., Network]] = {
 def create(
     name: str, num_classes: int, dropout: bool = False, variance_head: bool = False, *, in_channels: int = 3
 ) -> nn.Module:
-    """The network of that name, freshly initialised from torch's random state.
+    """The network of that name, initialised from torch's random state.
 
-    "package.module:factory" calls anybody's `factory(num_classes)`, with `in_channels`, `dropout` or
-    `variance_head` added only where they are not the default.
+    "package.module:factory" calls your own `factory(num_classes)`; it also gets `in_channels`, `dropout` and
+    `variance_head` if they differ from their defaults.
 
     >>> sum(p.numel() for p in create("vgg16", 10).parameters())
     15253578
     """
     if ":" in name:
-        return _foreign(name, num_classes, dropout, variance_head, in_channels)
+        return _custom(name, num_classes, dropout, variance_head, in_channels)
     if name not in MODELS:
         raise ValueError(f"expected a model among {', '.join(MODELS)} or package.module:factory, but got {name!r}")
     return MODELS[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
 
 
-def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in_channels: int) -> nn.Module:
+def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_channels: int) -> nn.Module:
     module_name, _, factory_name = name.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
@@ -51,7 +51,7 @@ def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {error}") from None
     if not callable(factory):
-        raise ValueError(f"expected {name} to be a function that makes a network, but got {type(factory).__name__}")
+        raise ValueError(f"expected {name} to be a function that builds a network, but got {type(factory).__name__}")
     options: dict[str, object] = {}
     options |= {"in_channels": in_channels} if in_channels != 3 else {}
     options |= {"dropout": True} if dropout else {}
@@ -61,9 +61,9 @@ def _foreign(name: str, num_classes: int, dropout: bool, variance_head: bool, in
     except TypeError as error:
         wanted = ", ".join(["num_classes", *options])
         raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}") from None
-    except Exception as error:  # whatever anybody's code raises
+    except Exception as error:  # custom code can raise anything
         raise ValueError(
-            f"expected {name} to make a network, but it failed: {type(error).__name__}: {error}"
+            f"expected {name} to build a network, but it failed: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")

@@ -35,16 +35,16 @@ def densenet_bc(
     growth: int = 12,
     depth: int = 100,
 ) -> Network:
-    """Three dense blocks with halving transitions; `dropout`: 0.2 after each convolution but the stem."""
+    """Three dense blocks with halving transitions; `dropout`: 0.2 after each convolution except the stem."""
     rate = 0.2 if dropout else 0.0
     width = 2 * growth
     blocks: list[nn.Module] = [conv(in_channels, width)]
-    for place in range(3):
+    for stage in range(3):
         layers: list[nn.Module] = []
         for _ in range((depth - 4) // 6):
             layers.append(DenseLayer(width, growth, rate))
             width += growth
-        if place < 2:
+        if stage < 2:
             layers += [norm(width), nn.ReLU(), conv(width, width // 2, 1), *drop(rate), nn.AvgPool2d(2)]
             width //= 2
         blocks.append(nn.Sequential(*layers))

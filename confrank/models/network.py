@@ -1,4 +1,4 @@
-"""What all networks here are: blocks, a neck and a head."""
+"""The structure that all networks share: blocks, a neck and a head."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Features:
-    """`penultimate` [n, d] is what the head sees; `blocks` are the spatial means [n, c] of each block's output."""
+    """`penultimate` [n, d] is the input of the head; `blocks` are the spatial means [n, c] of each block's output."""
 
     penultimate: Tensor
     blocks: list[Tensor]
 
 
 class Network(nn.Module):
-    """Blocks one after the other (image -> maps), a neck (maps -> vector) and a linear head (vector -> logits).
+    """A sequence of blocks (image -> maps), a neck (maps -> vector) and a linear head (vector -> logits).
 
     With `variance_head`, `forward` returns (logits, log-variance), both [n, K]; else the logits [n, K].
     """
@@ -41,7 +41,7 @@ class Network(nn.Module):
         return logits if self.variance_head is None else (logits, self.variance_head(vector))
 
     def features(self, image: Tensor) -> Features:
-        """What out-of-distribution detectors and core-set selection look at."""
+        """The features that out-of-distribution detectors and core-set selection use."""
         maps, blocks = image, []
         for block in self.blocks:
             maps = block(maps)
@@ -50,7 +50,7 @@ class Network(nn.Module):
 
 
 def logits_of(output: Any) -> Any:
-    """The logits of what a network returned, with or without a log-variance beside them."""
+    """The logits in a network's output, which may also hold a log-variance."""
     return output[0] if isinstance(output, tuple) else output
 
 
@@ -99,7 +99,7 @@ def drop(rate: float) -> list[nn.Module]:
 
 
 def dropped(layer: nn.Module, rate: float) -> nn.Module:
-    """The layer with dropout after it, or at rate 0 itself."""
+    """The layer followed by dropout, or the layer alone at rate 0."""
     return nn.Sequential(layer, nn.Dropout(rate)) if rate else layer
 
 
@@ -117,7 +117,7 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
 
 @torch.no_grad()
 def initialise(network: nn.Module) -> None:
-    """He-normal (fan-out) convolutions with zero bias; everything else as torch does it."""
+    """He-normal (fan-out) convolutions with zero bias; everything else has torch's default."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -67,7 +67,7 @@ def resnet110(
 def resnet18(
     num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False
 ) -> Network:
-    """The form for 32x32 images (3x3 stem, no pooling); dropout as in `resnet110`, the paper does not say."""
+    """The form for 32x32 images (3x3 stem, no pooling); dropout as in `resnet110`, since the paper does not say."""
     rate = 0.2 if dropout else 0.0
     stem = nn.Sequential(conv(in_channels, 64), norm(64), nn.ReLU(), *drop(rate))
     stages = _stages(PostActivationBlock, 64, (64, 128, 256, 512), 2, rate)
@@ -83,8 +83,8 @@ def _stages(
     rate: float,
 ) -> list[nn.Module]:
     stages: list[nn.Module] = []
-    for place, width in enumerate(widths):
-        first = block(before, width, 2 if place else 1, rate)
+    for stage, width in enumerate(widths):
+        first = block(before, width, 2 if stage else 1, rate)
         stages.append(nn.Sequential(first, *(block(width, width, 1, rate) for _ in range(depth - 1))))
         before = width
     return stages

@@ -8,7 +8,7 @@ from confrank.models.network import Network, conv, drop, norm
 def small(
     num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False, width: int = 16
 ) -> Network:
-    """Two 3x3 convolutions with batch norm, means over 2x2 regions, one hidden layer; dropout 0.2 if asked."""
+    """Two 3x3 convolutions with batch norm, means over 2x2 regions, one hidden layer; `dropout`: 0.2 after each."""
     rate = 0.2 if dropout else 0.0
     blocks = [
         nn.Sequential(conv(before, width), norm(width), nn.ReLU(), *drop(rate)) for before in (in_channels, width)

@@ -1,4 +1,4 @@
-"""One's own data and sets of pictures: folders, archives and npz files, whole and damaged."""
+"""Custom data and sets of images: folders, archives and npz files, intact and damaged."""
 
 import io
 import tarfile
@@ -12,7 +12,7 @@ from confrank.cli import main
 from confrank.cli.paths import keep_out_of_data
 from confrank.config import RunConfig
 from confrank.data import load, load_images
-from confrank.data.own import channel_statistics
+from confrank.data.custom import channel_statistics
 from confrank.data.pictures import decode, picture_files
 
 
@@ -80,7 +80,9 @@ def test_grey_pictures_keep_one_channel_unless_mixed(tmp_path):
 def test_sizes_that_differ_need_an_image_size(tmp_path):
     arrays = pets(tmp_path)
     save(tmp_path / "train" / "dog" / "wide.png", np.full((10, 20, 3), 77, dtype=np.uint8))
-    with pytest.raises(ValueError, match=r"one size, but got 8x8 in .*a.bmp and 20x10 in .*wide.png; give an image"):
+    with pytest.raises(
+        ValueError, match=r"one size, but got 8x8 in .*a.bmp and 20x10 in .*wide.png; set `image_size` to scale them$"
+    ):
         load(str(tmp_path))
     data = load(str(tmp_path), image_size=6)
     assert data.train.images.shape == (5, 6, 6, 3)
@@ -89,7 +91,7 @@ def test_sizes_that_differ_need_an_image_size(tmp_path):
     for size in (0, -3, 10_000):
         with pytest.raises(ValueError, match=f"image size within 1..4096, but got {size}"):
             load(str(tmp_path), image_size=size)
-    with pytest.raises(ValueError, match="one's own pictures only, but got 32 with digits"):
+    with pytest.raises(ValueError, match="for a folder of images, but got 32 with digits; leave out `image_size`"):
         load("digits", image_size=32)
 
 
@@ -117,15 +119,15 @@ def test_pictures_of_many_modes():
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "not a picture of these kinds"),
-        (b"GIF89a" + bytes(20), "not a picture of these kinds"),
+        (b"", "not an image of these formats"),
+        (b"GIF89a" + bytes(20), "not an image of these formats"),
         (encoded(pixels(0, 64, 64))[:1000], ""),
         (encoded(pixels(0, 64, 64), "JPEG")[:700], ""),
         (encoded(np.zeros((4, 4), dtype=np.uint16)), "not 8-bit"),
     ],
 )
 def test_what_is_no_picture_is_named(content, why):
-    with pytest.raises(ValueError, match=f"8-bit PNG, JPEG, WebP or BMP picture, but over/there.png: .*{why}"):
+    with pytest.raises(ValueError, match=f"8-bit PNG, JPEG, WebP or BMP image, but over/there.png: .*{why}"):
         decode(content, "over/there.png")
 
 
@@ -165,7 +167,7 @@ def without(folder, *names):
             lambda folder: save(folder / "test/cow/1.png", pixels(0)),
             "classes of .*train in test too, but got cow there",
         ),
-        (lambda folder: (folder / "train/eel").mkdir(), "expected pictures in .*eel, but there are none"),
+        (lambda folder: (folder / "train/eel").mkdir(), "expected images in .*eel, but there are none"),
         (lambda folder: (folder / "train/cat/old.gif").write_bytes(b"GIF89a"), "but got .*old.gif; convert it"),
         (lambda folder: (folder / "train/cat/bad.png").write_bytes(b"\x89PNG"), "but .*bad.png"),
         (
@@ -241,7 +243,7 @@ def test_damaged_npz(tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match="mine.npz"):
             load(str(path))
-    with pytest.raises(ValueError, match="folder of pictures only, but got 8 with .*mine.npz"):
+    with pytest.raises(ValueError, match="only for a folder of images, but got 8 with .*mine.npz"):
         load(str(path), image_size=8)
 
 
@@ -275,16 +277,16 @@ def test_image_sets(tmp_path, name, folder, place):
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     assert np.array_equal(load_images(name, packed), expected)
-    with pytest.raises(ValueError, match=f"labels among digits, .* but got '{name}', which has test images only"):
+    with pytest.raises(ValueError, match=f"labels among digits, .* but got '{name}', which has only test images"):
         load(name, tmp_path)
 
 
 def test_image_sets_that_are_not_as_published(tmp_path):
     (tmp_path / "LSUN_resize").mkdir()
-    with pytest.raises(ValueError, match="pictures in .*LSUN_resize, but there are none"):
+    with pytest.raises(ValueError, match="images in .*LSUN_resize, but there are none"):
         load_images("lsun", tmp_path)
     save(tmp_path / "LSUN_resize" / "0.png", pixels(0, 36, 36))
-    with pytest.raises(ValueError, match=r"32x32 in .*LSUN_resize, but got .* \[36, 36, 3\]; give the image size 32"):
+    with pytest.raises(ValueError, match=r"32x32 in .*LSUN_resize, but got .* \[36, 36, 3\]; set `image_size` to 32"):
         load_images("lsun", tmp_path)
     assert load_images("lsun", tmp_path, image_size=32).shape == (1, 32, 32, 3)
     with pytest.raises(ValueError, match=r"among digits, .*isun, or the path .* but got 'lsum'"):
@@ -299,7 +301,7 @@ def test_a_known_name_is_never_a_path(tmp_path, monkeypatch):
     assert load("./digits").class_names == ("cat", "dog")
 
 
-def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
+def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     pets(tmp_path / "pets")
     save(tmp_path / "pets" / "train" / "dog" / "wide.png", pixels(9, 10, 20))
@@ -309,12 +311,12 @@ def test_training_on_ones_own_folder(tmp_path, monkeypatch, capsys):
     assert stop.value.code == 0
     run = tmp_path / "runs" / "pets-small-crl-softmax-seed0"
     assert (run / "metrics.json").exists()
-    told = capsys.readouterr().out
-    assert "1 of 8 pictures is not square: cut to its central square\n" in told
-    assert "mirrored at random in training, unless --padding 0, --flip false\n" in told
+    printed = capsys.readouterr().out
+    assert "1 of 8 images is not square: cropped to its central square\n" in printed
+    assert "training shifts and mirrors colour images at random (settings padding and flip)\n" in printed
     with pytest.raises(SystemExit):
         main([*command, "--flip", "false", "--out", "still"])
-    assert "mirrored" not in capsys.readouterr().out
+    assert "mirrors" not in capsys.readouterr().out
     with pytest.raises(SystemExit) as stop:
         main(["predict", str(run), "--split", "train", "--device", "cpu"])
     assert stop.value.code == 0
@@ -327,23 +329,26 @@ def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, caps
     pets(Path("pets"))
     save(Path("pets/train/dog/wide.png"), pixels(9, 10, 20))
     command("data", "check", "pets", code=2)
-    assert "give an image size to scale them to (--image-size)" in capsys.readouterr().err
+    assert "; set --image-size to scale them" in capsys.readouterr().err
     command("data", "check", "pets", "--image-size", 8)
-    told = capsys.readouterr().out
-    assert "pets: images of 8x8x3 from pets\n" in told
-    assert "1 of 8 pictures is not square: cut to its central square\n" in told
+    printed = capsys.readouterr().out
+    assert "pets: images of 8x8x3 from pets\n" in printed
+    assert "1 of 8 images is not square: cropped to its central square\n" in printed
     Path("pets/train/cat/b.png").write_bytes(b"no picture")
     Path("pets/test/dog/0.png").write_bytes(Path("pets/test/dog/0.png").read_bytes()[:60])
     command("train", "--dataset", "pets", "--image-size", 8, "--epochs", 1, code=2)
     error = capsys.readouterr().err
-    assert "but pets/train/cat/b.png: not a picture of these kinds (and 1 more); confrank data check pets" in error
+    assert "but pets/train/cat/b.png: not an image of these formats (and 1 more); confrank data check pets" in error
     command("data", "check", "pets", "--image-size", 8, code=2)
-    told = capsys.readouterr()
-    assert "but pets/train/cat/b.png: not a picture of these kinds\n" in told.out
-    assert "but pets/test/dog/0.png: " in told.out
-    assert "expected readable images in pets, but 2 of 8 cannot be read (listed above)" in told.err
+    printed = capsys.readouterr()
+    assert "but pets/train/cat/b.png: not an image of these formats\n" in printed.out
+    assert "but pets/test/dog/0.png: " in printed.out
+    assert "expected readable images in pets, but 2 of 8 cannot be read (listed above)" in printed.err
     command("data", "check", "digits", "--image-size", 8, code=2)
-    assert "expected an image size for one's own pictures only" in capsys.readouterr().err
+    assert (
+        "expected an image size only for a folder of images, but got 8 with digits; leave out --image-size"
+        in capsys.readouterr().err
+    )
 
 
 def test_pictures_that_are_read_are_not_drawn_over(tmp_path, monkeypatch, capsys, command):

@@ -1,10 +1,10 @@
-"""One's own data: a folder of class folders, or an .npz of arrays.
+"""Your own data: a folder of class folders, or an .npz of arrays.
 
 A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
-`train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and, if
-wanted, `class_names`. Mean and std are those of the training images. Coloured images are augmented as in the
-paper's protocol (crops after padding by 4, flips), grey ones are not: they are often characters or measurements,
-which a flip turns into something else. The settings `padding` and `flip` of a run change that.
+`train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and,
+optionally, `class_names`. Mean and std are computed from the training images. Colour images are augmented as in the
+paper's protocol (crops after padding by 4, flips). Grey images are not: they are often characters or measurements,
+which a flip would change. A run can change this with its settings `padding` and `flip`.
 """
 
 import os
@@ -13,25 +13,29 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.pictures import Picture, Size, UnreadableError, cut_note, picture_files, read_picture, stack
+from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
 from confrank.data.sets import AUGMENTED, DataSet, Split, split_of
+from confrank.phrasing import InputError
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Whether a data set's name is a path to a folder or an .npz file."""
     path = Path(name)
     return path.is_dir() or (path.suffix == ".npz" and path.is_file())
 
 
-def load_own(path: Path, image_size: int | None = None) -> DataSet:
-    """The data set in a folder or .npz file; `image_size` cuts and scales the pictures of a folder."""
+def load_custom(path: Path, image_size: int | None = None) -> DataSet:
+    """The data set in a folder or .npz file; `image_size` crops and scales the images of a folder."""
     if path.is_dir():
         return _from_folder(path, image_size)
     if image_size is not None:
-        raise ValueError(f"expected an image size for a folder of pictures only, but got {image_size} with {path}")
+        raise InputError(
+            f"expected an image size only for a folder of images, but got {image_size} with {path}",
+            "leave out {image_size}",
+        )
     return _from_npz(path)
 
 
@@ -56,7 +60,7 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     if missing := [name for name in ("train", "test") if not (folder / name).is_dir()]:
         raise ValueError(
-            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of pictures,"
+            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of images,"
             f" but it has no {' and no '.join(missing)}"
         )
     class_names = _class_folders(folder / "train")
@@ -74,27 +78,27 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
         for label, class_name in enumerate(class_names):
             files = picture_files(folder / split / class_name)
             if split == "train" and not files:
-                raise ValueError(f"expected pictures in {folder / split / class_name}, but there are none")
+                raise ValueError(f"expected images in {folder / split / class_name}, but there are none")
             for path in files:
                 try:
-                    picture, own = read_picture(path, size)
+                    picture, original = read_picture(path, size)
                 except ValueError as error:
                     unreadable.append(str(error))
                     continue
                 pictures.append(picture)
-                sizes.append(own)
+                sizes.append(original)
             origins += files
             labels += [label] * len(files)
     num_train = starts[1]
     if num_train == len(labels):
-        raise ValueError(f"expected pictures in {folder / 'test'}, but there are none")
+        raise ValueError(f"expected images in {folder / 'test'}, but there are none")
     if unreadable:
         raise UnreadableError(folder, unreadable, len(labels))
     images, label_array = stack(pictures, [*map(str, origins)]), np.array(labels, dtype=np.int64)
     paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
     parts = slice(num_train), slice(num_train, None)
     train, test = (split_of(images[part], label_array[part], paths[part]) for part in parts)
-    return own_data_set(folder, train, test, class_names, size and cut_note(sizes, size))
+    return custom_data_set(folder, train, test, class_names, size and crop_note(sizes, size))
 
 
 def _class_folders(split: Path) -> tuple[str, ...]:
@@ -104,8 +108,8 @@ def _class_folders(split: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def read_npz(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of an .npz file, without ever unpickling."""
+def npz_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of an .npz file; nothing is unpickled."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: np.asarray(file[name]) for name in file.files}
@@ -129,7 +133,7 @@ def npz_images(path: Path, key: str, images: NDArray[np.generic]) -> NDArray[np.
 
 
 def _from_npz(path: Path) -> DataSet:
-    arrays = read_npz(path)
+    arrays = npz_arrays(path)
     if missing := [key for key in NPZ_KEYS if key not in arrays]:
         raise ValueError(
             f"expected {', '.join(NPZ_KEYS)} in {path}, but got {', '.join(arrays) or 'nothing'}:"
@@ -146,7 +150,7 @@ def _from_npz(path: Path) -> DataSet:
     names = tuple(map(str, arrays.get("class_names", np.arange(num_classes)).ravel()))
     if len(names) < num_classes:
         raise ValueError(f"expected labels within 0..{len(names) - 1} in {path}, but got {num_classes - 1}")
-    return own_data_set(path, split_of(*train), split_of(*test), names)
+    return custom_data_set(path, split_of(*train), split_of(*test), names)
 
 
 def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) -> NDArray[np.int64]:
@@ -162,14 +166,14 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
     return typed
 
 
-def own_data_set(
+def custom_data_set(
     path: Path, train: Split, test: Split, class_names: tuple[str, ...], note: str | None = None
 ) -> DataSet:
-    """One's own data set: normalised by its training images; coloured ones are cropped and flipped in training."""
+    """A custom data set, normalised by its training images; training crops and flips colour images."""
     if len(class_names) < 2:
         raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
     mean, std = channel_statistics(train.images)
-    coloured = train.images.shape[-1] == 3
+    colour = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    notes = tuple(filter(None, (note, AUGMENTED if coloured else None)))
-    return DataSet(name, train, test, class_names, mean, std, 4 if coloured else 0, coloured, notes)
+    notes = tuple(filter(None, (note, AUGMENTED if colour else None)))
+    return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, notes)
