@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.weights import as_weights
 
 Floats = NDArray[np.float64]
 
@@ -14,16 +15,19 @@ Floats = NDArray[np.float64]
 class ReliabilityBins:
     """Equal-width bins of [0, 1]: `edges` [bins+1], and per bin the count, mean confidence and accuracy.
 
-    The means of an empty bin are NaN.
+    The means of an empty bin are NaN. With sample weights, the means are weighted, and `weight` [bins] is their sum.
     """
 
     edges: Floats
     count: NDArray[np.int64]
     confidence: Floats
     accuracy: Floats
+    weight: Floats | None = None
 
 
-def reliability_bins(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> ReliabilityBins:
+def reliability_bins(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, *, sample_weight: ArrayLike | None = None
+) -> ReliabilityBins:
     """Sort predictions into bins (lo, hi] of confidence, the first one closed at 0.
 
     >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
@@ -40,15 +44,23 @@ def reliability_bins(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) 
         )
     bins = int(bins)  # a small numpy integer type would overflow
     edges = bin_edges(bins)
+    weights = None if sample_weight is None else as_weights(sample_weight, len(scores))
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
+    weight = np.zeros(bins)
     for rows in chunks(len(scores)):
         part = scores[rows].astype(np.float64)
         bin_of = bin_index(part, edges)
         count += np.bincount(bin_of, minlength=bins)
+        right: Array = flags[rows]
+        if weights is not None:
+            part, right = weights[rows] * part, weights[rows] * right
+            weight += np.bincount(bin_of, weights=weights[rows], minlength=bins)
         confidence_sum += np.bincount(bin_of, weights=part, minlength=bins)
-        correct_sum += np.bincount(bin_of, weights=flags[rows], minlength=bins)
-    size = np.where(count > 0, count, np.nan)
-    return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size)
+        correct_sum += np.bincount(bin_of, weights=right, minlength=bins)
+    total = count if weights is None else weight
+    size = np.where(total > 0, total, np.nan)
+    given = None if weights is None else weight
+    return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size, given)
 
 
 def bin_edges(bins: int) -> Floats:
@@ -63,7 +75,9 @@ def bin_index(confidence: Floats, edges: Floats) -> NDArray[np.int64]:
     return inside
 
 
-def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float | None:
+def ece(
+    confidence: ArrayLike, correct: ArrayLike, bins: int = 15, *, sample_weight: ArrayLike | None = None
+) -> float | None:
     """Expected calibration error: the count-weighted mean of |accuracy - confidence| over the bins.
 
     None for no predictions; an error for scores outside [0, 1].
@@ -71,17 +85,18 @@ def ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float | No
     >>> round(ece([0.1, 0.5, 0.9], [False, True, True]), 4)
     0.2333
     """
-    return ece_of(reliability_bins(confidence, correct, bins))
+    return ece_of(reliability_bins(confidence, correct, bins, sample_weight=sample_weight))
 
 
 def ece_of(bins: ReliabilityBins) -> float | None:
-    total = int(bins.count.sum())
-    filled = bins.count > 0
-    surplus = ((bins.accuracy - bins.confidence) * bins.count)[filled]
+    size = bins.count if bins.weight is None else bins.weight
+    total = size.sum()
+    filled = size > 0
+    surplus = ((bins.accuracy - bins.confidence) * size)[filled]
     return float(mean_gap(surplus, total)) if total else None
 
 
-def mean_gap(surplus: Floats, total: int) -> Floats:
+def mean_gap(surplus: Floats, total: float | Floats) -> Floats:
     """ECE from each bin's sum of (correct - confidence), bins along the last axis."""
     gap: Floats = np.abs(surplus).sum(axis=-1) / total
     return gap

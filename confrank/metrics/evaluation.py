@@ -41,12 +41,13 @@ def evaluate(
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
     prediction: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Evaluation:
     """Every metric that the given arrays define.
 
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
     `label` and `prediction` [n]). If you give a table and `confidence`, the ranking metrics use `confidence`, and
-    ECE, NLL and Brier use the table.
+    ECE, NLL and Brier use the table. With `sample_weight` [n], each prediction counts with its weight.
     Rows of rounded probabilities (sums within 0.01 of 1, or more for many classes) are divided by their sum; logits
     that look like probabilities raise a warning.
 
@@ -66,39 +67,41 @@ def evaluate(
     )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    return evaluation_of(samples)
+    return evaluation_of(samples if sample_weight is None else samples.weighted(sample_weight))
 
 
 def evaluation_of(
-    samples: Samples, ranked: ranking.Ranking | None = None, bins: calibration.ReliabilityBins | None = None
+    samples: Samples, ranked: ranking.AnyRanking | None = None, bins: calibration.ReliabilityBins | None = None
 ) -> Evaluation:
     """Every metric that the samples define; `ranked` and `bins` are reused if given."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
-    if not len(samples):
-        reason = "there are no predictions"
-        return Evaluation(metrics, dict.fromkeys(KEYS, reason), 0, samples.num_classes)
+    weight = samples.weight
+    if not len(samples) or (weight is not None and not weight.any()):
+        reason = "there are no predictions" if not len(samples) else "all predictions have weight 0"
+        return Evaluation(metrics, dict.fromkeys(KEYS, reason), len(samples), samples.num_classes)
     undefined: dict[str, str] = {}
-    metrics |= _ranking_metrics(ranked or ranking.rank(samples.confidence, samples.correct))
+    metrics |= _ranking_metrics(ranked or ranking.ranked(samples.confidence, samples.correct, weight))
     if samples.probability is None:
         undefined["ece"] = "confidence is outside [0, 1]: it is a score, not a probability"
     else:
-        bins = bins or calibration.reliability_bins(samples.probability, samples.correct)
+        bins = bins or calibration.reliability_bins(samples.probability, samples.correct, sample_weight=weight)
         metrics["ece"] = calibration.ece_of(bins)
     for key, values in (("nll", samples.nll), ("brier", samples.brier)):
         if values is not None:
-            metrics[key] = proper.mean_of(values)
+            metrics[key] = proper.mean_of(values, weight)
         elif samples.brier is None:
             undefined[key] = "needs the probabilities of all classes and the labels"
         else:
             undefined[key] = "the logits of a class and of the label are too far apart for a finite value"
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
-            kind = "wrong" if samples.correct.all() else "right"
+            counted = samples.correct if weight is None else samples.correct[weight > 0]
+            kind = "wrong" if counted.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
     return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes)
 
 
-def _ranking_metrics(ranked: ranking.Ranking) -> dict[str, float | None]:
+def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
     area = ranking.aurc_of(ranked)
     risk = ranked.num_wrong / ranked.num_samples
     assert area is not None

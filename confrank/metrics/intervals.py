@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas, calibration
+from confrank.metrics.areas import Amounts
 from confrank.metrics.evaluation import KEYS
+from confrank.metrics.ranking import rounding_of
 from confrank.metrics.samples import Samples
 
 Floats = NDArray[np.float64]
@@ -134,6 +136,7 @@ class _Sorted:
     bins: list[tuple[Counts, Floats]]
     nll: Floats | None
     brier: Floats | None
+    weight: Floats | None
 
 
 def _sorted(samples: Samples) -> _Sorted:
@@ -145,7 +148,8 @@ def _sorted(samples: Samples) -> _Sorted:
         inside = calibration.bin_index(samples.probability.astype(np.float64), calibration.bin_edges(BINS))
         surplus: Floats = samples.correct.astype(np.float64) - samples.probability
         bins = [(rows, surplus[rows]) for rows in (np.flatnonzero(inside == k) for k in range(BINS)) if len(rows)]
-    return _Sorted(order, ends, (~samples.correct[order]).astype(np.int64), bins, samples.nll, samples.brier)
+    wrong = (~samples.correct[order]).astype(np.int64)
+    return _Sorted(order, ends, wrong, bins, samples.nll, samples.brier, samples.weight)
 
 
 def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
@@ -159,10 +163,15 @@ def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -
 
 
 def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
-    num_samples = counts.shape[1]
-    metrics = _ranking_metrics(item, counts[:, item.order])
+    amounts: Amounts
+    num_samples: Amounts
+    if item.weight is None:
+        amounts, num_samples = counts, np.full(len(counts), counts.shape[1])
+    else:
+        amounts, num_samples = _weighted(counts, item.weight)
+    metrics = _ranking_metrics(item, amounts[:, item.order], num_samples)
     if item.bins or item.brier is not None:
-        weights = counts.astype(np.float64)
+        weights = amounts.astype(np.float64, copy=False)
         if item.bins:
             surplus = np.stack([weights[:, rows] @ values for rows, values in item.bins], axis=1)
             metrics["ece"] = calibration.mean_gap(surplus, num_samples)
@@ -172,20 +181,27 @@ def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
     return metrics
 
 
-def _ranking_metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
-    num_samples = counts.shape[1]
+def _weighted(counts: Counts, weight: Floats) -> tuple[Floats, Floats]:
+    """Each resample's weights, with mean 1 over its rows of weight above 0 (NaN without any), and their sum."""
+    num_samples = (counts @ (weight > 0)).astype(np.float64)
+    num_samples[num_samples == 0] = np.nan
+    amounts = counts * weight
+    return amounts * (num_samples / areas.at_least_some(amounts.sum(axis=1)))[:, None], num_samples
+
+
+def _ranking_metrics(item: _Sorted, counts: Amounts, num_samples: Amounts) -> dict[str, Floats]:
     accepted, wrong = np.cumsum(counts, axis=1), np.cumsum(counts * item.wrong, axis=1)
-    if len(item.ends) < num_samples:
+    if len(item.ends) < counts.shape[1]:
         accepted, wrong = accepted[:, item.ends], wrong[:, item.ends]
     steps = areas.shifted(accepted), areas.shifted(wrong), accepted, wrong
     num_wrong = wrong[:, -1]
-    num_right = num_samples - num_wrong
+    num_right = accepted[:, -1] - num_wrong
     risk = num_wrong / num_samples
     area = areas.aurc_terms(*steps).sum(axis=1) / num_samples
     both = np.where((num_wrong > 0) & (num_right > 0), 1.0, np.nan)
-    some_wrong, some_right = np.maximum(num_wrong, 1), np.maximum(num_right, 1)
-    totals = np.array(num_samples), num_wrong[:, None]
-    reached = (accepted - wrong) / some_right[:, None] >= 0.95
+    some_wrong, some_right = areas.at_least_some(num_wrong), areas.at_least_some(num_right)
+    totals = accepted[:, -1:], num_wrong[:, None]
+    reached = (accepted - wrong) / some_right[:, None] >= 0.95 - rounding_of(accepted)
     at_tpr = np.take_along_axis(wrong, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
     return {
         "acc": 1 - risk,

@@ -6,21 +6,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_labels, as_probabilities, chunks, same_length
+from confrank.metrics.weights import as_weights, weighted_mean
 
 Floats = NDArray[np.float64]
 
 
-def accuracy(correct: ArrayLike) -> float | None:
+def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Share of right predictions; None for no predictions.
 
     >>> accuracy([True, False, True, True])
     0.75
     """
     flags = as_flags(correct)
+    if sample_weight is not None:
+        return mean_of(flags.astype(np.float64), as_weights(sample_weight, len(flags)))
     return float(np.count_nonzero(flags) / len(flags)) if len(flags) else None
 
 
-def nll(probabilities: ArrayLike, label: ArrayLike) -> float | None:
+def nll(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Mean of -ln p(label). A zero is clipped at the type's smallest normal number, and a warning counts them.
 
     >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
@@ -32,10 +35,10 @@ def nll(probabilities: ArrayLike, label: ArrayLike) -> float | None:
     values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
-    return mean_of(values)
+    return mean_of(values, None if sample_weight is None else as_weights(sample_weight, len(labels)))
 
 
-def brier(probabilities: ArrayLike, label: ArrayLike) -> float | None:
+def brier(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Mean over samples of the squared distance to the one-hot label, summed over classes.
 
     >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])
@@ -44,10 +47,13 @@ def brier(probabilities: ArrayLike, label: ArrayLike) -> float | None:
     table = as_probabilities(probabilities)
     labels = as_labels(label, table.shape[1])
     same_length(probabilities=table, label=labels)
-    return mean_of(sample_brier(table, labels))
+    weights = None if sample_weight is None else as_weights(sample_weight, len(labels))
+    return mean_of(sample_brier(table, labels), weights)
 
 
-def mean_of(values: Floats) -> float | None:
+def mean_of(values: Floats, weights: Floats | None = None) -> float | None:
+    if weights is not None:
+        return weighted_mean(values, weights) if weights.any() else None
     return float(values.mean()) if len(values) else None
 
 

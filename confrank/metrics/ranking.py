@@ -6,16 +6,17 @@ no result depends on the order of rows. Confidence may be any score, higher = su
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas
-from confrank.metrics.areas import Counts, Floats
+from confrank.metrics.areas import Amounts, Counts, Floats
 from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
 
 AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
 
@@ -70,6 +71,18 @@ class Ranking:
         return confidence
 
 
+AnyRanking = Ranking | WeightedRanking
+
+
+def ranked(confidence: ArrayLike, correct: ArrayLike, sample_weight: ArrayLike | None = None) -> AnyRanking:
+    """`rank`, or a ranking by weight if there are weights [n]."""
+    if sample_weight is None:
+        return rank(confidence, correct)
+    scores, flags = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    return weighted_ranking(scores, flags, as_weights(sample_weight, len(flags)))
+
+
 def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:
     """Sort `confidence` [n] with `correct` [n] once; every ranking metric is then one cheap pass."""
     scores, flags = as_scores(confidence), as_flags(correct)
@@ -102,23 +115,25 @@ def _values(keys: Array) -> Array:
     return magnitudes
 
 
-def sum_over_steps(ranking: Ranking, term: Callable[[Counts, Counts, Counts, Counts], Floats]) -> float:
+def sum_over_steps(ranking: AnyRanking, term: Callable[[Amounts, Amounts, Amounts, Amounts], Floats]) -> float:
     """The sum of `term(accepted before, wrong before, accepted, wrong)` over all steps."""
     total, accepted_before, wrong_before = 0.0, 0, 0
+    accepted: Amounts
+    wrong: Amounts
     for accepted, wrong in ranking.steps():
         before = areas.shifted(accepted, accepted_before), areas.shifted(wrong, wrong_before)
         total += float(term(*before, accepted, wrong).sum())
-        accepted_before, wrong_before = int(accepted[-1]), int(wrong[-1])
+        accepted_before, wrong_before = accepted[-1], wrong[-1]
     return total
 
 
-def aurc_of(ranking: Ranking) -> float | None:
+def aurc_of(ranking: AnyRanking) -> float | None:
     """The mean over k of the error rate among the k surest, averaged over all orders of tied predictions."""
     total = sum_over_steps(ranking, areas.aurc_terms)
     return total / ranking.num_samples if ranking.num_samples else None
 
 
-def e_aurc_of(ranking: Ranking) -> float | None:
+def e_aurc_of(ranking: AnyRanking) -> float | None:
     area = aurc_of(ranking)
     return None if area is None else area - best_aurc(ranking.num_wrong / ranking.num_samples)
 
@@ -128,46 +143,60 @@ def best_aurc(risk: float) -> float:
     return float(areas.best_aurc(np.array(risk)))
 
 
-def augrc_of(ranking: Ranking) -> float | None:
+def augrc_of(ranking: AnyRanking) -> float | None:
     """Area under (wrong accepted / n) over coverage, by straight lines from (0, 0); exact under ties."""
     total = sum_over_steps(ranking, areas.augrc_terms)
     return total / ranking.num_samples**2 if ranking.num_samples else None
 
 
-def aupr_error_of(ranking: Ranking) -> float | None:
+def aupr_error_of(ranking: AnyRanking) -> float | None:
     """Average precision of finding the errors from the least confident end."""
     if not ranking.has_both:
         return None
     totals = np.array(ranking.num_samples), np.array(ranking.num_wrong)
-    return sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong
+    return min(1.0, sum_over_steps(ranking, partial(areas.aupr_error_terms, *totals)) / ranking.num_wrong)
 
 
-def auroc_of(ranking: Ranking) -> float | None:
+def auroc_of(ranking: AnyRanking) -> float | None:
     """Probability that a right prediction is surer than a wrong one; ties count half."""
     if not ranking.has_both:
         return None
     won = sum_over_steps(ranking, partial(areas.auroc_terms, np.array(ranking.num_wrong)))
-    return won / (ranking.num_wrong * ranking.num_correct)
+    return min(1.0, won / (ranking.num_wrong * ranking.num_correct))
 
 
-def fpr_at_tpr_of(ranking: Ranking, tpr: float = 0.95) -> float | None:
+def fpr_at_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
     """Share of the errors accepted at the largest threshold that accepts at least `tpr` of the right ones."""
     if not ranking.has_both:
         return None
+    accepted: Amounts
+    wrong: Amounts
     for accepted, wrong in ranking.steps():
-        reached = (accepted - wrong) / ranking.num_correct >= tpr
+        reached = (accepted - wrong) / ranking.num_correct >= tpr - rounding_of(accepted)
         if reached.any():
             return float(wrong[reached.argmax()] / ranking.num_wrong)
     raise AssertionError("the last step accepts everything")
 
 
-def aurc(confidence: ArrayLike, correct: ArrayLike, *, estimator: AurcEstimator = "expected") -> float | None:
+def rounding_of(amounts: Amounts) -> float:
+    """How far a share of these amounts may be off: counts are exact, sums of weights are not."""
+    return 0.0 if amounts.dtype.kind == "i" else TOLERANCE
+
+
+def aurc(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    estimator: AurcEstimator = "expected",
+    sample_weight: ArrayLike | None = None,
+) -> float | None:
     """Area under the risk-coverage curve, lower is better; None for no predictions.
 
     "expected" is the mean error rate among the k surest over k = 1..n, and exact under ties. Use the others to
     compare with published numbers: "trapezoid" joins the points from coverage 1/n to 1 by straight lines and
     divides by that width, with ties in row order, as torch-uncertainty does; "thresholds" joins the points of the
     distinct confidences and is constant below the first, as in fd-shifts.
+    With weights [n], scaled to mean 1, k takes all values between 0 and n: see docs/concepts/metrics.md.
 
     >>> aurc([0.7, 0.6, 0.8], [True, False, True])
     0.1111111111111111
@@ -177,11 +206,13 @@ def aurc(confidence: ArrayLike, correct: ArrayLike, *, estimator: AurcEstimator 
     0.0556
     """
     if estimator == "expected":
-        return aurc_of(rank(confidence, correct))
+        return aurc_of(ranked(confidence, correct, sample_weight))
     if estimator == "trapezoid":
+        if sample_weight is not None:
+            raise ValueError('expected no weights with the estimator "trapezoid", but got sample_weight')
         return _trapezoid_aurc(as_scores(confidence), as_flags(correct))
     if estimator == "thresholds":
-        return _threshold_aurc(risk_coverage_curve(confidence, correct))
+        return _threshold_aurc(risk_coverage_curve(confidence, correct, sample_weight=sample_weight))
     raise ValueError(f"expected an estimator among expected, trapezoid, thresholds, but got {estimator!r}")
 
 
@@ -201,43 +232,45 @@ def _threshold_aurc(curve: "RiskCoverageCurve") -> float | None:
     return float(np.dot(widths, (curve.risk + np.append(curve.risk[:1], curve.risk[:-1])) / 2))
 
 
-def e_aurc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+def e_aurc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """AURC minus that of a perfect ranking at the same error rate r, r + (1 - r) ln(1 - r).
 
     >>> round(e_aurc([0.7, 0.6, 0.8], [True, False, True]), 4)
     0.0481
     """
-    return e_aurc_of(rank(confidence, correct))
+    return e_aurc_of(ranked(confidence, correct, sample_weight))
 
 
-def augrc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+def augrc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Area under the generalised risk (accepted errors / n) over coverage; lower is better.
 
     >>> round(augrc([0.7, 0.6, 0.8], [True, False, True]), 4)
     0.0556
     """
-    return augrc_of(rank(confidence, correct))
+    return augrc_of(ranked(confidence, correct, sample_weight))
 
 
-def aupr_error(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+def aupr_error(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Average precision with errors as positives and -confidence as score; None without both kinds.
 
     >>> aupr_error([0.7, 0.6, 0.8], [True, False, True])
     1.0
     """
-    return aupr_error_of(rank(confidence, correct))
+    return aupr_error_of(ranked(confidence, correct, sample_weight))
 
 
-def auroc(confidence: ArrayLike, correct: ArrayLike) -> float | None:
+def auroc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Area under the ROC curve of confidence for being right; None without both kinds.
 
     >>> auroc([0.7, 0.6, 0.8], [True, False, True])
     1.0
     """
-    return auroc_of(rank(confidence, correct))
+    return auroc_of(ranked(confidence, correct, sample_weight))
 
 
-def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95) -> float | None:
+def fpr_at_tpr(
+    confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95, sample_weight: ArrayLike | None = None
+) -> float | None:
     """Share of errors accepted when at least `tpr` of the right predictions are; None without both kinds.
 
     >>> fpr_at_tpr([0.7, 0.9, 0.8], [True, False, True])
@@ -245,29 +278,40 @@ def fpr_at_tpr(confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95) 
     """
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], but got {tpr}")
-    return fpr_at_tpr_of(rank(confidence, correct), tpr)
+    return fpr_at_tpr_of(ranked(confidence, correct, sample_weight), tpr)
 
 
 @dataclass(frozen=True)
 class RiskCoverageCurve:
-    """For each threshold, from the highest down: how many predictions it accepts and how many of these are wrong."""
+    """For each threshold, from the highest down: how many predictions it accepts and how many of these are wrong.
+
+    With sample weights, there are also their sums; coverage and risk are shares of weight.
+    """
 
     threshold: Floats
     accepted: Counts
     wrong: Counts
     num_samples: int
     num_wrong: int
+    accepted_weight: Floats | None = None
+    wrong_weight: Floats | None = None
 
     @property
     def coverage(self) -> Floats:
-        return self.accepted / max(1, self.num_samples)
+        if self.accepted_weight is None:
+            return self.accepted / max(1, self.num_samples)
+        return self.accepted_weight / self.accepted_weight[-1:]
 
     @property
     def risk(self) -> Floats:
-        return self.wrong / np.maximum(self.accepted, 1)
+        if self.accepted_weight is None or self.wrong_weight is None:
+            return self.wrong / np.maximum(self.accepted, 1)
+        return self.wrong_weight / areas.at_least_some(self.accepted_weight)
 
     def at_coverage(self, coverage: float) -> int:
         """Position of the largest threshold that accepts at least this share."""
+        if self.accepted_weight is not None:
+            return int(np.searchsorted(self.coverage, coverage - 1e-9))
         return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
 
     def last_accepted(self, threshold: Floats | float) -> Counts:
@@ -278,21 +322,31 @@ class RiskCoverageCurve:
         position: Counts = np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
         return position
 
+    def taken(self, positions: Counts) -> "RiskCoverageCurve":
+        """The curve at these positions only."""
+        names = ("threshold", "accepted", "wrong", "accepted_weight", "wrong_weight")
+        parts: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return replace(self, **{name: values[positions] for name, values in parts.items() if values is not None})
 
-def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverageCurve:
+
+def risk_coverage_curve(
+    confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None
+) -> RiskCoverageCurve:
     """The risk-coverage curve at its distinct thresholds (accept confidence >= threshold).
 
     >>> risk_coverage_curve([0.5, 0.25, 0.5], [True, False, False]).risk.round(3).tolist()
     [0.5, 0.667]
     """
-    return curve_of(rank(confidence, correct))
+    return curve_of(ranked(confidence, correct, sample_weight))
 
 
-def curve_of(ranking: Ranking, limit: int | None = None) -> RiskCoverageCurve:
+def curve_of(ranking: AnyRanking, limit: int | None = None) -> RiskCoverageCurve:
     """The curve at all distinct thresholds, or at most `limit` + 1 of them, evenly spread, with first and last.
 
     Each point is exact. Memory grows with the number of points returned, not with the number of predictions.
     """
+    if isinstance(ranking, WeightedRanking):
+        return _weighted_curve(ranking, limit)
     spacing = 1 if limit is None else max(1, -(-ranking.num_samples // limit))
     points, last = [(np.empty(0, dtype=np.int64),) * 2], 0
     for accepted, wrong in ranking.steps():
@@ -304,3 +358,17 @@ def curve_of(ranking: Ranking, limit: int | None = None) -> RiskCoverageCurve:
     accepted, wrong = (np.concatenate(parts) for parts in zip(*points, strict=True))
     threshold = ranking.confidence_at(accepted - 1)
     return RiskCoverageCurve(threshold, accepted, wrong, ranking.num_samples, ranking.num_wrong)
+
+
+def _weighted_curve(ranking: WeightedRanking, limit: int | None) -> RiskCoverageCurve:
+    rows, wrong_rows = ranking.rows, ranking.wrong_rows
+    num_samples, num_wrong = (int(counts[-1]) if len(counts) else 0 for counts in (rows, wrong_rows))
+    curve = RiskCoverageCurve(
+        ranking.threshold, rows, wrong_rows, num_samples, num_wrong, ranking.right + ranking.wrong, ranking.wrong
+    )
+    if limit is None or len(rows) <= limit:
+        return curve
+    cells = np.floor(curve.coverage * limit * (1 - 1e-12))
+    taken = np.diff(cells, prepend=-1) > 0
+    taken[-1] = True
+    return curve.taken(np.flatnonzero(taken))

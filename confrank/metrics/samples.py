@@ -4,7 +4,7 @@ The table [n, K] is read once; everything else uses arrays [n].
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from confrank.metrics.arrays import (
     same_length,
     to_numpy,
 )
+from confrank.metrics.weights import as_weights
 
 LOGITS_LIKE_PROBABILITIES = (
     "these logits look like probabilities (nonnegative, each row sums to 1); if they are, give them as probabilities"
@@ -35,7 +36,7 @@ class Samples:
     """Values per sample [n]: the confidence that ranks it, whether it is correct, and, if known, the rest.
 
     `probability` is that of the predicted class (for the ECE); if only a score is known, it is the score, provided it
-    is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite.
+    is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite. `weight` has been through `as_weights`.
     """
 
     confidence: Array
@@ -47,17 +48,25 @@ class Samples:
     prediction: Array | None = None
     num_classes: int | None = None
     notes: list[str] = field(default_factory=list)
+    weight: Array | None = None
 
     def __len__(self) -> int:
         return len(self.correct)
 
     def select(self, rows: Array) -> "Samples":
         """The samples in these rows, in this order."""
-        names = ("confidence", "correct", "probability", "nll", "brier", "label", "prediction")
+        names = ("confidence", "correct", "probability", "nll", "brier", "label", "prediction", "weight")
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows] for name in names
         }
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes)
+
+    def weighted(self, sample_weight: ArrayLike) -> "Samples":
+        """The same samples with weights [n], scaled to mean 1."""
+        weights = as_weights(sample_weight, len(self))
+        absent = len(weights) - int(np.count_nonzero(weights))
+        notes = [f"{absent:,} of {len(weights):,} rows have weight 0 and do not count"] if absent else []
+        return replace(self, weight=weights, notes=self.notes + notes)
 
 
 def sample_values(
