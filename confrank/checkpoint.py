@@ -145,7 +145,12 @@ def _unsealed(path: Path) -> dict[str, Any]:
         raise DamagedCheckpointError(
             f"expected {path} to end with its sha256, but got {seal[:80]!r} for content of sha256 {actual}"
         )
-    manifest: dict[str, Any] = json.loads(body)
+    try:
+        manifest: dict[str, Any] = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DamagedCheckpointError(f"expected a JSON object in {path}, but got {body[:80]!r}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("sha256"), dict):
+        raise DamagedCheckpointError(f"expected digests in {path}, but got {body[:80]!r}")
     if manifest.get("format") != FORMAT or set(manifest["sha256"]) != {"weights.safetensors", "state.pt"}:
         raise DamagedCheckpointError(
             f"expected checkpoint format {FORMAT} in {path}, but got {manifest.get('format')}"

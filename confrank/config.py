@@ -21,9 +21,18 @@ OPTIMIZERS = ("sgd", "adamw")
 RECORDED = ("test_every", "snapshots")
 
 MAX_PADDING = 256
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
 # For each setting a function that makes it a plain value (numpy's numbers become Python's), and its kind in words.
 KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
+    **dict.fromkeys(("model", "method"), (_text, "a name")),
     **dict.fromkeys(
         ("epochs", "batch_size", "seed", "test_every", "image_size", "padding"), (operator.index, "a whole number")
     ),

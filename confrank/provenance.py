@@ -68,7 +68,7 @@ class Provenance:
         """The record in a file's metadata; None if they do not hold one."""
         try:
             values = {name: json.loads(metadata[name]) for name in STORED if name in metadata}
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return cls.from_dict(values) if isinstance(values.get("config"), dict) else None
 

@@ -42,6 +42,23 @@ class RunFolder:
         return records
 
 
+# Settings are a flat mapping, some of whose values are lists.
+MAX_YAML_DEPTH, MAX_YAML_LENGTH = 8, 1_000_000
+
+
+def check_yaml(text: str) -> None:
+    """Raise if settings are too long or nested too deep, or use aliases, which can multiply without end."""
+    if len(text) > MAX_YAML_LENGTH:
+        raise ValueError(f"expected at most {MAX_YAML_LENGTH:,} characters of settings, but got {len(text):,}")
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"expected settings without aliases, but got *{event.anchor}; write the value itself")
+        if depth > MAX_YAML_DEPTH:
+            raise ValueError(f"expected plain settings, but got lists nested more than {MAX_YAML_DEPTH} deep")
+
+
 def load_config(run: Path) -> RunConfig:
     """The config of a run folder."""
     path = RunFolder(run).config
@@ -49,7 +66,9 @@ def load_config(run: Path) -> RunConfig:
         state = "has none" if run.exists() else "does not exist"
         raise ValueError(f"expected a run folder with a config.yaml, but {run} {state}")
     try:
-        return RunConfig.from_dict(yaml.safe_load(path.read_text()))
+        text = path.read_text()
+        check_yaml(text)
+        return RunConfig.from_dict(yaml.safe_load(text))
     except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"expected run settings in {path}, but they cannot be read: {why}") from None

@@ -79,7 +79,7 @@ def _predicted_classes(run: Path) -> tuple[str, ...]:
     try:
         with safe_open(RunFolder(run).predictions("test"), "pt") as predictions:
             return tuple(json.loads((predictions.metadata() or {}).get("class_names", "[]")))
-    except (OSError, SafetensorError, ValueError):
+    except (OSError, SafetensorError, ValueError, RecursionError):
         return ()
 
 

@@ -13,9 +13,10 @@ from safetensors import SafetensorError, safe_open
 
 from confrank.active.strategies import Rows
 from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
+from confrank.limits import check_npz, npy_header
 from confrank.phrasing import named
 from confrank.predictions import Array
-from confrank.predictions.arrays import npy_header, tensor
+from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import read_columns
 from confrank.predictions.layout import PREFIXES, Layout, role_of
 
@@ -153,6 +154,8 @@ def _from_npz(path: Path) -> ArchivePool | TablePool:
         if "images" in keys:
             with archive.open("images.npy") as stream:
                 (length, *_), _ = _image_header(stream, path)
+    if "images" not in keys:
+        check_npz(path)
     with np.load(path, allow_pickle=False) as file:
         arrays = {role: file[key] for role, key in _roles(keys).items()}
     if "images" not in keys:

@@ -5,6 +5,7 @@ import shutil
 import sys
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
@@ -44,6 +45,11 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
             fail(explained(message, argument_names(self)))
 
+        def parse_string(self, *given: Any, **options: Any) -> "Namespace":
+            # The parameter's name depends on the version of jsonargparse.
+            _check_settings(given[0] if given else options.get("content", options.get("cfg_str", "")))
+            return super().parse_string(*given, **options)
+
         def format_help(self, formatter: HelpFormatter | None = None) -> str:
             return help_text(help_of(self, command.example, command.guide))
 
@@ -52,6 +58,16 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
     command.add_arguments(parser)
     parser.usage = usage_of(parser)
     return parser
+
+
+def _check_settings(text: str) -> None:
+    """Raise if a file of settings cannot be parsed at a reasonable cost; the parser reports other mistakes."""
+    from yaml import YAMLError
+
+    from confrank.run_folder import check_yaml
+
+    with suppress(YAMLError):
+        check_yaml(text)
 
 
 def fail(message: str) -> NoReturn:

@@ -83,6 +83,10 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
         raise
     except (ValueError, OSError) as error:
         fail(in_words(error))
+    except MemoryError:
+        fail("expected input that fits into memory, but it does not; use a smaller file or a larger machine")
+    except RecursionError:
+        fail("expected settings, metadata and JSON with few levels, but got brackets nested thousands deep")
     except RuntimeError as error:
         return _stopped_run(error)
     return 0

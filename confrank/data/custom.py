@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
 from confrank.data.sets import AUGMENTED, DataSet, Split, split_of
+from confrank.limits import check_npz
 from confrank.phrasing import InputError
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
@@ -111,10 +112,13 @@ def _class_folders(split: Path) -> tuple[str, ...]:
 def npz_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
     """The arrays of an .npz file; nothing is unpickled."""
     try:
+        check_npz(path)
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: np.asarray(file[name]) for name in file.files}
     except OSError as error:
         raise ValueError(f"expected a readable .npz file, but {path}: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error.problem}", error.remedy) from None
     except Exception as error:  # numpy raises zipfile, value, key and attribute errors for broken archives
         raise ValueError(f"expected an .npz archive of plain arrays, but {path} cannot be read: {error}") from None
 

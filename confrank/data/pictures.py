@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
 from confrank.folders import files_under
+from confrank.limits import check_pixels
 from confrank.phrasing import InputError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
             warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
             Image.open(io.BytesIO(content), formats=FORMATS) as opened,
         ):
+            check_pixels(*opened.size)
             upright = ImageOps.exif_transpose(opened)
             mode = upright.mode
             if mode.startswith(("I", "F")):

@@ -48,8 +48,9 @@ def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_
         sys.path.append(os.getcwd())
     try:
         factory = getattr(import_module(module_name), factory_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {error}") from None
+    except (Exception, SystemExit) as error:  # custom code can raise anything
+        why = str(error) if isinstance(error, ImportError | AttributeError | ValueError) else _worded(error)
+        raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {why}") from None
     if not callable(factory):
         raise ValueError(f"expected {name} to be a function that builds a network, but got {type(factory).__name__}")
     options: dict[str, object] = {}
@@ -61,13 +62,15 @@ def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_
     except TypeError as error:
         wanted = ", ".join(["num_classes", *options])
         raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}") from None
-    except Exception as error:  # custom code can raise anything
-        raise ValueError(
-            f"expected {name} to build a network, but it failed: {type(error).__name__}: {error}"
-        ) from error
+    except (Exception, SystemExit) as error:  # custom code can raise anything
+        raise ValueError(f"expected {name} to build a network, but it failed: {_worded(error)}") from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")
     return model
+
+
+def _worded(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 __all__ = ["MODELS", "Features", "Network", "OtherWeightsError", "create", "load_weights", "logits_of"]

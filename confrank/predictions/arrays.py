@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from confrank.limits import npy_header
 from confrank.predictions.columns import (
     Text,
     both_classes,
@@ -116,13 +117,6 @@ def _with_extra(
     extra = {name: raw_cells(arrays[name]) for name in reading.keep}
     roles = {name: values for name, values in arrays.items() if role_of(name) or key_of(name)}
     return named_arrays(roles, metadata, ignored, extra)
-
-
-def npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type of the array in an open npy file."""
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(file)
 
 
 def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any], reading: Reading) -> dict[str, Array]:
@@ -240,7 +234,7 @@ def _class_names(values: Array | None) -> list[str] | None:
 def _stored_names(text: str) -> list[str]:
     try:
         names = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected class_names in the metadata to be a JSON list of strings, but got {text[:80]!r}")

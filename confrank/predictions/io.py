@@ -7,7 +7,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
+from confrank.phrasing import InputError
 from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
+from confrank.predictions.cost import check_cost
 from confrank.predictions.csv_file import read_csv
 from confrank.predictions.layout import KEY_NAMES
 from confrank.predictions.parquet import read_parquet
@@ -29,10 +31,11 @@ def load_predictions(path: str | Path) -> Predictions:
     return read(path)
 
 
-def read(path: str | Path, *, keep: Sequence[str] = ()) -> Predictions:
+def read(path: str | Path, *, keep: Sequence[str] = (), max_gigabytes: float | None = None) -> Predictions:
     """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` gives the file and what was expected.
 
-    The columns named in `keep` are in `.extra` of the result, as they are in the file.
+    The columns named in `keep` are in `.extra` of the result, as they are in the file. A compressed file that unpacks
+    to more than `max_gigabytes` (default: 4) is refused before it is unpacked.
     """
     path = Path(path)
     if not path.exists():
@@ -44,7 +47,10 @@ def read(path: str | Path, *, keep: Sequence[str] = ()) -> Predictions:
     if path.stat().st_size == 0:
         raise ValueError(f"expected a predictions file, but {path} is empty")
     try:
+        check_cost(path, max_gigabytes)
         predictions = READERS[path.suffix.lower()](path, Reading(keep))
+    except InputError as error:
+        raise InputError(f"{path}: {error.problem}", error.remedy) from None
     except ValueError as error:
         raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
     if not len(predictions):

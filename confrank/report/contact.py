@@ -44,8 +44,8 @@ def _thumb(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def _shortened(number: str, name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
-    """The number and as much of the end of the name as fits under an image; the font is ASCII only."""
-    text = name.encode("ascii", "replace").decode()
+    """The number and as much of the end of the name as fits under an image; the font has only ASCII."""
+    text = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in name)
     caption = number + text
     while len(text) > 1 and draw.textlength(caption, font=font) > CELL:
         text = text[1:]

@@ -1,0 +1,59 @@
+"""What a file of predictions takes when it is unpacked, known before it is read."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+from confrank.limits import check_unpacked, gigabytes_allowed, npz_size
+from confrank.phrasing import InputError
+
+# Deflate packs at most this many bytes into one.
+MOST_DEFLATED = 1032
+CHUNK_BYTES = 1 << 20
+NUMBER_BYTES = 8
+
+
+def check_cost(path: Path, max_gigabytes: float | None = None) -> None:
+    """Raise if a compressed file unpacks to more than the limit; damage is left to the reader, which describes it."""
+    limit = gigabytes_allowed(max_gigabytes)
+    measure = _SIZES.get(path.suffix.lower())
+    try:
+        size = 0 if measure is None else measure(path, limit)
+    except InputError:
+        raise
+    except Exception:  # numpy, zipfile, gzip and pyarrow raise errors of many kinds for damaged files
+        return
+    check_unpacked(size, path.stat().st_size, limit)
+
+
+def _parquet_size(path: Path, limit: float) -> int:
+    """The bytes of all columns as numbers or, where that is more, as their text."""
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        return 0
+    metadata = parquet.read_metadata(path)
+    columns = [
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    ]
+    return sum(max(column.total_uncompressed_size, column.num_values * NUMBER_BYTES) for column in columns)
+
+
+def _gz_size(path: Path, limit: float) -> int:
+    """The unpacked size, or a number above the limit as soon as that is passed; it is counted only if in doubt."""
+    if path.stat().st_size * MOST_DEFLATED <= limit * 1e9:
+        return 0
+    size = 0
+    with gzip.open(path) as file:
+        while size <= limit * 1e9 and (chunk := file.read(CHUNK_BYTES)):
+            size += len(chunk)
+    return size
+
+
+_SIZES: dict[str, Callable[[Path, float], int]] = {
+    ".npz": lambda path, limit: npz_size(path),
+    ".parquet": _parquet_size,
+    ".gz": _gz_size,
+}
