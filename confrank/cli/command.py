@@ -48,7 +48,8 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
         def parse_string(self, *given: Any, **options: Any) -> "Namespace":
             # The parameter's name depends on the version of jsonargparse.
             _check_settings(given[0] if given else options.get("content", options.get("cfg_str", "")))
-            return super().parse_string(*given, **options)
+            settings: Namespace = super().parse_string(*given, **options)
+            return settings
 
         def format_help(self, formatter: HelpFormatter | None = None) -> str:
             return help_text(help_of(self, command.example, command.guide))
