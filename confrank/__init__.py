@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confrank.distributed import SharedHistory, leave_counters_alone
     from confrank.history import Audit, CorrectnessHistory
     from confrank.indexed import IndexedDataset
-    from confrank.loss import CorrectnessRankingLoss, ranking_loss
+    from confrank.loss import CorrectnessRanking, CorrectnessRankingLoss, ranking_loss
     from confrank.metrics import ArrayLike, Evaluation, evaluate
 
 _MODULE_OF = {
@@ -25,6 +25,7 @@ _MODULE_OF = {
     "Comparison": "confrank.analysis",
     "ConfidenceName": "confrank.confidence",
     "CorrectnessHistory": "confrank.history",
+    "CorrectnessRanking": "confrank.loss",
     "CorrectnessRankingLoss": "confrank.loss",
     "Evaluation": "confrank.metrics",
     "IndexedDataset": "confrank.indexed",
@@ -42,6 +43,7 @@ __all__ = [
     "Comparison",
     "ConfidenceName",
     "CorrectnessHistory",
+    "CorrectnessRanking",
     "CorrectnessRankingLoss",
     "Evaluation",
     "IndexedDataset",

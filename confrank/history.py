@@ -16,6 +16,10 @@ class CorrectnessHistory(nn.Module):
     The counters are buffers: they move with `.to(device)`, are saved with `state_dict()`, and recording
     never waits for the device. In evaluation mode (`.eval()`) nothing is recorded.
 
+    With several labels per sample (pixels, tokens, multi-label), an event is the share of them that is right.
+    Shares are counted as integers in units of 1/`resolution`, so that sums over processes are exact; 1,000 is a good
+    choice. The default, 1, counts right and wrong.
+
     >>> history = CorrectnessHistory(3)
     >>> history.update(torch.tensor([0, 2]), torch.tensor([True, False]))
     >>> history.update(torch.tensor([0, 1]), torch.tensor([False, True]))
@@ -28,13 +32,12 @@ class CorrectnessHistory(nn.Module):
     lowest_label: Tensor
     highest_label: Tensor
     agreed: Tensor | None
+    resolution: int = 1  # of histories pickled before there was one
 
-    def __init__(self, num_samples: int) -> None:
+    def __init__(self, num_samples: int, resolution: int = 1) -> None:
         super().__init__()
-        if isinstance(num_samples, bool) or not isinstance(num_samples, int | np.integer) or num_samples < 1:
-            raise ValueError(f"expected num_samples to be a positive integer, but got {num_samples!r}")
-        num_samples = int(num_samples)
-        self.num_samples = num_samples
+        self.num_samples = num_samples = _positive(num_samples, "num_samples")
+        self.resolution = _positive(resolution, "resolution")
         for name in ("examined", "correct"):
             self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))
         # A sample has one label, so the lowest and the highest label seen with it must agree.
@@ -42,6 +45,8 @@ class CorrectnessHistory(nn.Module):
         self.register_buffer("highest_label", torch.full((num_samples,), -1))
         # With several processes: the counts of all of them together when they last added up.
         self.register_buffer("agreed", None, persistent=False)
+        if self.resolution != 1:  # so that a state is not read in other units
+            self.register_buffer("units", torch.tensor(self.resolution))
 
     def rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         """Share of correct events among the examinations so far (the paper's c), 0 before the first. [b] -> [b]
@@ -55,6 +60,7 @@ class CorrectnessHistory(nn.Module):
     def update(self, index: Tensor, correct: Tensor, label: Tensor | None = None) -> None:
         """Record one examination of each sample in `index` [b]; a repeated index counts each time.
 
+        `correct` holds booleans or, in a history with a resolution, shares between 0 and 1, which are rounded to it.
         With `label` [b], `audit` can report indices that came with different labels.
         """
         self._check_index(index)
@@ -66,17 +72,10 @@ class CorrectnessHistory(nn.Module):
                 raise ValueError(
                     f"expected {name} of shape {tuple(index.shape)} like index, but got {tuple(value.shape)}"
                 )
-        # As for the index: reading the values is free on the CPU only.
-        if correct.dtype != torch.bool and correct.device.type == "cpu" and not torch.compiler.is_compiling():
-            wrong = correct[(correct != 0) & (correct != 1)]
-            if len(wrong):
-                raise ValueError(
-                    f"expected correct to hold booleans, or 0 and 1, but got {wrong[0].item()};"
-                    " it says whether the prediction is the label"
-                )
+        self._check_events(correct)
         if label is not None and not is_whole(label):
             raise ValueError(f"expected label to hold class numbers, but got {label.dtype}")
-        self._update(index, correct.bool(), None if label is None else label.long())
+        self._update(index, self._in_units(correct), None if label is None else label.long())
 
     def audit(self, epochs: int | None = None) -> "Audit":
         """Check that the indices were correct: which samples have counts that cannot be right (see `Audit`).
@@ -95,6 +94,23 @@ class CorrectnessHistory(nn.Module):
             conflicting_labels=_where(self.lowest_label < self.highest_label),
         )
 
+    def resize(self, num_samples: int) -> None:
+        """Make room for samples that were appended to the data set; the counts of the others stay.
+
+        Buffers are replaced: capture a CUDA graph again afterwards. With several processes, resize in each of them.
+        """
+        if _positive(num_samples, "num_samples") < self.num_samples:
+            raise ValueError(
+                f"expected at least the {self.num_samples:,} samples that the history has, but got {num_samples:,};"
+                " create a new history for another data set"
+            )
+        more, self.num_samples = int(num_samples) - self.num_samples, int(num_samples)
+        for name, start in (("examined", 0), ("correct", 0), ("lowest_label", _NO_LABEL), ("highest_label", -1)):
+            counter = getattr(self, name)
+            setattr(self, name, torch.cat((counter, counter.new_full((more,), start))))
+        if self.agreed is not None:
+            self.agreed = torch.cat((self.agreed, self.agreed.new_zeros(2, more)), dim=1)
+
     def agree(self) -> None:
         """Declare the counts to be those of all processes together (see `confrank.SharedHistory`)."""
         self.agreed = self.counts()
@@ -103,33 +119,41 @@ class CorrectnessHistory(nn.Module):
         """A copy of both counters, [2, num_samples]: examined, correct."""
         return torch.stack((self.examined, self.correct))
 
-    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*arguments, **options)
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *arguments: Any, **options: Any) -> None:
+        resolution = int(state_dict.get(f"{prefix}units", 1))
+        if resolution != self.resolution and f"{prefix}examined" in state_dict:
+            raise ValueError(
+                f"expected the state of a history with resolution {self.resolution:,}, but got {resolution:,};"
+                f" create it with CorrectnessHistory({self.num_samples}, resolution={resolution})"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
         if self.agreed is not None:  # all processes resume from the loaded counts; none of them counted these itself
             self.agree()
 
     def extra_repr(self) -> str:
-        return f"num_samples={self.num_samples}"
+        return f"num_samples={self.num_samples}" + f", resolution={self.resolution}" * (self.resolution != 1)
 
     def _rate(self, index: Tensor, *, stretched: bool = False) -> Tensor:
         with torch.no_grad():
             correct, examined = self.correct.index_select(0, index), self.examined.index_select(0, index)
+            possible = examined if self.resolution == 1 else examined * self.resolution
             # Dividing integers would give torch's default type, which may be bfloat16.
             if not stretched:
-                return correct.float() / examined.clamp_min(1)
+                return correct.float() / possible.clamp_min(1)
             # Computed as 1 - wrong share, so that a sample that was never wrong has 1 even if all are equally good.
             least = torch.where(self.examined > 0, self.correct, torch.iinfo(torch.int32).max).min()
-            wrong = (examined - correct).float() / (examined - least).clamp_min(1)
+            wrong = (possible - correct).float() / (possible - least).clamp_min(1)
             return torch.where(examined > 0, 1 - wrong, 0.0)
 
-    def _update(
-        self, index: Tensor, correct: Tensor, label: Tensor | None = None, keep: Tensor | None = None
-    ) -> None:
-        """Record the samples where `keep` is true, or all if it is None. The inputs are not checked."""
+    def _update(self, index: Tensor, units: Tensor, label: Tensor | None = None, keep: Tensor | None = None) -> None:
+        """Record the samples where `keep` is true, or all if it is None. The inputs are not checked.
+
+        `units` [b] int32 is the event of each sample: 0 if wrong, `resolution` if right.
+        """
         if not self.training:
             return
         with torch.no_grad():
-            events = (correct if keep is None else correct & keep).to(torch.int32)
+            events = units if keep is None else torch.where(keep, units, 0)
             examined = torch.ones_like(events) if keep is None else keep.to(torch.int32)
             self.correct.scatter_add_(0, index, events)
             self.examined.scatter_add_(0, index, examined)
@@ -138,6 +162,25 @@ class CorrectnessHistory(nn.Module):
                 high = label if keep is None else torch.where(keep, label, -1)
                 self.lowest_label.scatter_reduce_(0, index, low, "amin")
                 self.highest_label.scatter_reduce_(0, index, high, "amax")
+
+    def _in_units(self, correct: Tensor) -> Tensor:
+        """Booleans or shares as integers; halves are rounded up."""
+        if self.resolution == 1:
+            return correct.bool().to(torch.int32)
+        return (correct.float() * self.resolution + 0.5).to(torch.int32)
+
+    def _check_events(self, correct: Tensor) -> None:
+        # As for the index: reading the values is free on the CPU only.
+        if correct.dtype == torch.bool or correct.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        shares = self.resolution > 1
+        fine = (correct >= 0) & (correct <= 1) if shares else (correct == 0) | (correct == 1)
+        if not fine.all():
+            raise ValueError(
+                f"expected correct to hold {'shares within 0..1' if shares else 'booleans, or 0 and 1'},"
+                f" but got {correct[~fine][0].item()}; it says whether the prediction is the label"
+                + (", or which share of it" if shares else "")
+            )
 
     def _check_index(self, index: Tensor) -> None:
         check_tensor(index, "index")
@@ -219,6 +262,12 @@ def check_tensor(value: object, name: str) -> None:
 def is_whole(values: Tensor) -> bool:
     """Whether a tensor holds integers of any width."""
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+
+
+def _positive(value: int, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"expected {name} to be a positive integer, but got {value!r}")
+    return int(value)
 
 
 def _where(mask: Tensor) -> list[int]:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
 from confrank.confidence import CONFIDENCES, get
 from confrank.loss import ranking_loss
 
@@ -199,8 +199,12 @@ def test_ranking_loss_is_linear_in_scale():
 def test_wrong_input():
     criterion = CorrectnessRankingLoss(CorrectnessHistory(10))
     logits, label, index = torch.randn(4, 3), torch.zeros(4, dtype=torch.int64), torch.arange(4)
-    with pytest.raises(ValueError, match=r"at least 2 classes, but got \(4, 1\)"):
-        criterion(logits[:, :1], label, index)
+    with pytest.raises(ValueError, match=r"two classes, \[batch\], but got \(4, 3\) of torch.int64"):
+        criterion(logits.long(), label, index)
+    with pytest.raises(ValueError, match=r"class indices within 0..2 as label, but got 3; set ignore_index"):
+        criterion(logits, label + 3, index)
+    with pytest.raises(ValueError, match=r"class indices within 0..2 as label, but got -100; set ignore_index"):
+        CorrectnessRanking(criterion.history, ignore_index=None)(logits, label - 100, index)
     with pytest.raises(ValueError, match="soft labels"):
         criterion(logits, torch.softmax(logits, 1), index)
     with pytest.raises(ValueError, match="one batch size, but got 4, 4 and 3"):
@@ -223,3 +227,175 @@ def test_wrong_input():
         CorrectnessRankingLoss(10)
     with pytest.raises(ValueError, match="weight to be a number >= 0, but got -1"):
         CorrectnessRankingLoss(CorrectnessHistory(10), weight=-1)
+    with pytest.raises(ValueError, match="reduction to be 'mean' or 'none', but got 'sum'"):
+        CorrectnessRanking(CorrectnessHistory(10), reduction="sum")
+    with pytest.raises(ValueError, match="base to be a function of logits and label, but got 'focal'"):
+        CorrectnessRankingLoss(CorrectnessHistory(10), base="focal")
+    with pytest.raises(ValueError, match="but got base too; set them on base"):
+        CorrectnessRankingLoss(CorrectnessHistory(10), base=functional.cross_entropy, label_smoothing=0.1)
+    for weight, problem in ((torch.ones(3), r"shape \(4,\), but got \(3,\)"), (-torch.ones(4), "but got -1.0")):
+        with pytest.raises(ValueError, match=f"expected sample_weight .*{problem}"):
+            criterion(logits, label, index, sample_weight=weight)
+    with pytest.raises(ValueError, match=r"one loss per sample, \(4,\), for .* but got shape \(\); most losses"):
+        CorrectnessRankingLoss(criterion.history, base=functional.cross_entropy, reduction="none")(
+            logits, label, index
+        )
+    with pytest.raises(ValueError, match=r"turn logits \(4, 3\) into a tensor \(4,\), but got \(4, 3\); the last"):
+        CorrectnessRanking(criterion.history, torch.sigmoid)(logits, label, index)
+    assert criterion.history.examined.sum() == 0
+
+
+def twin(history):
+    copy = CorrectnessHistory(history.num_samples, history.resolution)
+    copy.load_state_dict(history.state_dict())
+    return copy
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 12), some_ignored=st.booleans())
+def test_the_term_alone_and_the_parts_of_the_loss(seed, size, some_ignored):
+    history, logits, label, index = random_case(seed, size, 4)
+    if some_ignored:
+        label[seed % size] = -100
+    other, third, start = twin(history), twin(history), twin(history)
+    ranking = CorrectnessRanking(history, "margin")(logits, label, index)
+    parts = CorrectnessRankingLoss(other, "margin", weight=0.3).parts(logits, label, index)
+    total = CorrectnessRankingLoss(third, "margin", weight=0.3)(logits, label, index)
+    kept = label >= 0
+    rate = start.rate(index[kept]).tolist()
+    expected = naive_ranking_loss(get("margin")(logits[kept]).tolist(), rate) if kept.any() else 0.0
+    assert ranking.item() == pytest.approx(expected, abs=1e-6)
+    assert parts.ranking.item() == ranking.item()
+    base = functional.cross_entropy(logits[kept], label[kept]).item() if kept.any() else 0.0
+    assert parts.base.item() == pytest.approx(base, abs=1e-9)
+    assert parts.total.item() == total.item() == pytest.approx(base + 0.3 * expected, abs=1e-6)
+    for each in (other, third):
+        assert torch.equal(each.counts(), history.counts())
+    assert history.examined.sum() - start.examined.sum() == kept.sum()
+
+
+def test_the_parts_of_a_loss_without_weight_still_hold_the_term():
+    history, logits, label, index = random_case(8, 9, 4)
+    total, base, ranking = CorrectnessRankingLoss(history, weight=0).parts(logits, label, index, record=False)
+    assert total.item() == base.item()
+    assert ranking.item() == CorrectnessRanking(history)(logits, label, index).item() > 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 12), some_ignored=st.booleans(), weighted=st.booleans())
+def test_without_reduction_each_sample_has_its_loss_and_its_hinge(seed, size, some_ignored, weighted):
+    history, logits, label, index = random_case(seed, size, 4)
+    if some_ignored:
+        label[seed % size] = -100
+    sample_weight = torch.rand(size, dtype=torch.float64) if weighted else None
+    criterion = CorrectnessRankingLoss(history, weight=0.7, reduction="none")
+    confidence, rate = get("max_probability")(logits).tolist(), history.rate(index).tolist()
+    loss = criterion(logits, label, index, sample_weight=sample_weight)
+    kept = [i for i in range(size) if label[i] >= 0]
+    expected = [0.0] * size
+    for i, j in zip(kept, kept[1:] + kept[:1], strict=True):
+        cross_entropy = -torch.log_softmax(logits[i], 0)[label[i]].item() * (
+            sample_weight[i].item() if weighted else 1
+        )
+        sign = (rate[i] > rate[j]) - (rate[i] < rate[j])
+        hinge = max(0.0, -sign * (confidence[i] - confidence[j]) + abs(rate[i] - rate[j]))
+        expected[i] = cross_entropy + 0.7 * hinge
+    assert loss.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_mean_of_the_losses_of_samples_has_the_gradient_of_the_loss():
+    history, logits, label, index = random_case(3, 8, 5)
+    label[2] = -100
+    logits.requires_grad_()
+    each = CorrectnessRanking(history, reduction="none")
+    assert torch.autograd.gradcheck(lambda z: each(z, label, index, record=False), logits)
+    (first,) = torch.autograd.grad(each(logits, label, index, record=False).sum() / 7, logits)
+    (second,) = torch.autograd.grad(CorrectnessRanking(history)(logits, label, index), logits)
+    torch.testing.assert_close(first, second)
+
+
+def test_sample_weights_repeat_samples_in_the_base_loss_only():
+    history, logits, label, index = random_case(9, 6, 3)
+    count = torch.tensor([1, 3, 0, 2, 1, 1])
+    class_weight = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
+    for options in ({}, {"class_weight": class_weight}, {"class_weight": class_weight, "label_smoothing": 0.2}):
+        criterion = CorrectnessRankingLoss(history, **options)
+        parts = criterion.parts(logits, label, index, sample_weight=count.double(), record=False)
+        expected = criterion.parts(
+            logits.repeat_interleave(count, 0),
+            label.repeat_interleave(count),
+            index.repeat_interleave(count),
+            record=False,
+        )
+        assert parts.base.item() == pytest.approx(expected.base.item(), abs=1e-12)
+        assert parts.ranking.item() == criterion.parts(logits, label, index, record=False).ranking.item()
+    nothing = CorrectnessRankingLoss(history)(logits, label, index, sample_weight=torch.zeros(6), record=False)
+    assert nothing.item() == parts.ranking.item()
+
+
+def test_ignored_labels_and_options_mean_what_they_mean_in_cross_entropy():
+    history, logits, label, index = random_case(6, 10, 4)
+    label[4] = -100
+    options = {"label_smoothing": 0.1}
+    class_weight = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
+    loss = CorrectnessRankingLoss(history, weight=0, class_weight=class_weight, **options)(logits, label, index)
+    expected = torch.nn.CrossEntropyLoss(weight=class_weight, **options)(logits, label)
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
+
+
+def focal(logits, label):
+    probability = torch.softmax(logits, 1).gather(1, label.clamp_min(0)[:, None])[:, 0]
+    return -((1 - probability) ** 2) * probability.log()
+
+
+def test_any_base_loss():
+    history, logits, label, index = random_case(10, 8, 4)
+    ranking = CorrectnessRanking(history)(logits, label, index, record=False).item()
+    each = focal(logits, label)
+    weights = torch.rand(8, dtype=torch.float64)
+    scalar = CorrectnessRankingLoss(history, weight=2, base=lambda z, y: focal(z, y).mean())
+    vector = CorrectnessRankingLoss(history, weight=2, base=focal)
+    for criterion in (scalar, vector):
+        loss = criterion(logits, label, index, record=False)
+        assert loss.item() == pytest.approx(each.mean().item() + 2 * ranking, abs=1e-9)
+    weighted = vector.parts(logits, label, index, sample_weight=weights, record=False).base
+    assert weighted.item() == pytest.approx(((weights * each).sum() / weights.sum()).item(), abs=1e-12)
+    label[1] = -100
+    kept = label >= 0
+    base = vector.parts(logits, label, index).base
+    assert base.item() == pytest.approx(each[kept].mean().item(), abs=1e-12)
+    assert history.examined.sum() == random_case(10, 8, 4)[0].examined.sum() + 7
+
+
+def test_a_function_as_confidence():
+    history, logits, label, index = random_case(11, 8, 4)
+    ranking = CorrectnessRanking(history, lambda z: z.amax(dim=-1).sigmoid())
+    expected = naive_ranking_loss(logits.amax(dim=1).sigmoid().tolist(), history.rate(index).tolist())
+    assert ranking(logits, label, index).item() == pytest.approx(expected, abs=1e-6)
+    learned = CorrectnessRankingLoss(history, torch.nn.Sequential(torch.nn.Linear(4, 1), torch.nn.Flatten(0)))
+    assert "Sequential" in repr(learned)
+    learned(logits.float(), label, index).backward()
+    assert learned.confidence[0].weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+@pytest.mark.parametrize("base", [None, functional.cross_entropy])
+@pytest.mark.parametrize("stretched", [False, True])
+def test_an_empty_batch_costs_nothing(reduction, base, stretched):
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(5), base=base, reduction=reduction, stretched=stretched)
+    logits, none = torch.zeros(0, 3, requires_grad=True), torch.zeros(0, dtype=torch.int64)
+    loss = criterion(logits, none, none)
+    assert loss.shape == (() if reduction == "mean" else (0,))
+    assert loss.sum().item() == 0
+    loss.sum().backward()
+    assert logits.grad.shape == (0, 3)
+
+
+def test_a_batch_in_which_all_is_ignored_costs_nothing():
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(5), "negative_entropy")
+    logits = torch.randn(4, 3, requires_grad=True)
+    loss = criterion(logits, torch.full((4,), -100), torch.arange(4))
+    loss.backward()
+    assert loss.item() == 0
+    assert not logits.grad.any()
+    assert criterion.history.examined.sum() == 0

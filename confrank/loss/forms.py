@@ -1,0 +1,197 @@
+"""The forms of a batch: one class, one logit, several labels, or a label per element -> one value per sample.
+
+There are two layouts. Classes: logits [b, K, ...] and class numbers [b, ...]. Binary: logits and labels of the same
+shape [b, ...], each label 0 or 1. What follows the batch dimension of the labels are the elements of a sample.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from confrank.confidence import Confidence
+from confrank.history import check_tensor, is_whole
+
+
+class Batch(NamedTuple):
+    """Logits in at least float32, and labels: int64 class numbers, or 0 and 1 in the type of the logits if `binary`.
+
+    `keep` says which labels are not ignored. It has their shape, and is None if it is known that none is ignored.
+    """
+
+    logits: Tensor
+    label: Tensor
+    keep: Tensor | None
+    binary: bool
+
+
+def read_batch(logits: Tensor, label: Tensor, ignore_index: int | None) -> Batch:
+    """The batch in its layout, which follows from the shapes and types alone; an error if they fit none."""
+    _check_logits(logits)
+    check_tensor(label, "label")
+    binary = _is_binary(logits, label)
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    if not binary:
+        _check_classes(logits, label)
+        return Batch(wide, label, _not_ignored(label, ignore_index, logits.shape[1]), binary)
+    if _has_one_logit(logits):
+        wide, label = wide.flatten(), label.flatten()
+    label = label.to(wide.dtype)
+    return Batch(wide, label, _not_ignored(label, ignore_index, 2), binary)
+
+
+def confidence_of(batch: Batch, confidence: Confidence) -> Tensor:
+    """The confidence of each sample: the mean over its elements that are not ignored. -> [b]"""
+    logits = batch.logits
+    # A single logit z has the two-class logits [0, z].
+    if batch.binary:
+        logits = torch.stack((torch.zeros_like(logits), logits), dim=-1)
+    elif logits.ndim > 2:
+        logits = logits.movedim(1, -1)
+    values = confidence(logits)
+    if not isinstance(values, Tensor) or values.shape != logits.shape[:-1]:
+        raise ValueError(
+            f"expected confidence to turn logits {tuple(logits.shape)} into a tensor {tuple(logits.shape[:-1])},"
+            f" but got {tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__};"
+            " the last dimension holds the classes"
+        )
+    return values if values.ndim == 1 else _total(values, batch.keep) / num_elements(batch).clamp_min(1)
+
+
+def events_of(batch: Batch, resolution: int) -> Tensor:
+    """The share of right elements among those of each sample not ignored, in units of 1/resolution. -> [b] int32
+
+    Shares are rounded to the nearest unit, halves up, in integers: the same on every device.
+    """
+    logits = batch.logits.detach()
+    right = _are_right(logits, batch.label) if batch.binary else are_correct(logits, batch.label)
+    if right.ndim == 1:
+        units = right.to(torch.int32)
+        return units if resolution == 1 else units * resolution
+    elements = num_elements(batch).clamp_min(1)
+    return ((2 * resolution * _total(right, batch.keep) + elements) // (2 * elements)).to(torch.int32)
+
+
+def are_correct(logits: Tensor, label: Tensor) -> Tensor:
+    """Whether logits [b, K, ...] are largest at the label [b, ...]; never true where one of them is NaN.
+
+    >>> are_correct(torch.tensor([[3.0, 1.0], [float("nan"), 1.0]]), torch.tensor([0, 0])).tolist()
+    [True, False]
+    """
+    largest, prediction = logits.max(dim=1)
+    return (prediction == label) & ~largest.isnan()
+
+
+def num_elements(batch: Batch) -> Tensor:
+    """How many elements of each sample are not ignored. -> [b] int64"""
+    label, keep = batch.label, batch.keep
+    if keep is None:
+        return torch.full((len(label),), label.shape[1:].numel(), device=label.device)
+    return keep.long() if keep.ndim == 1 else keep.flatten(1).sum(dim=1)
+
+
+def samples_kept(batch: Batch) -> Tensor | None:
+    """Which samples have an element that is not ignored, [b]; None if all have."""
+    keep = batch.keep
+    return keep if keep is None or keep.ndim == 1 else keep.flatten(1).any(dim=1)
+
+
+def label_of_sample(batch: Batch) -> Tensor | None:
+    """A number that is the same whenever a sample has the same labels, [b] int64, or None for a label per element.
+
+    Crops and flips change the labels of elements from epoch to epoch, so they say nothing about the index.
+    """
+    if batch.label.ndim == 1:
+        return batch.label.long()
+    if not batch.binary or batch.label.ndim > 2:
+        return None
+    number = torch.arange(1, batch.label.shape[1] + 1, device=batch.label.device)
+    return _total(batch.label.long() * number**2, batch.keep)
+
+
+def _total(values: Tensor, keep: Tensor | None) -> Tensor:
+    """The sum over the elements of each sample where `keep` is true."""
+    values = values if keep is None else torch.where(keep, values, 0)
+    return values if values.ndim == 1 else values.flatten(1).sum(dim=1)
+
+
+def _are_right(logits: Tensor, label: Tensor) -> Tensor:
+    return ((logits > 0) == (label > 0.5)) & ~logits.isnan()
+
+
+def _has_one_logit(logits: Tensor) -> bool:
+    return logits.ndim == 1 or (logits.ndim == 2 and logits.shape[1] == 1)
+
+
+def _is_binary(logits: Tensor, label: Tensor) -> bool:
+    if _has_one_logit(logits):
+        if label.shape not in ((len(logits),), (len(logits), 1)):
+            raise ValueError(
+                f"expected one label 0 or 1 for each of the {len(logits)} logits, but got shape {tuple(label.shape)}"
+            )
+        return True
+    return label.shape == logits.shape and not is_whole(label)
+
+
+def _check_logits(logits: Tensor) -> None:
+    check_tensor(logits, "logits")
+    if logits.ndim == 0 or not logits.is_floating_point():
+        raise ValueError(
+            "expected floating-point logits of shape [batch, classes], [batch, classes, ...] or, for two classes,"
+            f" [batch], but got {tuple(logits.shape)} of {logits.dtype}"
+        )
+
+
+def _check_classes(logits: Tensor, label: Tensor) -> None:
+    expected = (len(logits), *logits.shape[2:])
+    if label.shape != expected or label.dtype != torch.int64:
+        raise ValueError(
+            f"expected label to hold class indices, an int64 tensor of shape {expected} for logits"
+            f" {tuple(logits.shape)}, but got {tuple(label.shape)} of {label.dtype}; {_remedy(logits, label)}"
+        )
+    if logits.shape[1] < 2:
+        raise ValueError(
+            f"expected logits with at least 2 classes in their second dimension, but got {tuple(logits.shape)};"
+            " for one logit per element, give the labels 0 and 1 the shape of the logits: label.unsqueeze(1).float()"
+        )
+
+
+def _remedy(logits: Tensor, label: Tensor) -> str:
+    if label.shape == (len(logits), *logits.shape[2:]):
+        return "convert them with label.long()"
+    if label.shape == logits.shape:
+        return "convert multi-label targets with label.float(), and one-hot labels with label.argmax(1)"
+    if label.shape == logits.shape[:-1]:
+        return "the classes come second: logits.movedim(-1, 1)"
+    return "targets 0 and 1 for each logit have the shape of the logits"
+
+
+def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> Tensor | None:
+    """Which labels are not ignored; None if it is known that none is ignored."""
+    if not label.numel():  # samples without an element are ignored too
+        return torch.ones_like(label, dtype=torch.bool)
+    # Reading the labels is cheap on the CPU and saves work; elsewhere it would stall the device or break a graph.
+    if label.device.type == "cpu" and not torch.compiler.is_compiling():
+        low, high = (bound.item() for bound in label.aminmax())
+        if ignore_index is None or not low <= ignore_index <= high:
+            if label.is_floating_point() or low < 0 or high >= num_classes:
+                _check_values(label, num_classes)
+            return None
+        _check_values(label[label != ignore_index], num_classes)
+    return None if ignore_index is None else label != ignore_index
+
+
+def _check_values(label: Tensor, num_classes: int) -> None:
+    binary = label.is_floating_point()
+    wrong = label[(label != 0) & (label != 1) if binary else (label < 0) | (label >= num_classes)]
+    if not len(wrong):
+        return
+    if binary:
+        raise ValueError(
+            f"expected the labels 0 and 1 for logits of the same shape, but got {wrong[0].item():g}; for soft labels"
+            " (mixup, cutmix) add CorrectnessRanking, which takes class indices, to the loss that you have"
+        )
+    raise ValueError(
+        f"expected class indices within 0..{num_classes - 1} as label, but got {wrong[0].item()};"
+        " set ignore_index for labels to ignore"
+    )
