@@ -258,9 +258,9 @@ def test_statistics_are_those_of_all_pixels():
 @pytest.mark.parametrize(
     ("name", "folder"), [("tinyimagenet", "Imagenet_resize"), ("lsun", "LSUN_resize"), ("isun", "iSUN")]
 )
-@pytest.mark.parametrize("place", ["root", "name"])
-def test_image_sets(tmp_path, name, folder, place):
-    root = tmp_path / name if place == "name" else tmp_path
+@pytest.mark.parametrize("parent", ["root", "name"])
+def test_image_sets(tmp_path, name, folder, parent):
+    root = tmp_path / name if parent == "name" else tmp_path
     arrays = {f"{folder}/{folder}/{k:03d}.png": pixels(k, 32, 32) for k in (2, 0, 1)}
     for path, array in arrays.items():
         save(root / path, array)
@@ -376,8 +376,8 @@ def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
     elsewhere.mkdir()
     folder = tmp_path / "pictures"
     folder.mkdir()
-    for place in (folder / "a.png", elsewhere / "b.png"):
-        Image.new("L", (4, 4)).save(place)
+    for path in (folder / "a.png", elsewhere / "b.png"):
+        Image.new("L", (4, 4)).save(path)
     (folder / "linked").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(folder)
     (folder / "up").symlink_to(tmp_path)

@@ -69,8 +69,8 @@ def load_of(
             )
         if path.is_dir() and not (path / "train").is_dir():
             raise ValueError(
-                f"expected the data of {source}, train/ and test/, in {path}, but it holds only images: of a run that"
-                " was trained on the labels of a pool, only the test predictions remain (confrank evaluate)"
+                f"expected the data of {source}, train/ and test/, in {path}, but it holds only images;"
+                " a run that was trained on the labels of a pool can only be evaluated (confrank evaluate)"
             )
     return load(name, root, image_size=image_size)
 

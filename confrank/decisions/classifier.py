@@ -58,5 +58,5 @@ class SelectiveClassifier(nn.Module):
 
 
 def _exact(value: float) -> Tensor:
-    """A number as a float64 tensor: ONNX export rounds plain numbers to float32."""
-    return torch.tensor(value, dtype=torch.float64)
+    """A number as a float64 tensor, since ONNX export rounds plain numbers to float32; combines with any device."""
+    return torch.tensor(value, dtype=torch.float64, device="cpu")
