@@ -46,7 +46,8 @@ RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("holdout",), lambda value: 0 <= value < 1, "a share in [0, 1)"),
     (("lr",), lambda value: 0 < value < math.inf, "positive"),
     (("momentum",), lambda value: value < 1, "below 1"),
-    (("weight", "weight_decay", "momentum", "seed", "test_every", "padding"), lambda value: value >= 0, "at least 0"),
+    (("weight", "weight_decay"), lambda value: 0 <= value < math.inf, "at least 0 and finite"),
+    (("momentum", "seed", "test_every", "padding"), lambda value: value >= 0, "at least 0"),
     (("padding",), lambda value: value <= MAX_PADDING, f"at most {MAX_PADDING}"),
     (("lr_drops",), lambda shares: all(0 < share <= 1 for share in shares), "shares in (0, 1]"),
 )

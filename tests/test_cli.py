@@ -260,6 +260,8 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("ood x --out", "expected a value after --out, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
+        ("train --weight inf", "expected a number for --weight, but got 'inf'"),
+        ("train --weight nan", "expected a number for --weight, but got 'nan'"),
         ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
         ("table list --format html", "expected --format to be one of terminal, markdown, latex, csv, but got 'html'"),
         ("data chck", "expected one of list, fetch, check, but got 'chck'; did you mean check?"),

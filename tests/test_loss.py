@@ -225,8 +225,9 @@ def test_wrong_input():
         criterion(logits, label.numpy(), index)
     with pytest.raises(ValueError, match="history to be a CorrectnessHistory, but got 10; make one with"):
         CorrectnessRankingLoss(10)
-    with pytest.raises(ValueError, match="weight to be a number >= 0, but got -1"):
-        CorrectnessRankingLoss(CorrectnessHistory(10), weight=-1)
+    for weight in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match=f"weight to be a finite number >= 0, but got {weight}"):
+            CorrectnessRankingLoss(CorrectnessHistory(10), weight=weight)
     with pytest.raises(ValueError, match="reduction to be 'mean' or 'none', but got 'sum'"):
         CorrectnessRanking(CorrectnessHistory(10), reduction="sum")
     with pytest.raises(ValueError, match="base to be a function of logits and label, but got 'focal'"):

@@ -1,5 +1,6 @@
 """The loss as a module: the ranking term alone, or added to cross-entropy or another loss."""
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -158,8 +159,8 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(history, confidence, ignore_index=ignore_index, stretched=stretched, reduction=reduction)
-        if not weight >= 0:
-            raise ValueError(f"expected weight to be a number >= 0, but got {weight}")
+        if not 0 <= weight < math.inf:
+            raise ValueError(f"expected weight to be a finite number >= 0, but got {weight}")
         if base is not None and not callable(base):
             raise ValueError(f"expected base to be a function of logits and label, but got {base!r}")
         if base is not None and (class_weight is not None or label_smoothing):
