@@ -136,6 +136,27 @@ def test_the_page_asks_for_nothing_and_complains_about_nothing(opened):
     assert opened.page.locator("img[src='x']").count() == 0
 
 
+def test_the_policy_blocks_what_is_not_the_pages_own(browser, tmp_path):
+    added = (
+        "<script>document.title = 'taken'</script><p id='hook' onclick=\"document.title = 'taken'\">x</p>"
+        "<style>main { display: none }</style><img src='https://example.invalid/x.png'>"
+        "<base href='https://example.invalid/'></body>"
+    )
+    content = nasty_page()[0]
+    path = tmp_path / "report.html"
+    path.write_text(content.replace("</body>", added), encoding="utf-8")
+    watched = Watched(browser, path)
+    watched.page.locator("#hook").click()
+    assert watched.page.title() != "taken"
+    assert watched.page.locator("main").is_visible()
+    blocked = [line for line in watched.complaints if "Content Security Policy" in line]
+    assert all(any(f"{rule} " in line for line in blocked) for rule in ("script-src", "style-src-elem", "img-src"))
+    assert watched.page.evaluate("document.baseURI") == path.as_uri()
+    watched.page.locator("#slider").evaluate(SLIDE, "0.5")  # the page's own script still runs
+    assert watched.text("coverage").startswith("50.")
+    watched.context.close()
+
+
 def test_the_slider_shows_what_python_computes(opened):
     slider = opened.page.locator("#slider")
     samples = opened.samples[0]

@@ -40,6 +40,7 @@ def detection_page(
         names=list(map(title_of, groups)),
         version=__version__,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=None,
         protocol=protocol,
         notes=notes,
         shares=svg.ticks(1.0),

@@ -18,6 +18,7 @@ from confrank.metrics import ClassSummary, PairedDifference
 from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
+from confrank.report.content_policy import content_policy
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
@@ -88,6 +89,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["content_policy"] = content_policy
     environment.filters |= {"percent": percent, "short": shortened, "count": counted}
     return environment
 
