@@ -1,7 +1,5 @@
 """Image files and a trained network -> answers: the class of each image, and how sure the network is."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from confrank import methods
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
 from confrank.run_folder import RunFolder
+from confrank.spreadsheet import csv_text
 from confrank.trained import Trained, load_run, load_trained
 from confrank.weights import read_provenance
 
@@ -47,9 +46,7 @@ class Answers:
         if threshold is not None:
             header.append("accepted")
             columns.append(["true" if sure else "false" for sure in self.accepted(threshold)])
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([header, *zip(*columns, strict=True)])
-        return text.getvalue()
+        return csv_text([header, *zip(*columns, strict=True)])
 
 
 def answer(

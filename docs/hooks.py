@@ -21,7 +21,7 @@ TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
 ORDER = (
     "confidence history distributed indexed loss metrics data models method_facts methods provenance checkpoint"
     " weights training trained predict classify_images predictions analysis decisions ood active study report"
-    " adapters cli config run_folder environment atomic folders phrasing"
+    " adapters cli config run_folder environment atomic folders phrasing spreadsheet"
 )
 
 

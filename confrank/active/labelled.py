@@ -1,15 +1,15 @@
 """The labels so far: a CSV with the columns `path` and `label`, which grows from round to round."""
 
 import csv
-import io
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
 from confrank.phrasing import InputError, named
+from confrank.spreadsheet import unguarded
 
 Note = Callable[[str], None]
 COLUMNS = {"path", "label"}
@@ -46,13 +46,6 @@ def read_labelled(path: Path, note: Note) -> Labelled:
         note(f"warning: {path} has {named(repeated)} more than once, with the same label; counted once")
     waiting = tuple(dict.fromkeys(name for name, label in rows if name not in labels))
     return Labelled(path, labels, waiting)
-
-
-def csv_text(rows: Iterable[Sequence[str]]) -> str:
-    """The content of a CSV file with these rows."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def check_replaceable(path: Path, labelled: Labelled | None) -> None:
@@ -100,7 +93,7 @@ def _rows(path: Path) -> Iterable[tuple[str, str]]:
                     f"expected the columns path and label in {path}, but got {', '.join(header) or 'nothing'}"
                 )
             for row in filter(None, reader):
-                row = [cell.strip() for cell in row]
+                row = [unguarded(cell.strip()) for cell in row]
                 if {*row} >= COLUMNS:  # the header of an appended file
                     header = row
                     continue

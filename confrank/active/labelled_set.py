@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.labelled import Labelled, csv_text
+from confrank.active.labelled import Labelled
 from confrank.active.pool import ImagePool, TablePool, open_pool
 from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
 from confrank.data.custom import custom_data_set
 from confrank.data.pictures import Picture, stack
 from confrank.phrasing import InputError, named
+from confrank.spreadsheet import csv_text
 
 
 def labelled_set(

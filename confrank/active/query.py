@@ -10,7 +10,7 @@ import torch
 
 from confrank.active import strategies
 from confrank.active.centres import nearest
-from confrank.active.labelled import Labelled, Note, csv_text
+from confrank.active.labelled import Labelled, Note
 from confrank.active.pool import ImagePool, Pool, TablePool, open_pool
 from confrank.active.scoring import Progress, Scored, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
@@ -21,6 +21,7 @@ from confrank.data.pictures import Picture
 from confrank.phrasing import counted, named
 from confrank.predictions import Array
 from confrank.run_folder import RunFolder, load_config
+from confrank.spreadsheet import csv_text
 from confrank.trained import Trained, load_trained
 
 

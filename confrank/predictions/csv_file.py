@@ -19,6 +19,7 @@ from confrank.predictions.columns import Column, Text, codes_of, predictions_of
 from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import Array, Predictions
+from confrank.spreadsheet import unguarded
 
 # Roles whose cells may be words.
 WORDS = ("label", "prediction", "correct")
@@ -50,7 +51,7 @@ def read_columns(
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
     columns, table = content
-    return layout, {key: columns[number] for key, number in layout.numbers().items()}, table, parser
+    return layout, {key: _unguarded(columns[number]) for key, number in layout.numbers().items()}, table, parser
 
 
 def separator(path: Path) -> str:
@@ -80,7 +81,22 @@ def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
         num_lines, first = reader.line_num, next(filled(reader), None)
     if first is None:
         raise ValueError(f"expected rows of {len(header)} values under the header, but there are none")
-    return header, num_lines, first
+    return list(map(unguarded, header)), num_lines, first
+
+
+def _unguarded(column: Column) -> Column:
+    """The column without the apostrophes that keep a spreadsheet from executing a cell."""
+    if isinstance(column, Text):
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(unguarded(value), len(numbers)) for value in column.values]
+        return column if list(numbers) == column.values else Text(np.array(codes)[column.codes], list(numbers))
+    if column.dtype == object:  # keys, as bytes
+        column = np.array([_unguarded_key(key) if key[:1] == b"'" else key for key in column], dtype=object)
+    return column
+
+
+def _unguarded_key(key: bytes) -> bytes:
+    return unguarded(key.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
 
 def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:

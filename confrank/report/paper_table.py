@@ -1,6 +1,5 @@
 """The paper's numbers and ours in one table, for the terminal, Markdown, LaTeX and CSV."""
 
-import csv
 import io
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from confrank.metrics.repeats import Summary
 from confrank.report.scales import ALL_SHOWN, with_spread
+from confrank.spreadsheet import csv_text
 
 
 class CellLike(Protocol):
@@ -96,30 +96,15 @@ def _picked(rows: TextRows, columns: list[int]) -> TextRows:
 
 
 def _csv(cells: Sequence[CellLike]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        [
-            "dataset",
-            "model",
-            "method",
-            "out_set",
-            "metric",
-            "paper_mean",
-            "paper_std",
-            "mean",
-            "std",
-            "n",
-            "deviations",
-        ]
-    )
+    names = ["dataset", "model", "method", "out_set", "metric"]
+    rows = [[*names, "paper_mean", "paper_std", "mean", "std", "n", "deviations"]]
     for cell in cells:
         ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else (None, None, 0)
         names = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
         paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
         values = [*paper, *ours, cell.deviations]
-        writer.writerow(names + ["" if value is None else f"{value:.12g}" for value in values])
-    return text.getvalue()
+        rows.append(names + ["" if value is None else f"{value:.12g}" for value in values])
+    return csv_text(rows)
 
 
 def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple[list[str], TextRows]:
