@@ -184,3 +184,47 @@ def test_rates_do_not_take_the_default_type():
         torch.set_default_dtype(torch.float32)
     assert rate.dtype == torch.float32
     assert rate.item() == pytest.approx(1 / 3, abs=1e-7)
+
+
+def test_shares_are_counted_in_units():
+    history = CorrectnessHistory(3, resolution=1000)
+    history.update(torch.tensor([0, 1, 2]), torch.tensor([1 / 3, 0.0005, 1.0]))
+    history.update(torch.tensor([0, 0]), torch.tensor([True, False]))
+    assert history.correct.tolist() == [1333, 1, 1000]
+    assert history.rate(torch.arange(3)).tolist() == pytest.approx([1.333 / 3, 0.001, 1.0])
+    assert history.rate(torch.arange(3), stretched=True).tolist() == pytest.approx([1.332 / 2.999, 0.0, 1.0])
+    assert "resolution=1000" in repr(history) and "resolution" not in repr(CorrectnessHistory(3))
+    with pytest.raises(ValueError, match=r"shares within 0..1, but got 1.5"):
+        history.update(torch.tensor([0]), torch.tensor([1.5]))
+    with pytest.raises(ValueError, match="resolution to be a positive integer, but got 0.5"):
+        CorrectnessHistory(3, resolution=0.5)
+
+
+def test_a_state_in_other_units_is_refused():
+    shares, plain = CorrectnessHistory(3, resolution=1000), CorrectnessHistory(3)
+    assert [*plain.state_dict()] == ["examined", "correct", "lowest_label", "highest_label"]
+    shares.update(torch.tensor([0]), torch.tensor([0.25]))
+    with pytest.raises(ValueError, match=r"resolution 1, but got 1,000; create it with .*\(3, resolution=1000\)"):
+        plain.load_state_dict(shares.state_dict())
+    with pytest.raises(ValueError, match=r"resolution 1,000, but got 1;"):
+        shares.load_state_dict(plain.state_dict())
+    again = CorrectnessHistory(3, resolution=1000)
+    again.load_state_dict(shares.state_dict())
+    assert again.correct.tolist() == [250, 0, 0]
+
+
+def test_a_history_grows_with_its_data_set():
+    history = CorrectnessHistory(2)
+    history.update(torch.tensor([0, 1]), torch.tensor([True, False]), torch.tensor([4, 5]))
+    history.agree()
+    history.resize(2)
+    history.resize(np.int64(4))
+    assert history.agreed.tolist() == [[1, 1, 0, 0], [1, 0, 0, 0]]
+    history.update(torch.tensor([0, 3]), torch.tensor([False, True]), torch.tensor([4, 7]))
+    assert history.rate(torch.arange(4)).tolist() == [0.5, 0.0, 0.0, 1.0]
+    assert history.audit().never_seen == [2] and not history.audit().conflicting_labels
+    fresh = CorrectnessHistory(4)
+    fresh.load_state_dict(history.state_dict())
+    assert torch.equal(fresh.counts(), history.counts())
+    with pytest.raises(ValueError, match="at least the 4 samples that the history has, but got 3; create a new"):
+        history.resize(3)

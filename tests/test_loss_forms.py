@@ -1,0 +1,291 @@
+"""Every form of a batch against a loop over its samples and elements in plain Python."""
+
+import math
+from fractions import Fraction
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_loss import naive_ranking_loss
+from torch.nn import functional
+
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
+from confrank.confidence import CONFIDENCES
+
+IGNORED, NUM_SAMPLES, RESOLUTION = -100, 30, 1000
+# The shape of a sample's logits and, for class labels, of its labels.
+BINARY = {"one logit": (), "one column": (1,), "multi-label": (4,), "masks": (2, 3, 2)}
+CLASSES = {"one class": (3,), "tokens": (3, 5), "pixels": (4, 2, 3)}
+FORMS = [*BINARY, *CLASSES]
+
+
+def case(form, seed, size=6):
+    """A history with some past, logits, labels of which some are ignored, and indices without repeats."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (size, *(BINARY | CLASSES)[form])
+    logits = 3 * torch.randn(shape, dtype=torch.float64, generator=generator)
+    if form in BINARY:
+        label = torch.randint(0, 2, shape, generator=generator).double()
+    else:
+        label = torch.randint(0, shape[1], (size, *shape[2:]), generator=generator)
+    label[torch.rand(label.shape, generator=generator) < 0.25] = IGNORED
+    resolution = RESOLUTION if label[0].numel() > 1 else 1
+    history = CorrectnessHistory(NUM_SAMPLES, resolution)
+    history.examined.copy_(torch.randint(0, 6, (NUM_SAMPLES,), generator=generator))
+    history.correct.copy_((torch.rand(NUM_SAMPLES, generator=generator) * history.examined * resolution).int())
+    index = torch.randperm(NUM_SAMPLES, generator=generator)[:size]
+    return history, logits, label, index
+
+
+def elements(logits, label):
+    """(class logits, class) of each element of one sample that is not ignored."""
+    if logits.shape == label.shape:
+        pairs = zip(logits.flatten().tolist(), label.flatten().tolist(), strict=True)
+        return [([0.0, z], int(y)) for z, y in pairs if y != IGNORED]
+    positions = product(*map(range, label.shape))
+    every = [([logits[k, *at].item() for k in range(len(logits))], label[at].item()) for at in positions]
+    return [(row, y) for row, y in every if y != IGNORED]
+
+
+def probabilities(row):
+    weights = [math.exp(z - max(row)) for z in row]
+    return [weight / sum(weights) for weight in weights]
+
+
+def naive_confidence(name, row):
+    p = sorted(probabilities(row), reverse=True)
+    entropy = -sum(q * math.log(q) for q in p if q) / math.log(len(p))
+    return {"max_probability": p[0], "margin": p[0] - p[1], "negative_entropy": 1 - entropy}[name]
+
+
+def mean(values):
+    return sum(values) / len(values) if values else 0.0
+
+
+def naive(name, history, logits, label, index):
+    """(base, ranking, examined, correct): the two parts of the loss and the counters after the call."""
+    samples = [elements(logits[i], label[i]) for i in range(len(logits))]
+    kept = [i for i, sample in enumerate(samples) if sample]
+    base = mean([-math.log(probabilities(row)[y]) for sample in samples for row, y in sample])
+    confidence = [mean([naive_confidence(name, row) for row, _ in samples[i]]) for i in kept]
+    examined, correct = history.examined.tolist(), history.correct.tolist()
+    past = [(correct[index[i]], examined[index[i]] * history.resolution) for i in kept]
+    ranking = naive_ranking_loss(confidence, [right / seen if seen else 0.0 for right, seen in past]) if kept else 0.0
+    for i in kept:
+        share = Fraction(sum(row.index(max(row)) == y for row, y in samples[i]), len(samples[i]))
+        examined[index[i]] += 1
+        correct[index[i]] += math.floor(share * history.resolution + Fraction(1, 2))
+    return base, ranking, examined, correct
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**31), size=st.integers(1, 9), name=st.sampled_from(sorted(CONFIDENCES)))
+def test_each_form_equals_a_naive_loop_and_records_each_sample_once(form, seed, size, name):
+    history, logits, label, index = case(form, seed, size)
+    expected = naive(name, history, logits, label, index)
+    parts = CorrectnessRankingLoss(history, name, weight=0.7).parts(logits, label, index)
+    assert parts.base.item() == pytest.approx(expected[0], abs=1e-6)
+    assert parts.ranking.item() == pytest.approx(expected[1], abs=1e-6)
+    assert parts.total.item() == pytest.approx(expected[0] + 0.7 * expected[1], abs=1e-6)
+    assert history.examined.tolist() == expected[2]
+    assert history.correct.tolist() == expected[3]
+    rate = [right / max(1, seen) / history.resolution for seen, right in zip(*expected[2:], strict=True)]
+    assert history.rate(torch.arange(NUM_SAMPLES)).tolist() == pytest.approx(rate, abs=1e-6)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_without_reduction(form):
+    history, logits, label, index = case(form, 3)
+    expected = []
+    for i in range(len(logits)):
+        sample = elements(logits[i], label[i])
+        expected.append(mean([-math.log(probabilities(row)[y]) for row, y in sample]))
+    each = CorrectnessRankingLoss(history, reduction="none").parts(logits, label, index, record=False)
+    assert each.base.tolist() == pytest.approx(expected, abs=1e-9)
+    num_kept = sum(bool(elements(logits[i], label[i])) for i in range(len(logits)))
+    whole = CorrectnessRankingLoss(history).parts(logits, label, index)
+    assert each.ranking.sum().item() / num_kept == pytest.approx(whole.ranking.item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradcheck(form, reduction):
+    history, logits, label, index = case(form, 4)
+    criterion = CorrectnessRankingLoss(history, "negative_entropy", reduction=reduction)
+    weight = torch.rand(len(logits), dtype=torch.float64)
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, record=False), logits)
+    assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, sample_weight=weight, record=False), logits)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_whole_equals_eager(form):
+    history, logits, label, index = case(form, 5)
+    twin = CorrectnessHistory(NUM_SAMPLES, history.resolution)
+    twin.load_state_dict(history.state_dict())
+    eager = CorrectnessRankingLoss(history, "margin")
+    compiled = torch.compile(CorrectnessRankingLoss(twin, "margin"), fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        loss, other = eager(first, label, index), compiled(second, label, index)
+        loss.backward()
+        other.backward()
+        assert other.item() == pytest.approx(loss.item(), abs=1e-12)
+        torch.testing.assert_close(first.grad, second.grad)
+    assert torch.equal(history.counts(), twin.counts())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("form", FORMS)
+def test_captured_as_a_cuda_graph_equals_eager(form):
+    history, logits, label, index = case(form, 6)
+    eager = CorrectnessRankingLoss(history)
+    twin = CorrectnessHistory(NUM_SAMPLES, history.resolution)
+    twin.load_state_dict(history.state_dict())
+    captured = CorrectnessRankingLoss(twin).cuda()
+    static = logits.float().cuda().requires_grad_()
+    batch = label.cuda(), index.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            captured(static, *batch, record=False).backward()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph, static.grad = torch.cuda.CUDAGraph(), None
+        with torch.cuda.graph(graph):
+            loss = captured(static, *batch)
+            loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    for _ in range(3):
+        plain = logits.float().requires_grad_()
+        expected = eager(plain, label, index)
+        expected.backward()
+        static.grad.zero_()
+        graph.replay()
+        assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+        torch.testing.assert_close(static.grad.cpu(), plain.grad, atol=1e-5, rtol=1e-4)
+    assert torch.equal(history.counts(), twin.counts().cpu())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_under_autocast(form):
+    history, logits, label, index = case(form, 7)
+    logits = logits.bfloat16().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = CorrectnessRankingLoss(history)(logits, label, index)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_empty_batch_of_each_form_costs_nothing(form):
+    history, logits, label, index = case(form, 8)
+    before = history.counts()
+    empty = logits[:0].requires_grad_()
+    loss = CorrectnessRankingLoss(history)(empty, label[:0], index[:0])
+    loss.backward()
+    assert loss.item() == 0 and empty.grad.shape == empty.shape
+    ignored = logits.clone().requires_grad_()
+    loss = CorrectnessRankingLoss(history)(ignored, torch.full_like(label, IGNORED), index)
+    loss.backward()
+    assert loss.item() == 0 and not ignored.grad.any()
+    assert torch.equal(history.counts(), before)
+
+
+def test_samples_without_elements_are_ignored():
+    history = CorrectnessHistory(4, RESOLUTION)
+    for options in ({}, {"ignore_index": None}):
+        criterion = CorrectnessRankingLoss(history, **options)
+        loss = criterion(torch.zeros(4, 3, 0), torch.zeros(4, 0, dtype=torch.int64), torch.arange(4))
+        assert loss.item() == 0
+    assert history.examined.sum() == 0
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32, torch.uint8])
+def test_one_logit_is_two_classes(shape, dtype):
+    generator = torch.Generator().manual_seed(0)
+    logit, label = torch.randn(5, generator=generator), torch.tensor([0, 1, 1, 0, 1])
+    one, two = CorrectnessHistory(5), CorrectnessHistory(5)
+    for _ in range(2):
+        first = CorrectnessRankingLoss(one)(logit.reshape(shape), label.to(dtype).reshape(shape), torch.arange(5))
+        pair = torch.stack((torch.zeros(5), logit), dim=1)
+        second = CorrectnessRankingLoss(two)(pair, label, torch.arange(5))
+        assert first.item() == pytest.approx(second.item(), abs=1e-6)
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, two.state_dict()[name]), name
+
+
+def test_nan_is_never_right():
+    history = CorrectnessHistory(2)
+    CorrectnessRanking(history)(torch.tensor([torch.nan, -1.0]), torch.tensor([0, 0]), torch.arange(2))
+    assert history.correct.tolist() == [0, 1]
+
+
+def test_base_losses_of_other_forms():
+    history, logits, label, index = case("multi-label", 9)
+    label = label.clamp_min(0)
+    positive = torch.tensor([1.0, 2.0, 3.0, 0.5], dtype=torch.float64)
+    base = torch.nn.BCEWithLogitsLoss(pos_weight=positive)
+    parts = CorrectnessRankingLoss(history, base=base).parts(logits, label, index)
+    assert parts.base.item() == base(logits, label).item()
+    label[1, 2] = IGNORED
+    each = torch.nn.BCEWithLogitsLoss(reduction="none")
+    kept = label >= 0
+    parts = CorrectnessRankingLoss(history, base=each).parts(logits, label, index)
+    assert parts.base.item() == pytest.approx(each(logits, label)[kept].mean().item(), abs=1e-12)
+
+
+def test_dense_options_mean_what_they_mean_in_cross_entropy():
+    history, logits, label, index = case("pixels", 10)
+    options = {"label_smoothing": 0.1}
+    weight = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
+    parts = CorrectnessRankingLoss(history, class_weight=weight, **options).parts(logits, label, index)
+    assert parts.base.item() == pytest.approx(
+        functional.cross_entropy(logits, label, weight=weight, **options).item(), abs=1e-12
+    )
+
+
+def test_audit_sees_other_labels_of_a_multi_label_sample():
+    history = CorrectnessHistory(3, RESOLUTION)
+    ranking = CorrectnessRanking(history)
+    label = torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, IGNORED, 0]])
+    for _ in range(2):
+        ranking(torch.randn(3, 3), label, torch.arange(3))
+    assert history.audit(epochs=2).ok
+    ranking(torch.randn(3, 3), label[[1, 0, 2]], torch.arange(3))
+    assert history.audit(epochs=3).conflicting_labels == [0, 1]
+
+
+def test_forms_that_are_unclear():
+    index, shares = torch.arange(4), CorrectnessHistory(10, RESOLUTION)
+    plain, criterion = CorrectnessRankingLoss(CorrectnessHistory(10)), CorrectnessRankingLoss(shares)
+    multi, token = torch.randn(4, 3), torch.randn(4, 3, 5)
+    with pytest.raises(ValueError, match=r"counts shares for labels of shape \(4, 3\).*resolution=1000"):
+        plain(multi, torch.zeros(4, 3), index)
+    with pytest.raises(ValueError, match=r"label.float\(\), and one-hot labels with label.argmax\(1\)"):
+        criterion(multi, torch.zeros(4, 3, dtype=torch.int64), index)
+    with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 0.3; for soft labels \(mixup"):
+        criterion(multi, torch.full((4, 3), 0.3), index)
+    with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 3; for soft"):
+        criterion(multi[:, 0], torch.tensor([0, 1, 3, 0]), index)
+    with pytest.raises(ValueError, match=r"one label 0 or 1 for each of the 4 logits, but got shape \(4, 2\)"):
+        criterion(multi[:, 0], torch.zeros(4, 2), index)
+    with pytest.raises(
+        ValueError, match=r"shape \(4,\) for logits \(4, 3\), but got \(4,\) of torch.float32; convert"
+    ):
+        criterion(multi, torch.zeros(4), index)
+    with pytest.raises(ValueError, match=r"shape \(4, 5\) .* but got \(4, 3\) .* second: logits.movedim\(-1, 1\)"):
+        criterion(token, torch.zeros(4, 3, dtype=torch.int64), index)
+    with pytest.raises(ValueError, match=r"at least 2 classes in their second .*label.unsqueeze\(1\).float\(\)"):
+        criterion(token[:, :1], torch.zeros(4, 5, dtype=torch.int64), index)
+    with pytest.raises(ValueError, match="with class indices only, but got labels 0 and 1; use base"):
+        CorrectnessRankingLoss(shares, label_smoothing=0.1)(multi, torch.zeros(4, 3), index)
+    assert shares.examined.sum() == 0
