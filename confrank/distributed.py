@@ -39,11 +39,17 @@ class SharedHistory:
         """The counts that all processes started from; an error in every process if they differ."""
         start = self.history.agreed
         assert start is not None
-        lowest, highest = self._extremes(torch.tensor([self.history.num_samples], device=start.device))
-        if lowest != highest:
+        sizes = torch.tensor([self.history.num_samples, self.history.resolution], device=start.device)
+        (smallest, coarsest), (largest, finest) = (bounds.tolist() for bounds in self._extremes(sizes))
+        if smallest != largest:
             raise ValueError(
                 "expected a history of the complete training set in each process, but got sizes from"
-                f" {lowest.item()} to {highest.item()}; create it with len(train_set), not with the length of a shard"
+                f" {smallest} to {largest}; create it with len(train_set), not with the length of a shard"
+            )
+        if coarsest != finest:
+            raise ValueError(
+                f"expected one resolution in each process, but got from {coarsest:,} to {finest:,};"
+                " create all histories with the same resolution"
             )
         lowest, highest = self._extremes(start)
         if differing := int((lowest != highest).any(dim=0).sum()):

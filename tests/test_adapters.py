@@ -109,6 +109,56 @@ def test_lightning_in_two_processes(tmp_path):
     assert told[0]["acc"] > 0.5
 
 
+class Segmenter(LightningModule):
+    """A class for each element of a signal, -100 for some."""
+
+    def __init__(self, num_samples):
+        super().__init__()
+        self.network = torch.nn.Conv1d(1, 3, 1)
+        self.criterion = CorrectnessRankingLoss(CorrectnessHistory(num_samples, resolution=1000))
+        self.metrics = ConfidenceMetrics()
+
+    def training_step(self, batch):
+        signal, label, index = batch
+        total, base, ranking = self.criterion.parts(self.network(signal), label, index)
+        self.log_dict({"base": base, "ranking": ranking})
+        return total
+
+    def validation_step(self, batch):
+        self.metrics.update(self.network(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_lightning_takes_a_label_per_element(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    signal = torch.randn(13, 1, 7, generator=generator)
+    label = (signal[:, 0] > 0).long() + (signal[:, 0] > 0.5).long()
+    label[:, 0] = -100
+    loader = DataLoader(IndexedDataset(TensorDataset(signal, label)), batch_size=4, shuffle=True)
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    callback = RankingCallback()
+    trainer = Trainer(
+        max_epochs=2,
+        accelerator="cpu",
+        callbacks=[callback],
+        enable_checkpointing=False,
+        num_sanity_val_steps=0,
+        **quiet,
+    )
+    module = Segmenter(13)
+    trainer.fit(module, loader, DataLoader(TensorDataset(signal, label), batch_size=13))
+    assert module.criterion.history.examined.tolist() == [2] * 13
+    assert callback.findings == []
+    assert trainer.callback_metrics["base"] > 0 and "ranking" in trainer.callback_metrics
+    module.metrics.reset()
+    module.metrics.update(module.network(signal), label)
+    logits = module.network(signal).detach().movedim(1, 2)[label >= 0]
+    expected = evaluate(logits=logits, label=label[label >= 0]).metrics
+    assert {key: value.item() for key, value in module.metrics.compute().items()} == pytest.approx(expected)
+
+
 def test_lightning_wants_a_history(tmp_path):
     with pytest.raises(ValueError, match="as an attribute of LightningModule, but got none; write self.criterion"):
         RankingCallback().setup(Trainer(logger=False), LightningModule(), "fit")

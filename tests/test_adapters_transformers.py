@@ -8,6 +8,7 @@ from torch import distributed, multiprocessing
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
+    BertForTokenClassification,
     EvalPrediction,
     Trainer,
     TrainerCallback,
@@ -185,6 +186,80 @@ def test_a_column_index_of_other_rows_is_left_out(tmp_path):
     trainer.train_dataset = samples()  # given late
     trainer.train()
     assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
+
+
+def bert(kind, **options):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    return kind(BertConfig(vocab_size=40, max_position_embeddings=8, num_labels=3, **sizes, **options))
+
+
+def tokens(num_samples=NUM_SAMPLES):
+    """Rows of words to be tagged, some of them and the first word of each row without a tag."""
+    generator = np.random.default_rng(0)
+    rows = [generator.integers(3, 40, 6) for _ in range(num_samples)]
+    tags = [np.where(generator.random(6) < 0.2, -100, row // 14) for row in rows]
+    return [
+        {"input_ids": row.tolist(), "labels": [-100, *tag[1:].tolist()]} for row, tag in zip(rows, tags, strict=True)
+    ]
+
+
+def stacked(rows):
+    return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
+
+
+def test_tokens_are_classified_in_a_trainer(tmp_path):
+    plain = Trainer(
+        bert(BertForTokenClassification), arguments(tmp_path), train_dataset=tokens(), data_collator=stacked
+    )
+    plain.train()
+    trained = {}
+    for weight in (0.0, 1.0):
+        criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES, resolution=1000), weight=weight)
+        events = []
+        criterion.register_forward_hook(lambda module, given, loss, events=events: events.append(given))
+        trained[weight] = RankingTrainer(
+            bert(BertForTokenClassification),
+            arguments(tmp_path / str(weight), save_strategy="steps", save_steps=4),
+            train_dataset=tokens(),
+            data_collator=stacked,
+            criterion=criterion,
+            compute_metrics=confidence_metrics,
+        )
+        trained[weight].train()
+        assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
+        assert trained[weight].findings == []
+        counted = [0] * NUM_SAMPLES
+        for logits, label, index in events:
+            for row in range(len(index)):
+                kept = label[row] >= 0
+                right = (logits[row].argmax(dim=0)[kept] == label[row][kept]).sum().item()
+                counted[index[row]] += int(1000 * right / kept.sum().item() + 0.5)
+        assert criterion.history.correct.tolist() == counted
+    assert all(
+        torch.allclose(one, other, atol=1e-5)
+        for one, other in zip(plain.model.parameters(), trained[0.0].model.parameters(), strict=True)
+    )
+    assert not same_weights(trained[0.0], trained[1.0])
+    resumed = trained[1.0]
+    before = resumed.criterion.history.counts()
+    resumed.train(resume_from_checkpoint=str(tmp_path / "1.0" / "checkpoint-8"))
+    assert torch.equal(resumed.criterion.history.counts(), before)
+    told = resumed.evaluate(tokens())
+    logits, label, _ = resumed.predict(tokens())
+    expected = evaluate(logits=logits[label >= 0], label=label[label >= 0]).metrics
+    assert {key: told[f"eval_{key}"] for key in expected} == expected
+
+
+def test_several_labels_in_a_trainer(tmp_path):
+    rows = [{**row, "labels": [float(word > 20) for word in row["input_ids"][:3]]} for row in samples()]
+    model = bert(BertForSequenceClassification, problem_type="multi_label_classification")
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES, resolution=1000))
+    trainer = RankingTrainer(model, arguments(tmp_path), train_dataset=rows, criterion=criterion)
+    trainer.train()
+    assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
+    assert 0 < criterion.history.correct.sum() < 2 * 1000 * NUM_SAMPLES
+    assert trainer.findings == []
 
 
 def test_metrics_are_those_of_evaluate(tmp_path):

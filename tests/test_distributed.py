@@ -10,7 +10,7 @@ from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, SharedHistory
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss, IndexedDataset, SharedHistory
 
 NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
 
@@ -26,7 +26,7 @@ def written(tmp_path_factory):
 def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
-    torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank)), f"{folder}/{rank}.pt")
+    torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank), shares(rank)), f"{folder}/{rank}.pt")
     distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
 
@@ -74,7 +74,8 @@ def unequal_beginnings(rank):
     late = CorrectnessHistory(4)  # counted before it was shared, as often in each process
     late.update(torch.tensor([rank, (rank + 1) % 4]), torch.tensor([True, True]))
     messages = []
-    for history in (restored, CorrectnessHistory(4 + rank), late):
+    finer = CorrectnessHistory(4, resolution=1 + rank)
+    for history in (restored, CorrectnessHistory(4 + rank), late, finer):
         try:
             SharedHistory(history).add_up()
         except ValueError as error:
@@ -98,8 +99,21 @@ def copies(rank):
     return [(each.examined.tolist(), each.correct.tolist()) for each in (history, again)]
 
 
+def shares(rank):
+    """Labels of elements, of which each process sees another share of right ones; the data set grows in between."""
+    history = CorrectnessHistory(1, resolution=1000)
+    shared, ranking = SharedHistory(history), CorrectnessRanking(history)
+    for num_samples in (1, 2):
+        history.resize(num_samples)
+        label = torch.tensor([[0, 0, 1]])
+        label[0, : rank + 1] = 1
+        ranking(torch.tensor([[[0.0] * 3, [1.0] * 3]]), label, torch.tensor([num_samples - 1]))
+        shared.add_up()
+    return history.examined.tolist(), history.correct.tolist()
+
+
 def test_a_history_is_shared_once_however_often_it_is_wrapped_or_copied(written):
-    for *_, counts in written:
+    for *_, counts, _ in written:
         assert counts == [([2] * NUM_PROCESSES, [1] * NUM_PROCESSES)] * 2
 
 
@@ -124,8 +138,14 @@ def test_counts_and_rates_equal_those_of_all_events(written):
         assert events[row, 4] == np.float32(before.mean() if len(before) else 0)
 
 
+def test_shares_are_added_up_exactly(written):
+    for *_, counts in written:
+        assert counts == ([3, 3], [667 + 1000 + 1000] * 2)
+
+
 def test_unequal_beginnings_are_an_error_in_every_process(written):
-    for _, _, (restored, shard, late), _ in written:
+    for _, _, (restored, shard, late, finer), *_ in written:
+        assert "one resolution in each process, but got from 1 to 3; create all histories" in finer
         assert "but the counts of 4 samples differ" in late
         assert "but the counts of 2 samples differ; load the checkpoint in every process" in restored
         assert "but got sizes from 4 to 6; create it with len(train_set)" in shard

@@ -11,6 +11,8 @@ from confrank import confidence as confidences
 from confrank.confidence import ConfidenceName
 from confrank.metrics import KEYS, evaluate
 
+IGNORED = -100  # as in torch.nn.CrossEntropyLoss
+
 
 class ConfidenceMetrics(Metric):
     """All metrics of all samples since the last reset, in all processes: {"acc": ..., "aurc": ..., ...}.
@@ -38,8 +40,14 @@ class ConfidenceMetrics(Metric):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, label: Tensor) -> None:
-        """Logits [b, K] and labels [b] of a batch."""
+        """Logits [b, K] and labels [b] of a batch; or [b, K, ...] and [b, ...], each element being one prediction.
+
+        Labels of -100 are ignored.
+        """
         logits = logits.detach()
+        if logits.ndim > 2:
+            logits, label = logits.movedim(1, -1).flatten(0, -2), label.flatten()
+        logits, label = logits[label != IGNORED], label[label != IGNORED]
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # that device has no float64
         self.logits.append(logits)
         self.score.append(self.confidence(wide))

@@ -21,12 +21,14 @@ from confrank.loss import CorrectnessRankingLoss
 from confrank.metrics import KEYS, evaluate
 
 HISTORY_FILE = "correctness_history.safetensors"
+IGNORED = -100  # the label of padding and word pieces in transformers
 logger = logging.get_logger(__name__)
 
 
 class RankingTrainer(Trainer):
     """A `Trainer` for classifiers with the loss `criterion`; everything else is as in transformers.
 
+    Classifiers of texts, images and audio, with one label or several, and of tokens; labels of -100 are ignored.
     Each training sample gets the column "index". The history is saved in every checkpoint, restored from it, and
     added up over all processes at the end of an epoch and before a checkpoint. After training, `findings` holds the
     messages of `audit`, without those about samples examined too often, which samplers explain.
@@ -60,7 +62,7 @@ class RankingTrainer(Trainer):
         label = inputs.pop("labels")
         outputs = model(**inputs)
         logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        loss = self.criterion(logits, label, index)
+        loss = self.criterion(_classes_second(logits, label), label, index)
         return (loss, outputs) if return_outputs else loss
 
     def prediction_step(self, model: nn.Module, inputs: dict[str, Any], *arguments: Any, **options: Any) -> Any:
@@ -76,7 +78,7 @@ class RankingTrainer(Trainer):
         if folder:
             history.load_state_dict(_load(Path(folder)))
         elif self.model_init is not None:
-            history.load_state_dict(CorrectnessHistory(history.num_samples).state_dict())
+            history.load_state_dict(CorrectnessHistory(history.num_samples, history.resolution).state_dict())
         return super().train(resume_from_checkpoint, *arguments, **options)
 
     def get_train_dataloader(self) -> Any:
@@ -121,12 +123,23 @@ class _EpochEnds(TrainerCallback):
 
 
 def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN if undefined or not finite."""
+    """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN if undefined or not finite.
+
+    With a label per token, each token whose label is not -100 is one prediction.
+    """
     logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    label = np.asarray(prediction.label_ids)
+    if logits.ndim == 3 and label.ndim == 2:
+        logits, label = logits[label != IGNORED], label[label != IGNORED]
     if not np.isfinite(logits).all():
         return dict.fromkeys(KEYS, float("nan"))
-    metrics = evaluate(logits=logits, label=np.asarray(prediction.label_ids)).metrics
+    metrics = evaluate(logits=logits, label=label).metrics
     return {key: float("nan") if (value := metrics[key]) is None else value for key in KEYS}
+
+
+def _classes_second(logits: Tensor, label: Tensor) -> Tensor:
+    """transformers has the classes of a token last, [b, tokens, K]; those of a pixel come second, [b, K, h, w]."""
+    return logits.movedim(-1, 1) if logits.ndim == 3 and label.ndim == 2 else logits
 
 
 def _check_loss(trainer: Trainer, criterion: CorrectnessRankingLoss) -> None:
