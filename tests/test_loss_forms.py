@@ -223,6 +223,16 @@ def test_one_logit_is_two_classes(shape, dtype):
         assert torch.equal(value, two.state_dict()[name]), name
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_soft_labels_that_cannot_be_read_make_the_loss_nan():
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(4, RESOLUTION))
+    compiled = torch.compile(criterion, fullgraph=True, backend="eager")
+    label = torch.tensor([[0.0, 1.0], [1.0, IGNORED]])
+    assert compiled(torch.randn(2, 2), label, torch.arange(2)).isfinite()
+    label[0] = torch.tensor([0.3, 0.7])
+    assert compiled(torch.randn(2, 2), label, torch.arange(2)).isnan()
+
+
 def test_nan_is_never_right():
     history = CorrectnessHistory(2)
     CorrectnessRanking(history)(torch.tensor([torch.nan, -1.0]), torch.tensor([0, 0]), torch.arange(2))

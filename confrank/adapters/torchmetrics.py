@@ -47,7 +47,6 @@ class ConfidenceMetrics(Metric):
         logits = logits.detach()
         if logits.ndim > 2:
             logits, label = logits.movedim(1, -1).flatten(0, -2), label.flatten()
-        logits, label = logits[label != IGNORED], label[label != IGNORED]
         wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # that device has no float64
         self.logits.append(logits)
         self.score.append(self.confidence(wide))
@@ -57,7 +56,8 @@ class ConfidenceMetrics(Metric):
         """Each metric as a raw fraction, float64."""
         metrics: dict[str, float | None] = dict.fromkeys(KEYS)
         if len(self.logits):
-            logits, score, label = map(dim_zero_cat, (self.logits, self.score, self.label))
+            every = [dim_zero_cat(values) for values in (self.logits, self.score, self.label)]
+            logits, score, label = (values[every[2] != IGNORED] for values in every)
             if logits.isfinite().all():
                 metrics = evaluate(logits=logits, label=label, confidence=score).metrics
         nan = float("nan")

@@ -37,7 +37,8 @@ def read_batch(logits: Tensor, label: Tensor, ignore_index: int | None) -> Batch
     if _has_one_logit(logits):
         wide, label = wide.flatten(), label.flatten()
     label = label.to(wide.dtype)
-    return Batch(wide, label, _not_ignored(label, ignore_index, 2), binary)
+    keep = _not_ignored(label, ignore_index, 2)
+    return Batch(wide, label if _can_read(label) else _without_soft_labels(label, keep), keep, binary)
 
 
 def confidence_of(batch: Batch, confidence: Confidence) -> Tensor:
@@ -170,8 +171,7 @@ def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> T
     """Which labels are not ignored; None if it is known that none is ignored."""
     if not label.numel():  # samples without an element are ignored too
         return torch.ones_like(label, dtype=torch.bool)
-    # Reading the labels is cheap on the CPU and saves work; elsewhere it would stall the device or break a graph.
-    if label.device.type == "cpu" and not torch.compiler.is_compiling():
+    if _can_read(label):
         low, high = (bound.item() for bound in label.aminmax())
         if ignore_index is None or not low <= ignore_index <= high:
             if label.is_floating_point() or low < 0 or high >= num_classes:
@@ -179,6 +179,17 @@ def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> T
             return None
         _check_values(label[label != ignore_index], num_classes)
     return None if ignore_index is None else label != ignore_index
+
+
+def _can_read(label: Tensor) -> bool:
+    # Reading the labels is cheap on the CPU and saves work; elsewhere it would stall the device or break a graph.
+    return label.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _without_soft_labels(label: Tensor, keep: Tensor | None) -> Tensor:
+    """Labels that are neither 0 nor 1 become NaN, and so does their loss: an error that needs no reading."""
+    fine = (label == 0) | (label == 1)
+    return torch.where(fine if keep is None else fine | ~keep, label, torch.nan)
 
 
 def _check_values(label: Tensor, num_classes: int) -> None:
