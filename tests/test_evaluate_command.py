@@ -44,6 +44,9 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
         assert result["metrics"] == evaluate(**load_predictions(file).evaluation_inputs()).metrics
         assert set(result["intervals"]) == set(KEYS)
         assert all(low <= result["metrics"][key] <= high for key, (low, high) in result["intervals"].items())
+        assert result["interval_methods"] == dict.fromkeys(KEYS, "bootstrap") | {
+            "ece": "test inversion", "auroc": "logit bootstrap", "aupr_error": "logit bootstrap"
+        }  # fmt: skip
         assert result["num_resamples"] == 200
         assert sum(one["num_samples"] for one in result["classes"]) == 2000
     gap = second["difference_to_first"]["aurc"]
@@ -53,7 +56,7 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
     assert second["pairing"] == "the labels agree row by row"
     printed = capsys.readouterr().out
     assert "read 2,000 predictions, 4 classes, logits" in printed
-    assert "from 200 resamples" in printed
+    assert "from 200 resamples; ECE: interval by test inversion, since the estimate is biased upward" in printed
     assert "ranks its answers worse than" in printed
 
 
@@ -94,6 +97,11 @@ def test_figures_and_page(files, tmp_path, capsys, command):
     assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
     content = (tmp_path / "r.html").read_text()
     assert "No intervals were computed." in content
+    assert "test inversion" not in content
+    command("evaluate", files[0], "--report", tmp_path / "s.html", "--resamples", 100)
+    content = (tmp_path / "s.html").read_text()
+    assert "95% intervals. ECE: interval by test inversion, since the estimate is biased upward.</p>" in content
+    assert "Intervals, except that of ECE: bootstrap over samples (100 resamples" in content
     assert "a.npz" in content
     assert str(tmp_path) not in content
     assert "no intervals (n = 2,000)" in capsys.readouterr().out

@@ -64,7 +64,7 @@ samples = metrics.sample_values(logits=logits, label=label)
 assert len(metrics.class_summaries(samples)) == 2
 resampled = metrics.bootstrap([samples, samples], 20)
 values = metrics.evaluation_of(samples).metrics
-metrics.intervals_of(resampled[0], values), metrics.paired_differences(*resampled, values, values)
+metrics.intervals_of(resampled[0], values, samples=samples), metrics.paired_differences(*resampled, values, values)
 assert evaluate(logits=logits, label=label).metrics["acc"] == 0.5
 print("works", confrank.__file__)
 """
@@ -116,6 +116,7 @@ def test_metric_names():
         "Detection",
         "Evaluation",
         "Interval",
+        "IntervalMethod",
         "PairedDifference",
         "ReliabilityBins",
         "RiskCoverageCurve",
@@ -134,6 +135,7 @@ def test_metric_names():
         "detection",
         "e_aurc",
         "ece",
+        "ece_interval",
         "evaluate",
         "evaluation_of",
         "fpr_at_tpr",

@@ -1,5 +1,8 @@
 import numpy as np
 import pytest
+from scipy.special import expit, logit
+from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from confrank.metrics import (
     KEYS,
@@ -61,9 +64,64 @@ def test_undefined_resamples_give_no_interval():
 
 def test_without_errors_there_is_no_interval_of_width_zero():
     samples = Samples(np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=bool), np.array([0.9, 0.8, 0.7]))
-    limits = intervals_of(bootstrap([samples], 50)[0], evaluation_of(samples).metrics)
+    limits = intervals_of(bootstrap([samples], 50)[0], evaluation_of(samples).metrics, samples=samples)
     assert (limits["acc"], limits["aurc"]) == (None, None)
     assert limits["ece"].low < limits["ece"].high
+
+
+def test_resamples_with_one_error_or_none_equal_their_rows():
+    """NaN where the metric of the repeated rows is undefined."""
+    samples = Samples(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([True, False, True, False, True]))
+    found = bootstrap([samples], 300, seed=2)[0]
+    (drawn,) = module._resamples(5, 300, np.random.default_rng(2))
+    assert set(drawn @ ~samples.correct) == set(range(6))
+    for position, counts in enumerate(drawn):
+        metrics = evaluation_of(samples.select(np.repeat(np.arange(5), counts))).metrics
+        for key, values in found.items():
+            expected = np.nan if metrics[key] is None else metrics[key]
+            assert values[position] == pytest.approx(expected, abs=1e-12, nan_ok=True), (key, counts)
+
+
+def test_every_row_is_drawn_equally_often():
+    drawn = np.concatenate(list(module._resamples(8, 4000, np.random.default_rng(0))))
+    assert drawn.mean(axis=0) == pytest.approx(np.ones(8), abs=0.06)
+
+
+@pytest.mark.parametrize("shift", [-0.4, 0.0, 0.1, 3.0])
+def test_p_is_the_smaller_tail_doubled(shift):
+    resampled = np.random.default_rng(3).standard_normal(60).round(1)
+    value = resampled.mean() + shift
+    below = sum(one + shift <= 0 or one == 0 for one in resampled)
+    above = sum(one + shift >= 0 or one == 0 for one in resampled)
+    assert module._difference(value, resampled, 0.95).p == pytest.approx(min(1, 2 * (min(below, above) + 1) / 61))
+
+
+def test_ranking_limits_are_students_t_on_the_logit_scale():
+    samples = example(size=60)
+    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 300)
+    limits = intervals_of(resampled, metrics, level=0.9, samples=samples)
+    degrees = min(samples.correct.sum(), (~samples.correct).sum()) - 1
+    for key in ("auroc", "aupr_error"):
+        spread = logit(resampled[key]).std(ddof=1) * student_t.ppf(0.95, degrees)
+        expected = expit(logit(metrics[key]) + np.array([-spread, spread]))
+        assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
+        assert limits[key].method == "logit bootstrap"
+    wider = intervals_of(resampled, metrics, level=0.9)["auroc"]
+    assert limits["auroc"].low < wider.low < wider.high < limits["auroc"].high
+    assert limits["aurc"].method == "bootstrap" and limits["ece"].method == "test inversion"
+
+
+@pytest.mark.parametrize("degrees", [4, 9, 19, 99])
+def test_students_t_is_close(degrees):
+    for level in (0.9, 0.95, 0.99):
+        tail = (1 + level) / 2
+        assert module._student(norm.ppf(tail), degrees) == pytest.approx(student_t.ppf(tail, degrees), rel=0.06)
+
+
+def test_perfect_separation_has_no_ranking_interval():
+    samples = Samples(np.linspace(0, 1, 40), np.arange(40) > 9)
+    limits = intervals_of(bootstrap([samples], 100)[0], evaluation_of(samples).metrics, samples=samples)
+    assert (limits["auroc"], limits["aupr_error"]) == (None, None)
 
 
 def test_bootstrap_intervals_cover_the_true_aurc():

@@ -1,4 +1,4 @@
-"""Several models next to each other: metrics, bootstrap intervals and paired differences."""
+"""Several models next to each other: metrics, intervals and paired differences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def intervals(self) -> tuple[dict[str, Interval | None], ...]:
-        """95% bootstrap intervals; empty without resamples."""
+        """95% intervals; empty without resamples."""
         return tuple(model.intervals for model in self.models)
 
     @property
@@ -147,7 +147,7 @@ def with_intervals(
         if number:
             changes["pairing"] = reason
         if number in resampled:
-            changes["intervals"] = intervals_of(resampled[number], metrics)
+            changes["intervals"] = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
             changes["num_resamples"] = num_resamples[number if rows is None else 0]
             if number and rows is not None:
                 changes["differences"] = paired_differences(resampled[0], resampled[number], first, metrics)

@@ -86,6 +86,7 @@ class Analysis:
         extra: dict[str, Any] = {"read": self.source, "num_resamples": self.num_resamples}
         if self.intervals:
             extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
+            extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}
         if self.pairing:
             extra["pairing"] = self.pairing
         if self.differences:

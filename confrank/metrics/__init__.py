@@ -5,7 +5,15 @@ from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
-from confrank.metrics.intervals import Interval, PairedDifference, bootstrap, intervals_of, paired_differences
+from confrank.metrics.intervals import (
+    Interval,
+    IntervalMethod,
+    PairedDifference,
+    bootstrap,
+    ece_interval,
+    intervals_of,
+    paired_differences,
+)
 from confrank.metrics.proper import accuracy, brier, nll
 from confrank.metrics.ranking import (
     AurcEstimator,
@@ -30,6 +38,7 @@ __all__ = [
     "Detection",
     "Evaluation",
     "Interval",
+    "IntervalMethod",
     "PairedDifference",
     "ReliabilityBins",
     "RiskCoverageCurve",
@@ -48,6 +57,7 @@ __all__ = [
     "detection",
     "e_aurc",
     "ece",
+    "ece_interval",
     "evaluate",
     "evaluation_of",
     "fpr_at_tpr",

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: how much a metric would vary with other samples.
+"""Intervals: how much a metric would vary with other samples, by the bootstrap for all but the ECE.
 
 A resample is the number of times each row is drawn. In sorted order, its cumulative sums are the steps of the
 resample's ranking (a row drawn twice ties with itself), so one array operation handles a block of resamples exactly.
@@ -7,15 +7,20 @@ Several sets of predictions for the same samples share their resamples, so their
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas, calibration
 from confrank.metrics.areas import Amounts
+from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.evaluation import KEYS
+from confrank.metrics.inversion import ece_limits
 from confrank.metrics.ranking import rounding_of
 from confrank.metrics.samples import Samples
+from confrank.metrics.weights import as_weights, effective_number
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -23,12 +28,16 @@ BLOCK = 1 << 20
 BINS = 15
 # Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
 BUDGET, MOST, FEWEST, LARGEST = 50_000_000, 1000, 200, 1_000_000
+IntervalMethod = Literal["bootstrap", "logit bootstrap", "test inversion"]
+# The others are skewed close to 0 and 1 and, with few errors, too narrow as percentiles.
+ON_LOGIT_SCALE = ("aupr_error", "auroc")
 
 
 @dataclass(frozen=True)
 class Interval:
     low: float
     high: float
+    method: IntervalMethod = "bootstrap"
 
 
 @dataclass(frozen=True)
@@ -66,14 +75,58 @@ def bootstrap(sets: Sequence[Samples], num_resamples: int, seed: int = 0) -> lis
 
 
 def intervals_of(
-    resampled: dict[str, Floats], metrics: dict[str, float | None], level: float = 0.95
+    resampled: dict[str, Floats],
+    metrics: dict[str, float | None],
+    level: float = 0.95,
+    samples: Samples | None = None,
+    seed: int = 0,
 ) -> dict[str, Interval | None]:
-    """Percentiles of the resampled values, corrected by the bootstrap's estimate of the bias.
+    """An interval of each metric: percentiles of the resampled values, corrected by the bootstrap's bias estimate.
 
-    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or if all resamples
-    agree. Limits stay within the metric's range.
+    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for ECE, `ece_interval`. Both
+    need the `samples`: without them, ECE has no interval, and t is the normal quantile. None if the metric is
+    undefined, if it is undefined in more than a twentieth of the resamples, or if all resamples agree. Limits stay
+    within the metric's range.
     """
-    return {key: _interval(key, resampled.get(key), metrics[key], level) for key in KEYS}
+    intervals: dict[str, Interval | None] = {}
+    for key in KEYS:
+        values, value = resampled.get(key), metrics[key]
+        if value is None or values is None or key == "ece":
+            intervals[key] = None
+        elif key in ON_LOGIT_SCALE:
+            intervals[key] = _logit_interval(values, value, level, samples)
+        else:
+            intervals[key] = _interval(key, values, value, level)
+    if samples is not None and samples.probability is not None:
+        given = samples.probability, samples.correct
+        intervals["ece"] = ece_interval(*given, sample_weight=samples.weight, level=level, seed=seed)
+    return intervals
+
+
+def ece_interval(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    bins: int = BINS,
+    *,
+    sample_weight: ArrayLike | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Interval | None:
+    """An interval of the population's ECE with these bins, by test inversion; None for no predictions.
+
+    The bootstrap cannot give one, since the estimate is biased upward. A calibrated model's interval starts at 0.
+    With weights, it is that of Kish's effective number of samples.
+
+    >>> interval = ece_interval([0.9] * 50, [True] * 45 + [False] * 5)
+    >>> interval.low, interval.high < 0.15
+    (0.0, True)
+    """
+    counted = calibration.reliability_bins(confidence, correct, bins, sample_weight=sample_weight)
+    total = int(counted.count.sum())
+    if sample_weight is not None:
+        total = round(effective_number(as_weights(sample_weight, total)))
+    limits = ece_limits(counted, total, level, seed)
+    return None if limits is None else Interval(*limits, "test inversion")
 
 
 def paired_differences(
@@ -106,8 +159,8 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
     return PairedDifference(value, *limits, min(1.0, 2 * min(tails)))
 
 
-def _interval(key: str, resampled: Floats | None, value: float | None, level: float) -> Interval | None:
-    limits = None if value is None or resampled is None else _percentiles(resampled, value, level)
+def _interval(key: str, resampled: Floats, value: float, level: float) -> Interval | None:
+    limits = _percentiles(resampled, value, level)
     # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
     if limits is None or limits[0] == limits[1]:
         return None
@@ -116,9 +169,39 @@ def _interval(key: str, resampled: Floats | None, value: float | None, level: fl
     return Interval(float(np.clip(limits[0], lowest, highest)), float(np.clip(limits[1], lowest, highest)))
 
 
-def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, float] | None:
+def _logit_interval(resampled: Floats, value: float, level: float, samples: Samples | None) -> Interval | None:
+    known = _known(resampled)
+    if known is None or known.min() == known.max():
+        return None
+    quantile = NormalDist().inv_cdf((1 + level) / 2)
+    nearest = 1e-6
+    if samples is not None:
+        weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+        rarer = min(effective_number(weight[samples.correct]), effective_number(weight[~samples.correct]))
+        quantile = _student(quantile, rarer - 1)
+        nearest = 1 / (4 * len(samples))
+    values = np.clip(np.append(known, value), nearest, 1 - nearest)
+    logits = np.log(values / (1 - values))
+    reach = quantile * logits[:-1].std(ddof=1)
+    low, high = 1 / (1 + np.exp(-logits[-1] + np.array([reach, -reach])))
+    return Interval(min(float(low), value), max(float(high), value), "logit bootstrap")
+
+
+def _student(normal: float, degrees: float) -> float:
+    """A quantile of Student's t from the normal one (Cornish and Fisher), within 2% from 4 degrees of freedom on."""
+    z, per = normal, 1 / max(1, degrees)
+    return z + per * (z**3 + z) / 4 + per**2 * (5 * z**5 + 16 * z**3 + 3 * z) / 96
+
+
+def _known(resampled: Floats) -> Floats | None:
+    """The defined values; None if fewer than 95% are."""
     known = resampled[np.isfinite(resampled)]
-    if len(known) < max(2, 0.95 * len(resampled)):
+    return None if len(known) < max(2, 0.95 * len(resampled)) else known
+
+
+def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, float] | None:
+    known = _known(resampled)
+    if known is None:
         return None
     tail = (1 - level) / 2
     # The Weibull rule, k / (B + 1), is the right one for few resamples.

@@ -22,7 +22,7 @@ from confrank.report.content_policy import content_policy
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
-from confrank.report.verdict import COVERAGE, comparisons, footnotes, percent, verdict
+from confrank.report.verdict import COVERAGE, comparisons, ece_note, footnotes, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
@@ -63,6 +63,7 @@ def page(
         },
         num_samples=sorted({item.curve.num_samples for item in models}),
         has_intervals=any(item.intervals for item in models),
+        ece_note=ece_note(models),
     )
 
 

@@ -9,6 +9,7 @@ from confrank.analysis import Analysis, Repeats
 from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.report.repeats import repeats_rows
 from confrank.report.scales import SHOWN, p_text, shown
+from confrank.report.verdict import ece_note
 
 Intervals = Mapping[str, Interval | None]
 
@@ -60,7 +61,8 @@ def interval_note(models: Sequence[Analysis]) -> str:
     counts = list(dict.fromkeys(model.num_resamples for model in models))
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
-    return f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
+    note = f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
+    return "; ".join(filter(None, [note, ece_note(models)]))
 
 
 def repeats_table(repeats: Repeats, title: str) -> Table:

@@ -44,6 +44,13 @@ def verdict(model: Analysis) -> list[str]:
     return sentences
 
 
+def ece_note(models: Sequence[Analysis]) -> str:
+    """Why the interval of the ECE is made in another way than the others; empty if there is none."""
+    intervals = [limits for model in models if (limits := model.intervals.get("ece"))]
+    inverted = any(limits.method == "test inversion" for limits in intervals)
+    return "ECE: interval by test inversion, since the estimate is biased upward" if inverted else ""
+
+
 def _limits(model: Analysis, key: str) -> str:
     limits = model.intervals.get(key)
     return "" if limits is None else f", 95% interval {shown(key, limits.low)} to {shown(key, limits.high)}"
