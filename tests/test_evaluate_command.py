@@ -13,7 +13,7 @@ from confrank.config import RunConfig
 from confrank.decisions import SelectiveClassifier, random_split
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
-from confrank.predictions.columns import distinct_keys
+from confrank.predictions.keys import distinct_keys
 from confrank.predictions.pairing import UNORDERED
 from confrank.run_folder import RunFolder
 from confrank.training import train

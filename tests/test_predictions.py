@@ -82,7 +82,8 @@ def test_header_only(tmp_path):
 
 
 def test_a_pickle_in_an_npz_does_not_run(tmp_path):
-    np.savez(tmp_path / "bad.npz", label=np.array([object()], dtype=object))
+    pickled = np.array([object()], dtype=object)
+    np.savez(tmp_path / "bad.npz", label=pickled, prediction=np.zeros(1, int), confidence=np.ones(1))
     with pytest.raises(ValueError, match="npz archive"):
         load_predictions(tmp_path / "bad.npz")
 
@@ -110,7 +111,7 @@ def test_what_are_no_predictions_is_said_at_once(arrays, message):
     ("name", "predictions", "message"),
     [
         ("p.npz", example(), "ending in .safetensors to write, but got .*p.npz"),
-        ("p.safetensors", Predictions(logits=np.eye(2)), "expected label with .* but got logits"),
+        ("p.safetensors", Predictions(logits=np.eye(2)), "expected label with .* but got the columns logits"),
         (
             "p.safetensors",
             Predictions(logits=np.eye(2), label=np.arange(2), prediction=np.array([0, 0])),

@@ -13,8 +13,9 @@ from safetensors.torch import save_file as torch_file
 from confrank import evaluate
 from confrank.active.pool import open_pool
 from confrank.metrics import arrays
-from confrank.predictions import READERS, Predictions, columns, csv_file, load_predictions, save_predictions
+from confrank.predictions import READERS, Predictions, csv_file, doubts, load_predictions, save_predictions
 from confrank.predictions import arrays as array_readers
+from confrank.predictions.keys import LONGEST_KEY
 
 PROBABILITIES = np.array([[0.75, 0.25, 0.0], [0.25, 0.25, 0.5], [0.125, 0.75, 0.125]])
 LABEL = np.array([0, 1, 1])
@@ -118,10 +119,10 @@ def test_ids_are_the_same_however_they_are_written(tmp_path, parser, keys, expec
 
 
 def test_keys_that_need_too_much_room_are_ignored(tmp_path, parser):
-    names = ["x" * columns.LONGEST_KEY, "b", "c"]
+    names = ["x" * LONGEST_KEY, "b", "c"]
     loaded = written(tmp_path, "a.csv", rows("id,confidence,correct", names, CONFIDENCE, [1, 0, 1]))
     assert loaded.key.tolist() == [name.encode() for name in names]
-    names[1] = "y" * (columns.LONGEST_KEY + 1)
+    names[1] = "y" * (LONGEST_KEY + 1)
     np.savez(tmp_path / "p.npz", confidence=CONFIDENCE, correct=CORRECT, path=names)
     found = [written(tmp_path, "p.csv", rows("path,confidence,correct", names, CONFIDENCE, [1, 0, 1]))]
     found.append(load_predictions(tmp_path / "p.npz"))
@@ -174,7 +175,7 @@ def test_what_cannot_tell_samples_apart_is_ignored(tmp_path):
     parquet.write_table(table({"confidence": CONFIDENCE, "correct": CORRECT, "file": ["a", None, None]}), path)
     assert load_predictions(path).describe().endswith("(ignored: file (not unique))")
     misnamed = Predictions(confidence=CONFIDENCE, correct=CORRECT, key=np.arange(3), metadata={"key": "label"})
-    with pytest.raises(ValueError, match="expected keys to be named one of path, .*, but got 'label'"):
+    with pytest.raises(ValueError, match="expected keys to be named one of key, path, .*, but got 'label'"):
         save_predictions(tmp_path / "m.safetensors", misnamed)
 
 
@@ -189,18 +190,28 @@ def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, pars
 @pytest.mark.parametrize(
     ("header", "label", "others", "doubtful"),
     [
-        ("cat,dog,rat,loss", ["cat", "dog", "rat"], [[0.3], [1.4], [2.1]], "loss"),
-        ("cat,dog,rat,loss", [0, 1, 2], [[0.3], [1.4], [2.1]], "loss"),
-        ("cat,dog,rat,loss", ["cat", "dog", "rat"], [[0.003], [0.002], [0.001]], "loss"),  # a sum within rounding
-        ("cat,dog,rat,age,loss", ["cat", "dog", "dog"], [[31, 0.3], [65, 1.4], [52, 2.1]], "rat, age, loss"),
-        ("cat,dog,rat,flag", ["cat", "dog", "rat"], [[0], [0], [1]], "flag"),
+        ("cat,dog,rat,loss", ["cat", "dog", "rat"], [[0.3], [1.4], [2.1]], "no label names loss, "),
+        ("cat,dog,rat,loss", [0, 1, 2], [[0.3], [1.4], [2.1]], "'loss' is something else: without it, rows sum to 1"),
+        (
+            "cat,dog,rat,loss",
+            ["cat", "dog", "rat"],
+            [[0.003], [0.002], [0.001]],
+            "no label names loss, ",
+        ),  # a sum within rounding
+        (
+            "cat,dog,rat,age,loss",
+            ["cat", "dog", "dog"],
+            [[31, 0.3], [65, 1.4], [52, 2.1]],
+            "no label names rat, age, loss, ",
+        ),
+        ("cat,dog,rat,flag", ["cat", "dog", "rat"], [[0], [0], [1]], "no label names flag, "),
     ],
 )
 def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, header, label, others, doubtful):
     table = np.concatenate([PROBABILITIES, others], axis=1)
     with pytest.raises(
         ValueError,
-        match=f"but no label names {doubtful}, .* probability_NAME or logit_NAME, so that others are ignored",
+        match=f"but {doubtful}.* probability_NAME or logit_NAME, so that others are ignored",
     ):
         written(tmp_path, "p.csv", rows(f"label,{header}", label, *table.T))
     named = "label," + ",".join(f"p_{name}" for name in header.split(",")[:3]) + header[len("cat,dog,rat") :]
@@ -266,7 +277,10 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("correct,confidence\n1,0.5\n\n1,\n", r"number in column 'confidence', but got '' in row 1 \(line 4\)"),
+        (
+            "correct,confidence\n1,0.5\n\n1,\n",
+            r"a value of 'confidence' in each row, but 1 of 2 have none: rows 1; drop such rows with `skip_missing`",
+        ),
         ("correct,confidence\n1,0.5\n1,\u0663\n", "but got '\u0663' in row 1"),
         ("correct,confidence\n1,0.5\n1,1_0\n", r"but got '1_0' in row 1"),
         ("correct,confidence\nmaybe,0.5\n", "true or false .*, but got 'maybe' in row 0"),
@@ -278,10 +292,14 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ),
         ("label,prediction,confidence\na,1,0.5\n", "names in both label and prediction"),
         ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
-        ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' for the second time"),
-        ("confidence,conf,correct\n1,1,0\n", "distinct columns, but got 'conf' for the second time"),
+        ("label,p_a,p_a\n0,1,0\n", "distinct columns, but got 'p_a' twice, as columns 2 and 3; rename"),
+        (
+            "confidence,conf,correct\n1,1,0\n",
+            "one column of the role confidence, but got 'confidence', 'conf'; choose with `columns`, as in",
+        ),
         ("label;confidence\n1;2\n", "but got the columns label, confidence"),
-        ("correct;confidence\n1;0,5\n", "a number in column 'confidence', but got '0,5' in row 0"),
+        ("correct;confidence\n1;0,5\n0;0.5\n", "a number in column 'confidence', but got '0,5' in row 0"),
+        ("correct;confidence\n1;1,500\n0;2,500\n", "a decimal point, but got '1,500', which may be a decimal comma"),
         ("label,confidence\n1,2\n", "but got the columns label, confidence"),
         ("\n\n\n", "a header line, but there are only empty lines"),
         ('correct,confidence\n1,"0.5\n', "cannot be parsed"),
@@ -341,7 +359,10 @@ def test_parquet_words_are_numbered_alike_in_all_batches(tmp_path):
 def test_parquet_mistakes(tmp_path):
     pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     for table, message in (
-        ({"correct": [1, None], "confidence": [0.5, 0.5]}, "a value in column 'correct', but row 1 has none"),
+        (
+            {"correct": [1, None], "confidence": [0.5, 0.5]},
+            "a value of 'correct' in each row, but 1 of 2 have none: rows 1; drop",
+        ),
         (
             {"label": [0, 1], "probabilities": [[0.5, 0.5], [1.0]]},
             r"lists of one length .*, but got lengths \[1, 2\]",
@@ -411,9 +432,12 @@ def test_npy_that_claims_more_than_it_holds(tmp_path):
     [
         ({"label": LABEL, "probabilities": PROBABILITIES[:2]}, "3 in label, 2 in probabilities"),
         ({"label": LABEL, "probabilities": PROBABILITIES, "logits": PROBABILITIES}, "but got both"),
-        ({"labels": LABEL, "target": LABEL, "logits": PROBABILITIES}, "one array for label, but got"),
-        ({"label": LABEL, "weights": LABEL}, "but got label, weights"),
-        ({"label": LABEL, "logits": LABEL}, "2 dimensions of numbers, but got shape"),
+        (
+            {"labels": LABEL, "target": LABEL, "logits": PROBABILITIES},
+            "one column of the role label, but got 'labels', 'target'; choose",
+        ),
+        ({"label": LABEL, "weights": LABEL}, "but got the columns label, weights; say what they are with"),
+        ({"label": LABEL, "logits": LABEL}, r"or an array \[n, K\], but got the single column 'logits'"),
         (
             {"label": ["a", "b", "a"], "probabilities": PROBABILITIES, "class_names": ["a", "b", "a"]},
             "expected a distinct name for each class of label, but got a more than once; give class numbers",
@@ -570,9 +594,9 @@ def test_words_in_a_structured_array_are_no_flags(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("label,prediction,age,weight\n0,0,30,70\n1,1,20,80\n", "class with the largest of the logits, but row 0"),
+        ("label,prediction,age,weight\n0,0,30,71\n1,1,20,83\n", "class with the largest of the logits, but row 0"),
         ("label,y_prob\n0,0.1\n2,0.9\n", "labels 0 and 1 with a single column of prob.*, but got 2 in row 1; give"),
-        ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, but got"),
+        ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, .*, but got"),
         ("label,prediction,probs\n0,0,0.9\n", "row 0 predicts class 0 where class 1 is largest"),
     ],
 )
@@ -600,8 +624,8 @@ def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
 
 def test_files_take_whatever_rounding_evaluation_takes():
     """Neither layer may import the other."""
-    assert arrays.rounding_of(np.zeros((1, 1000))) == columns.MOST_ROUNDING
-    assert arrays.ROUNDING < columns.MOST_ROUNDING
+    assert arrays.rounding_of(np.zeros((1, 1000))) == doubts.MOST_ROUNDING
+    assert arrays.ROUNDING < doubts.MOST_ROUNDING
 
 
 def test_a_column_beside_many_rounded_probabilities_is_no_class(tmp_path, parser):
@@ -680,7 +704,7 @@ def test_columns_of_all_classes_come_before_any_other(tmp_path, single):
 
 
 def test_bare_classes_beside_a_single_probability_are_an_error(tmp_path, parser):
-    message = "a column of probabilities for each class, named probability_NAME, but got the single column 'y_prob'"
+    message = "a column of probabilities for each class, named probability_NAME, .* got the single column 'y_prob'"
     with pytest.raises(ValueError, match=message):
         written(tmp_path, "a.csv", "label,cat,dog,y_prob\n0,.9,.1,.9\n1,.3,.7,.7\n")
     if parser == "by pyarrow":

@@ -18,7 +18,8 @@ from confrank.phrasing import named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import read_columns
-from confrank.predictions.layout import PREFIXES, Layout, role_of
+from confrank.predictions.layout import Layout
+from confrank.predictions.names import PREFIXES, role_of
 
 SCORES = ("probabilities", "logits", "confidence")
 # In addition to the roles in files of predictions.

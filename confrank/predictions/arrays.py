@@ -1,7 +1,8 @@
 """Read named arrays: npz, safetensors, and npy with two columns or with named fields."""
 
 import json
-from collections.abc import Collection
+import zipfile
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,34 +10,30 @@ import numpy as np
 from safetensors import safe_open
 
 from confrank.limits import npy_header
-from confrank.predictions.columns import (
-    Text,
-    both_classes,
-    check_prediction,
-    checked_binary,
-    class_numbers,
-    distinct_keys,
-    raw_cells,
-    whole_numbers,
-)
-from confrank.predictions.layout import FORMS, is_complete, key_of, role_of
-from confrank.predictions.reading import Reading
-from confrank.predictions.schema import Array, Predictions, check_shapes
+from confrank.predictions.cells import Column, text_of
+from confrank.predictions.content import Content, Opened
+from confrank.predictions.layout import Layout
+from confrank.predictions.names import KEY_NAMES, key_of, role_of
+from confrank.predictions.schema import ARRAYS, Array, check_shapes
 
 CHUNK_BYTES = 1 << 24
+Shapes = Mapping[str, tuple[int, ...]]
 
 
-def read_safetensors(path: Path, reading: Reading) -> Predictions:
-    """Arrays named as in `ROLES`, and the file's metadata."""
+def open_safetensors(path: Path) -> Opened:
+    """Arrays and the file's metadata."""
+
+    def load(names: Collection[str]) -> dict[str, Array]:
+        with safe_open(path, framework="numpy") as file:
+            return {name: tensor(path, file, name) for name in names}
+
     try:
         with safe_open(path, framework="numpy") as file:
-            wanted = _wanted(file.keys(), reading)
-            arrays = {name: tensor(path, file, name) for name in wanted}
-            ignored = [name for name in file.keys() if name not in wanted]  # noqa: SIM118
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
             metadata = dict(file.metadata() or {})
+        return _opened(shapes, lambda names: _guarded(load, names, "a safetensors file"), metadata)
     except Exception as error:  # the reader raises type and attribute errors for what it cannot represent
         raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
-    return _with_extra(arrays, metadata, ignored, reading)
 
 
 def tensor(path: Path, file: Any, name: str) -> Array:
@@ -53,25 +50,39 @@ def tensor(path: Path, file: Any, name: str) -> Array:
     return (upper_halves.astype("<u4") << 16).view("<f4").reshape(stored["shape"])
 
 
-def read_npz(path: Path, reading: Reading) -> Predictions:
-    """Arrays named as in `ROLES`; `class_names` may be an array of strings. Pickles are not opened."""
-    try:
+def open_npz(path: Path) -> Opened:
+    """Arrays; `class_names` may be an array of strings. Pickles are not opened."""
+
+    def load(names: Collection[str]) -> dict[str, Array]:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays: dict[str, Array] = {}
-            for name in _wanted(file.files, reading):
-                try:
-                    arrays[name] = file[name]
-                except ValueError:  # Python objects, which are never opened, cannot identify samples
-                    if role_of(name):
-                        raise
-            ignored = [name for name in file.files if name not in arrays]
+            return {name: np.empty((0, 0)) if name in odd else file[name] for name in names}
+
+    shapes: dict[str, tuple[int, ...]] = {}
+    odd = set()  # Python objects, which are never opened, cannot identify samples
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as stream:
+                    shape, _, dtype = npy_header(stream)
+                shapes[name.removesuffix(".npy")] = shape
+                if dtype.hasobject and key_of(name.removesuffix(".npy")):
+                    odd.add(name.removesuffix(".npy"))
     except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
         raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
-    return _with_extra(arrays, {}, ignored, reading)
+    return _opened(shapes, lambda names: _guarded(load, names, "an npz archive of arrays"), {})
 
 
-def read_npy(path: Path, reading: Reading) -> Predictions:
-    """Rows of (confidence, correct), or a structured array whose fields are named as in `ROLES`; in chunks."""
+def _guarded(
+    load: Callable[[Collection[str]], dict[str, Array]], names: Collection[str], kind: str
+) -> dict[str, Array]:
+    try:
+        return load(names)
+    except Exception as error:  # as above
+        raise ValueError(f"expected {kind}, but it cannot be read: {error}") from None
+
+
+def open_npy(path: Path) -> Opened:
+    """Rows of (confidence, correct), or a structured array with named fields; read in chunks."""
     try:
         with path.open("rb") as file:
             shape, fortran, dtype = npy_header(file)
@@ -88,41 +99,72 @@ def read_npy(path: Path, reading: Reading) -> Predictions:
     if dtype.names:
         if len(shape) != 1:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
-        arrays = _fields(path, start, shape[0], dtype, reading)
-        return _with_extra(arrays, {}, [name for name in dtype.names if name not in arrays], reading)
+        shapes = {name: (shape[0], *dtype[name].shape) for name in dtype.names}
+        return _opened(shapes, lambda names: _fields(path, start, shape[0], dtype, names), {})
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
         raise ValueError(
             f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
             " put several arrays into an npz file with their names"
         )
-    stored = np.dtype([("confidence", dtype), ("correct", dtype)])
-    if fortran:
-        both = np.fromfile(path, dtype, offset=start).reshape(2, shape[0])
-        return named_arrays({"confidence": both[0], "correct": _flags(both[1])}, {}, [])
-    return named_arrays(_fields(path, start, shape[0], stored, reading), {}, [])
+    both = ("confidence", "correct")
+
+    def load(names: Collection[str]) -> dict[str, Array]:
+        if not fortran:
+            return _fields(path, start, shape[0], np.dtype([(name, dtype) for name in both]), names)
+        columns = np.fromfile(path, dtype, offset=start).reshape(2, shape[0])
+        return {"confidence": columns[0], "correct": _flags(columns[1])}
+
+    return _opened(dict.fromkeys(both, shape[:1]), load, {})
 
 
-def _wanted(names: Collection[str], reading: Reading) -> list[str]:
-    """The names of arrays that have a role, may identify samples or are to be kept."""
-    return [name for name in names if role_of(name) or key_of(name) or name in reading.keep]
+def open_arrays(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Opened:
+    """Arrays in memory, as if they had been read from a file."""
+    shapes = {name: np.shape(values) for name, values in arrays.items()}
+    return _opened(shapes, lambda names: {name: arrays[name] for name in names}, metadata)
 
 
-def _with_extra(
-    arrays: dict[str, Array], metadata: dict[str, str], ignored: list[str], reading: Reading
-) -> Predictions:
-    """Predictions from arrays, some of which are to be kept as they are."""
-    missing = [name for name in reading.keep if name not in arrays]
-    if missing:
-        raise ValueError(f"expected an array {missing[0]!r}, but got {', '.join([*arrays, *ignored])[:200]}")
-    extra = {name: raw_cells(arrays[name]) for name in reading.keep}
-    roles = {name: values for name, values in arrays.items() if role_of(name) or key_of(name)}
-    return named_arrays(roles, metadata, ignored, extra)
+def _opened(shapes: Shapes, load: Callable[[Collection[str]], dict[str, Array]], metadata: dict[str, str]) -> Opened:
+    header = list(shapes)
+    lists = frozenset(name for name, shape in shapes.items() if len(shape) > 1 and shape[1:] != (1,))
+
+    def loaded(layout: Layout) -> Content:
+        numbers = {*layout.numbers().values(), *layout.table}
+        arrays = load([name for number, name in enumerate(header) if number in numbers or _are_names(name)])
+        return _content(arrays, header, layout, metadata)
+
+    return Opened(header, loaded, lists, bare=False)
 
 
-def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any], reading: Reading) -> dict[str, Array]:
+def _are_names(name: str) -> bool:
+    return role_of(name) == "class_names"
+
+
+def _content(arrays: dict[str, Array], header: list[str], layout: Layout, metadata: dict[str, str]) -> Content:
+    """The arrays by role; shapes and lengths are checked, except of those that may identify samples."""
+    columns = {role: arrays[header[number]] for role, number in layout.numbers().items()}
+    table = [arrays[header[number]].reshape(-1) for number in layout.table]
+    given = {role: values for role, values in columns.items() if role in ARRAYS and role not in KEY_NAMES}
+    single = {f"array {header[number]}": values for number, values in zip(layout.table, table, strict=True)}
+    check_shapes(given | single, text=True)
+    num_rows = len(next(iter([*table, *given.values()])))
+    for role, values in columns.items():
+        if role in KEY_NAMES and values.shape[:1] != (num_rows,):
+            columns[role] = np.empty((num_rows, 0))
+    names = next((_class_names(arrays[name]) for name in arrays if _are_names(name)), None)
+    if names is None and "class_names" in metadata:
+        names = _stored_names(metadata["class_names"])
+    found = {role: _column(role, values) for role, values in columns.items()}
+    return Content(found, np.stack(table, axis=1) if table else None, metadata, names, typed=True)
+
+
+def _column(role: str, values: Array) -> Column:
+    if values.dtype.kind not in "US" or role in KEY_NAMES or role.startswith("extra:"):
+        return values
+    return text_of(values.astype(str).tolist())
+
+
+def _fields(path: Path, start: int, num_rows: int, dtype: np.dtype[Any], wanted: Collection[str]) -> dict[str, Array]:
     """One array per field, filled while the file is read in chunks."""
-    assert dtype.names is not None
-    wanted = _wanted(dtype.names, reading)
     flags = {name for name in wanted if role_of(name) == "correct"}
     arrays = {
         name: np.empty((num_rows, *dtype[name].shape), bool if name in flags else dtype[name].base) for name in wanted
@@ -145,82 +187,6 @@ def _flags(values: Array, row: int = 0) -> Array:
         first = int(wrong.argmax())
         raise ValueError(f"expected only 0 and 1 in correct, but got {values[first]} in row {row + first}")
     return values.astype(bool)
-
-
-def named_arrays(
-    given: dict[str, Array], metadata: dict[str, str], ignored: list[str], extra: dict[str, Array] | None = None
-) -> Predictions:
-    """Predictions from arrays under any of the names that `layout` knows; shapes and lengths are checked."""
-    arrays: dict[str, Array] = {}
-    keys: dict[str, Array] = {}
-    for name, values in given.items():
-        role = role_of(name)
-        if key := key_of(name):
-            keys[key] = values
-            continue
-        assert role is not None
-        if role in arrays:
-            raise ValueError(f"expected one array for {role}, but got {', '.join(given)}")
-        arrays[role] = values
-    names = _class_names(arrays.pop("class_names", None))
-    if names is not None:
-        metadata = {**metadata, "class_names": json.dumps(names)}
-    elif "class_names" in metadata:
-        names = _stored_names(metadata["class_names"])
-    single = _single(arrays.get("probabilities"))
-    if single is not None and is_complete({*arrays} - {"probabilities"}, has_table=False):
-        del arrays["probabilities"]
-        single, ignored = None, [*ignored, *(name for name in given if role_of(name) == "probabilities")]
-    if single is not None:
-        arrays["probabilities"] = both_classes(single)
-    check_shapes(arrays, text=True)
-    if {"probabilities", "logits"} <= {*arrays}:
-        raise ValueError("expected probabilities or logits, but got both")
-    if not is_complete({*arrays}, has_table=False):
-        raise ValueError(f"expected {FORMS}, but got {', '.join([*given, *ignored][:20]) or 'no arrays'}")
-    kind = next((kind for kind in ("probabilities", "logits") if kind in arrays), None)
-    if kind is None and names is None:
-        names = _names_in(arrays)
-        metadata = {**metadata, "class_names": json.dumps(names)} if names else metadata
-    if kind is not None and names and len(names) != arrays[kind].shape[1]:
-        raise ValueError(f"expected {arrays[kind].shape[1]} class names, as many as classes, but got {len(names)}")
-    for role in ("label", "prediction"):
-        if role in arrays:
-            arrays[role] = _classes(arrays[role], names, role)
-    if single is not None:
-        metadata = {**metadata, "binary": checked_binary(arrays["label"])}
-    if kind is not None:
-        check_prediction(arrays.pop("prediction", None), arrays[kind], kind)
-    if "index" in arrays:
-        arrays["index"] = whole_numbers(arrays["index"], "index")
-    num_rows = len(next(iter(arrays.values())))
-    others = [name for name, values in keys.items() if values.shape[:1] != (num_rows,)]  # not one per row
-    key_arrays, key_metadata, unused = distinct_keys({name: keys[name] for name in keys if name not in others})
-    if ignored := [*ignored, *others, *unused]:
-        metadata = {**metadata, "ignored": ", ".join(ignored[:8])[:200]}
-    return Predictions(**arrays, **key_arrays, extra=extra or {}, metadata={**metadata, **key_metadata})
-
-
-def _single(values: Array | None) -> Array | None:
-    """Probabilities of a single class, [n] or [n, 1], as [n]; None for other arrays."""
-    if values is None or values.dtype.kind not in "fiu" or values.shape[1:] not in ((), (1,)) or not values.ndim:
-        return None
-    return values.reshape(-1)
-
-
-def _classes(values: Array, names: list[str] | None, role: str) -> Array:
-    """Class indices: numbers are taken as they are, text is taken as class names."""
-    if values.dtype.kind not in "US":
-        return whole_numbers(values, role)
-    distinct, codes = np.unique(values.astype(str), return_inverse=True)
-    return class_numbers({role: Text(codes, distinct.tolist())}, names)[0][role]
-
-
-def _names_in(arrays: dict[str, Array]) -> list[str] | None:
-    texts = [values for role in ("label", "prediction") if (values := arrays.get(role)) is not None]
-    if not texts or any(values.dtype.kind not in "US" for values in texts):
-        return None
-    return sorted({*np.unique(np.concatenate([values.astype(str) for values in texts])).tolist()})
 
 
 def _class_names(values: Array | None) -> list[str] | None:

@@ -1,4 +1,4 @@
-"""CSV: a header, then rows of numbers (labels may be names). UTF-8, with or without a byte order mark.
+"""CSV: a header, then rows of numbers (labels may be names). UTF-8 or UTF-16, compressed (.gz) or not.
 
 The separator is the comma, semicolon, tab or bar that splits the header into the most columns; a tab in a .tsv.
 
@@ -8,72 +8,96 @@ read again row by row, which either succeeds or reports the wrong line, so both 
 
 import csv
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from confrank.predictions.columns import Column, Text, codes_of, predictions_of
-from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
-from confrank.predictions.reading import Reading
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, stripped
+from confrank.predictions.content import WORDS, Content, Opened, by_role, key_numbers, may_be_named
+from confrank.predictions.layout import Layout
+from confrank.predictions.schema import Array
+from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
 from confrank.spreadsheet import unguarded
 
-# Roles whose cells may be words.
-WORDS = ("label", "prediction", "correct")
 CHUNK_ROWS = 1 << 16
 # Larger files are streamed: slower, but memory does not grow with the text.
 STREAM_BYTES = 1 << 30
 
 
-def read_csv(path: Path, reading: Reading) -> Predictions:
-    """Read a CSV file; a `ValueError` gives the line and what was expected."""
-    layout, columns, table, parser = read_columns(path, partial(layout_of, keep=reading.keep))
-    return predictions_of(columns, table, layout, {"parser": parser})
+@dataclass(frozen=True)
+class CsvFile:
+    """How a file is written, its header, the number of lines up to its end, and the first row."""
+
+    path: Path
+    encoding: str
+    mark: str
+    header: list[str]
+    num_lines: int
+    first: list[str]
+
+
+def open_csv(path: Path) -> Opened:
+    """Read the header of a CSV file; a `ValueError` gives the line and what was expected."""
+    file = _opened(path)
+    return Opened(file.header, lambda layout: _loaded(file, layout))
 
 
 def read_columns(
     path: Path, layout_of: Callable[[list[str]], Layout]
 ) -> tuple[Layout, dict[str, Column], Array | None, str]:
     """The layout of the header, the columns by role, the class columns as a table [n, K], and the parser used."""
-    try:
-        mark = separator(path)
-        header, num_lines, first = _opening(path, mark)
-        layout = layout_of(header)
-        content = _read_with_pyarrow(path, mark, header, num_lines, first, layout)
-        parser = "by pyarrow"
-        if content is None:
-            content, parser = _read_row_by_row(path, mark, header, layout), "row by row"
-    except UnicodeDecodeError as error:
-        raise ValueError(f"expected a CSV file in UTF-8, but it cannot be decoded: {error}") from None
-    except csv.Error as error:
-        raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
+    file = _opened(path)
+    layout = layout_of(file.header)
+    content = _loaded(file, layout)
+    return layout, content.columns, content.table, content.metadata["parser"]
+
+
+def _loaded(file: CsvFile, layout: Layout) -> Content:
+    with readable("a CSV file"):
+        try:
+            content, parser = _read_with_pyarrow(file, layout), "by pyarrow"
+            if content is None:
+                content, parser = _read_row_by_row(file, layout), "row by row"
+        except csv.Error as error:
+            raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
     columns, table = content
-    return layout, {key: _unguarded(columns[number]) for key, number in layout.numbers().items()}, table, parser
+    plain = {number: _unguarded(column) for number, column in columns.items()}
+    return Content(by_role(plain, layout), table, {"parser": parser})
 
 
-def separator(path: Path) -> str:
+def _opened(path: Path) -> CsvFile:
+    with readable("a CSV file"):
+        try:
+            encoding = encoding_of(path)
+            mark = separator(path, encoding)
+            return CsvFile(path, encoding, mark, *_opening(path, encoding, mark))
+        except csv.Error as error:
+            raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
+
+
+def separator(path: Path, encoding: str) -> str:
     """The separator that splits the header into the most columns; the comma wins ties, the tab wins in a .tsv."""
-    counts = {mark: _num_columns(path, mark) for mark in ",;\t|"}
-    if path.suffix.lower() == ".tsv" and counts["\t"] > 1:
+    counts = {mark: _num_columns(path, encoding, mark) for mark in ",;\t|"}
+    if suffix_of(path) == ".tsv" and counts["\t"] > 1:
         return "\t"
     return max(counts, key=counts.__getitem__)
 
 
-def _num_columns(path: Path, mark: str) -> int:
+def _num_columns(path: Path, encoding: str, mark: str) -> int:
     """The number of columns if `mark` separates them; 0 if the header cannot be read that way."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_text(path, encoding) as file:
         try:
             return len(next(filled(csv.reader(file, delimiter=mark)), []))
         except csv.Error:  # a column name of more than 131,072 characters
             return 0
 
 
-def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
+def _opening(path: Path, encoding: str, mark: str) -> tuple[list[str], int, list[str]]:
     """The header, the number of lines up to its end, and the first row."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_text(path, encoding) as file:
         reader = csv.reader(file, delimiter=mark, strict=True)
         header = next(filled(reader), None)
         if header is None:
@@ -87,9 +111,7 @@ def _opening(path: Path, mark: str) -> tuple[list[str], int, list[str]]:
 def _unguarded(column: Column) -> Column:
     """The column without the apostrophes that keep a spreadsheet from executing a cell."""
     if isinstance(column, Text):
-        numbers: dict[str, int] = {}
-        codes = [numbers.setdefault(unguarded(value), len(numbers)) for value in column.values]
-        return column if list(numbers) == column.values else Text(np.array(codes)[column.codes], list(numbers))
+        return renamed(column, [unguarded(value) for value in column.values])
     if column.dtype == object:  # keys, as bytes
         column = np.array([_unguarded_key(key) if key[:1] == b"'" else key for key in column], dtype=object)
     return column
@@ -105,77 +127,77 @@ def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 # The columns by number, and the class columns as a table [n, K].
-Content = tuple[dict[int, Column], Array | None]
+Numbered = tuple[dict[int, Column], Array | None]
 
 
-def _read_with_pyarrow(
-    path: Path, mark: str, header: list[str], num_lines: int, first: list[str], layout: Layout
-) -> Content | None:
+def _read_with_pyarrow(file: CsvFile, layout: Layout) -> Numbered | None:
     """None if pyarrow is missing or rejects the file."""
     try:
         import pyarrow as pa
         from pyarrow import csv as pa_csv
     except ImportError:
         return None
-    if len(first) != len(header):
+    if len(file.first) != len(file.header):
         return None
     types: dict[str, Any] = {str(column): pa.float64() for column in [*layout.roles.values(), *layout.table]}
-    for role in WORDS:
-        if role in layout.roles and (_named(role, layout) or _number(first[layout.roles[role]]) is None):
-            types[str(layout.roles[role])] = pa.dictionary(pa.int32(), pa.string())
-    types |= {str(column): pa.dictionary(pa.int32(), pa.string()) for column in layout.extra.values()}
-    types |= {str(column): pa.binary() for role, column in layout.roles.items() if role in KEY_NAMES}
-    numbers = [str(column) for column in range(len(header))]
+    words = {column for role, column in layout.roles.items() if role in WORDS and _holds_words(role, file, layout)}
+    types |= {str(column): pa.dictionary(pa.int32(), pa.string()) for column in words | {*layout.extra.values()}}
+    types |= {str(column): pa.binary() for column in key_numbers(layout)}
     options = {
-        "read_options": pa_csv.ReadOptions(column_names=numbers, skip_rows=num_lines, block_size=1 << 22),
-        "parse_options": pa_csv.ParseOptions(delimiter=mark),
+        "read_options": pa_csv.ReadOptions(
+            column_names=[str(column) for column in range(len(file.header))],
+            skip_rows=file.num_lines,
+            block_size=1 << 22,
+            encoding="utf8" if file.encoding == "utf-8-sig" else file.encoding,
+        ),
+        "parse_options": pa_csv.ParseOptions(delimiter=file.mark),
         "convert_options": pa_csv.ConvertOptions(
-            column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+            column_types=types, include_columns=list(types), null_values=sorted(MISSING), strings_can_be_null=False
         ),
     }
     try:
-        if path.stat().st_size > STREAM_BYTES:
-            return _collected(iter(pa_csv.open_csv(path, **options)), layout)
-        table = pa_csv.read_csv(path, **options)
+        with pa.input_stream(str(file.path), compression="detect") as stream:
+            if file.path.stat().st_size > STREAM_BYTES:
+                return _collected(iter(pa_csv.open_csv(stream, **options)), layout)
+            table = pa_csv.read_csv(stream, **options)
         return _collected(iter(table.to_batches()), layout, len(table))
-    except (pa.ArrowException, UnicodeDecodeError):
+    except (pa.ArrowException, UnicodeError, OSError):
         return None
 
 
-def _named(role: str, layout: Layout) -> bool:
-    """Whether a column may hold names that look like numbers: 01 is not 1."""
-    return layout.class_names is not None and role in ("label", "prediction")
+def _holds_words(role: str, file: CsvFile, layout: Layout) -> bool:
+    return may_be_named(role, layout) or number(file.first[layout.roles[role]]) is None
 
 
-def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Content:
+def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = None) -> Numbered:
     """Numpy columns from Arrow record batches; each batch is freed once it is copied."""
     whole = None if num_rows is None else np.empty((num_rows, len(layout.table)))
     row = 0
-    parts: dict[int, list[Array]] = {number: [] for number in layout.numbers().values()}
+    parts: dict[int, list[Array]] = {at: [] for at in layout.numbers().values()}
     tables: list[Array] = []
     words: dict[int, dict[str, int]] = {}
-    keys = {number for role, number in layout.roles.items() if role in KEY_NAMES}
+    keys = key_numbers(layout)
     for batch in batches:
-        for number in parts:
-            column = batch.column(str(number))
+        for at in parts:
+            column = batch.column(str(at))
             if hasattr(column, "dictionary"):
-                values = codes_of(column, words.setdefault(number, {}))
-            elif number in keys:
+                values = codes_of(column, words.setdefault(at, {}))
+            elif at in keys:
                 values = np.array(column.to_pylist(), dtype=object)
             else:
                 values = column.to_numpy(zero_copy_only=False)
-            parts[number].append(values)
+            parts[at].append(values)
         if layout.table:
             shape = len(batch), len(layout.table)
             table = np.empty(shape) if whole is None else whole[row : row + len(batch)]
-            for position, number in enumerate(layout.table):
-                table[:, position] = batch.column(str(number)).to_numpy(zero_copy_only=False)
+            for position, at in enumerate(layout.table):
+                table[:, position] = batch.column(str(at)).to_numpy(zero_copy_only=False)
             tables.append(table)
         row += len(batch)
     columns: dict[int, Column] = {}
-    for number, arrays in parts.items():
+    for at, arrays in parts.items():
         joined = _joined(arrays)
-        columns[number] = Text(joined, list(words[number])) if number in words else joined
+        columns[at] = stripped(Text(joined, list(words[at]))) if at in words else joined
     if not layout.table:
         return columns, None
     return columns, _joined(tables) if whole is None else whole
@@ -192,43 +214,41 @@ def _joined(parts: list[Array]) -> Array:
     return whole
 
 
-def _read_row_by_row(path: Path, mark: str, header: list[str], layout: Layout) -> Content:
-    text = {*layout.extra.values(), *(layout.roles[role] for role in WORDS if role in layout.roles)}
-    keys = {number for role, number in layout.roles.items() if role in KEY_NAMES}
-    words: dict[int, dict[str, int]] = {number: {} for number in text - keys}
-    parts: dict[int, list[Array]] = {number: [] for number in layout.numbers().values()}
-    tables: list[Array] = []
+def _read_row_by_row(file: CsvFile, layout: Layout) -> Numbered:
+    keys = key_numbers(layout)
+    text = {*layout.extra.values(), *(layout.roles[role] for role in WORDS if role in layout.roles)} - keys
+    words: dict[int, dict[str, int]] = {column: {} for column in text}
+    parts: dict[int, list[Array]] = {column: [] for column in [*layout.numbers().values(), *layout.table]}
+    forms: dict[int, set[str]] = {column: set() for column in parts}
+    for row, lines, cells in _chunks(file):
+        for column, arrays in parts.items():
+            if column in words:
+                known = words[column]
+                codes = [known.setdefault(cell, len(known)) for cell in cells[column]]
+                arrays.append(np.array(codes, dtype=np.int64))
+            elif column in keys:
+                arrays.append(np.array([cell.encode() for cell in cells[column]], dtype=object))
+            else:
+                arrays.append(_numbers(cells[column], file.header[column], row, lines, forms[column]))
+    joined = {column: _joined(arrays) for column, arrays in parts.items()}
+    columns: dict[int, Column] = {
+        column: stripped(Text(values, list(words[column]))) if column in words else values
+        for column, values in joined.items()
+    }
+    return columns, np.stack([joined[column] for column in layout.table], axis=1) if layout.table else None
+
+
+def _chunks(file: CsvFile) -> Iterator[tuple[int, list[int], list[tuple[str, ...]]]]:
+    """Chunks of rows: the number of the first row, the lines, and the cells of each column."""
     row = 0
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(file, delimiter=mark, strict=True)
+    with open_text(file.path, file.encoding) as stream:
+        reader = csv.reader(stream, delimiter=file.mark, strict=True)
         numbered = ((reader.line_num, cells) for cells in filled(reader))
         next(numbered)
         while chunk := list(islice(numbered, CHUNK_ROWS)):
-            _check_lengths(chunk, header, row)
-            cells = list(zip(*(cells for _, cells in chunk), strict=True))
-            lines = [line for line, _ in chunk]
-            for number, arrays in parts.items():
-                if number in words:
-                    known = words[number]
-                    codes = [known.setdefault(cell, len(known)) for cell in cells[number]]
-                    arrays.append(np.array(codes, dtype=np.int64))
-                elif number in keys:
-                    arrays.append(np.array([cell.encode() for cell in cells[number]], dtype=object))
-                else:
-                    arrays.append(_numbers(cells[number], header[number], row, lines))
-            if layout.table:
-                table = [_numbers(cells[number], header[number], row, lines) for number in layout.table]
-                tables.append(np.stack(table, axis=1))
+            _check_lengths(chunk, file.header, row)
+            yield row, [line for line, _ in chunk], list(zip(*(cells for _, cells in chunk), strict=True))
             row += len(chunk)
-    columns: dict[int, Column] = {}
-    for number, arrays in parts.items():
-        joined = _joined(arrays)
-        columns[number] = Text(joined, list(words[number])) if number in words else joined
-    for role in WORDS:
-        column = columns.get(layout.roles.get(role, -1))
-        if isinstance(column, Text) and not _named(role, layout) and layout.roles[role] not in layout.extra.values():
-            columns[layout.roles[role]] = _numbers_if_all(column)
-    return columns, _joined(tables) if layout.table else None
 
 
 def _check_lengths(chunk: list[tuple[int, list[str]]], header: list[str], row: int) -> None:
@@ -240,35 +260,11 @@ def _check_lengths(chunk: list[tuple[int, list[str]]], header: list[str], row: i
             )
 
 
-def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int]) -> Array:
-    joined = "".join(cells)
-    if joined.isascii() and "_" not in joined:
-        try:
-            return np.array(cells).astype(np.float64)
-        except ValueError:
-            pass
-    for offset, cell in enumerate(cells):
-        if _number(cell) is None:
-            raise ValueError(
-                f"expected a number in column {name[:80]!r}, but got {cell[:80]!r} in row {row + offset}"
-                f" (line {lines[offset]}); name class columns probability_NAME or logit_NAME"
-            )
-    return np.array([_number(cell) for cell in cells], dtype=np.float64)
+def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int], forms: set[str]) -> Array:
+    def where(position: int, cell: str) -> str:
+        return (
+            f"expected a number in column {name[:80]!r}, but got {cell[:80]!r} in row {row + position}"
+            f" (line {lines[position]}); name class columns probability_NAME or logit_NAME"
+        )
 
-
-def _number(cell: str) -> float | None:
-    """A number in ASCII digits; `float` would also accept 1_000 and digits of other scripts."""
-    if not cell.isascii() or "_" in cell:
-        return None
-    try:
-        return float(cell)
-    except ValueError:
-        return None
-
-
-def _numbers_if_all(text: Text) -> Column:
-    numbers = [_number(value) for value in text.values]
-    if any(number is None for number in numbers):
-        return text
-    whole: Array = np.array(numbers, dtype=np.float64)[text.codes]
-    return whole
+    return numbers_of(cells, where, forms)

@@ -1,6 +1,8 @@
 """Read predictions from files of any supported format, and write them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,54 +10,130 @@ from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.phrasing import InputError
-from confrank.predictions.arrays import named_arrays, read_npy, read_npz, read_safetensors
+from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors
+from confrank.predictions.columns import predictions_of
+from confrank.predictions.content import Opened
 from confrank.predictions.cost import check_cost
-from confrank.predictions.csv_file import read_csv
-from confrank.predictions.layout import KEY_NAMES
-from confrank.predictions.parquet import read_parquet
-from confrank.predictions.reading import Reading
+from confrank.predictions.csv_file import open_csv
+from confrank.predictions.json_file import open_json
+from confrank.predictions.layout import Layout, layout_of
+from confrank.predictions.names import KEY_NAMES
+from confrank.predictions.parquet import open_parquet
+from confrank.predictions.reading import PLAIN, Kind, Reading, Scale
 from confrank.predictions.schema import Predictions
+from confrank.predictions.text_file import suffix_of
+from confrank.predictions.truth import with_truth
 
-READERS: dict[str, Callable[[Path, Reading], Predictions]] = {
-    ".safetensors": read_safetensors,
-    ".npz": read_npz,
-    ".npy": read_npy,
-    ".csv": read_csv,
-    ".tsv": read_csv,
-    ".parquet": read_parquet,
+READERS: dict[str, Callable[[Path], Opened]] = {
+    ".safetensors": open_safetensors,
+    ".npz": open_npz,
+    ".npy": open_npy,
+    ".csv": open_csv,
+    ".tsv": open_csv,
+    ".parquet": open_parquet,
+    ".json": open_json,
+    ".jsonl": open_json,
+    ".ndjson": open_json,
 }
+COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
 def load_predictions(path: str | Path) -> Predictions:
-    """Read a file of predictions as it is; see `read`."""
+    """Read a file of predictions that needs no explanation; see `read`."""
     return read(path)
 
 
-def read(path: str | Path, *, keep: Sequence[str] = (), max_gigabytes: float | None = None) -> Predictions:
-    """Read .safetensors, .npz, .npy, .csv, .tsv or .parquet; a `ValueError` gives the file and what was expected.
+def read(
+    path: str | Path,
+    columns: Mapping[str, str] | None = None,
+    truth: str | Path | None = None,
+    on: str | None = None,
+    positive: str | None = None,
+    scale: Scale | None = None,
+    *,
+    logits: bool = False,
+    probabilities: bool = False,
+    skip_missing: bool = False,
+    keep: Sequence[str] = (),
+    max_gigabytes: float | None = None,
+) -> Predictions:
+    """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed (.gz).
 
-    The columns named in `keep` are in `.extra` of the result, as they are in the file. A compressed file that unpacks
-    to more than `max_gigabytes` (default: 4) is refused before it is unpacked.
+    Columns are recognised by their names; `columns` says what is what otherwise, from role to name:
+    `{"label": "gold", "confidence": "conf"}`, with `probability:NAME` or `logit:NAME` for the column of a class. The
+    labels may be in another file, `truth`, joined by a column that both have, or `on`. `positive` names the class
+    whose probability the score is. Probabilities or confidences are divided by `scale`, or are logarithms if it is
+    "log". `logits` and `probabilities` say what class columns hold; `skip_missing` drops rows without a label,
+    prediction or score. The columns named in `keep` are in `.extra` of the result, as they are in the file.
+    A compressed file that unpacks to more than `max_gigabytes` (default: 4) is refused before it is unpacked.
+
+    A `ValueError` says what was expected and what settles a doubt.
     """
+    if logits and probabilities:
+        raise InputError("expected logits or probabilities, but got both", "choose {logits} or {probabilities}")
+    if on is not None and truth is None:
+        raise InputError(f"expected a file of labels to join by {on!r}, but got none", "add {truth}")
+    kind: Kind | None = "logits" if logits else "probabilities" if probabilities else None
+    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing)
     path = Path(path)
-    if not path.exists():
-        raise ValueError(f"expected a predictions file, but {path} does not exist")
-    if path.is_dir():
-        raise ValueError(f"expected a predictions file, but {path} is a folder")
-    if path.suffix.lower() not in READERS:
-        raise ValueError(f"expected a file ending in {', '.join(READERS)}, but got {path}")
-    if path.stat().st_size == 0:
-        raise ValueError(f"expected a predictions file, but {path} is empty")
-    try:
-        check_cost(path, max_gigabytes)
-        predictions = READERS[path.suffix.lower()](path, Reading(keep))
-    except InputError as error:
-        raise InputError(f"{path}: {error.problem}", error.remedy) from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
+    notes: list[str] = []
+    with _about(path):
+        opened = open_file(path, max_gigabytes)
+        if truth is None:
+            layout = layout_of(opened.header, lists=opened.lists, reading=reading, bare=opened.bare)
+            content = opened.load(layout)
+        else:
+            with _about(Path(truth)):
+                labels = open_file(Path(truth), max_gigabytes)
+            layout, content, notes = with_truth(opened, labels, reading, on, str(truth))
+        predictions = predictions_of(content, layout, reading)
     if not len(predictions):
         raise ValueError(f"{path}: expected rows of predictions, but there are none")
-    return predictions
+    roles = _roles(opened.header, layout, predictions)
+    return replace(predictions, notes=(*notes, *predictions.notes), roles=roles)
+
+
+def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
+    """The columns of a file of any format; a `ValueError` if there is no such file."""
+    if not path.exists():
+        raise ValueError("expected a predictions file, but it does not exist")
+    if path.is_dir():
+        raise ValueError("expected a predictions file, but it is a folder")
+    suffix = suffix_of(path)
+    if suffix not in READERS or (path.suffix.lower() == ".gz" and suffix not in COMPRESSED):
+        raise ValueError(f"expected a file ending in {', '.join(READERS)} or {', '.join(COMPRESSED)} with .gz")
+    if path.stat().st_size == 0:
+        raise ValueError("expected a predictions file, but it is empty")
+    check_cost(path, max_gigabytes)
+    return READERS[suffix](path)
+
+
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """Begin errors with the path, in one line."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{path}: {' '.join(error.problem.splitlines())}", error.remedy) from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
+
+
+def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:
+    """What each column was taken for."""
+    roles = dict.fromkeys(header, "ignored")
+    names = layout.class_names or [str(number) for number in range(len(layout.table))]
+    kind = "logit" if predictions.logits is not None else "probability"
+    single = len(layout.table) == 1
+    for number, column in enumerate(layout.table):
+        roles[header[column]] = f"{kind} of class {1 if single else names[number]}"
+    for role, column in layout.roles.items():
+        is_key = role in KEY_NAMES
+        roles[header[column]] = ("key" if role in predictions.keys else "ignored (not unique)") if is_key else role
+    for name, column in layout.extra.items():
+        if column < len(header) and roles[header[column]] == "ignored":
+            roles[header[column]] = f"kept as {name}"
+    return roles
 
 
 def save_predictions(path: str | Path, predictions: Predictions) -> None:
@@ -65,7 +143,9 @@ def save_predictions(path: str | Path, predictions: Predictions) -> None:
         raise ValueError(f"expected a predictions file ending in .safetensors to write, but got {path}")
     checked = predictions.arrays()
     checked.pop("key", None)
-    named_arrays(checked, predictions.metadata, [])
+    opened = open_arrays(checked, predictions.metadata)
+    layout = layout_of(opened.header, lists=opened.lists, bare=False)
+    predictions_of(opened.load(layout), layout, PLAIN)
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
     arrays.pop("key", None)
     for name, keys in predictions.keys.items():  # the format has no strings

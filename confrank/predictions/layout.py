@@ -1,4 +1,4 @@
-"""The role of each column or array, recognised by its name in any format.
+"""The role of each column or array: as the caller says, or recognised by its name in any format.
 
 Case does not matter. Class columns are `probability_NAME` or `logit_NAME`; in a table with a label and no confidence,
 all other columns are taken as classes, and their values decide between probabilities and logits.
@@ -8,27 +8,20 @@ A single column of probabilities with labels 0 and 1 is that of class 1.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-ROLES: dict[str, tuple[str, ...]] = {
-    "label": ("label", "labels", "target", "targets", "y_true", "true_label", "ground_truth"),
-    "prediction": ("prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label"),
-    "confidence": ("confidence", "confidences", "conf", "score"),
-    "correct": ("correct", "is_correct"),
-    "index": ("index",),
-    "probabilities": ("probabilities", "probs", "y_prob", "y_proba"),
-    "logits": ("logits",),
-    "class_names": ("class_names", "classes"),
-}
-PREFIXES = {"probabilities": ("probability_", "prob_", "p_"), "logits": ("logit_",)}
+from confrank.phrasing import InputError, named
+from confrank.predictions.names import (
+    PREFIXES,
+    ROW_NAMES,
+    WEAK_ROLES,
+    key_of,
+    role_of,
+)
+from confrank.predictions.reading import CLASS_ROLES, EXTRA_ROLES, PLAIN, Reading
+
 FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
-# Common names of columns that identify samples, the most specific first.
-FILES = ("path", "image_path", "filename", "file_name", "file")
-KEY_NAMES = (*FILES, "image_id", "sample_id", "id")
-# Never a class.
-ROW_NAMES = {"", "row", "unnamed: 0", *KEY_NAMES}
-_ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,8 @@ class Layout:
 
     `kind` is probabilities or logits, or None if the values must decide; `class_names` is None if the classes are
     numbered from 0; `ignored` names the unused columns. Columns that may identify samples are roles too, under
-    their own names (those of `KEY_NAMES`). `extra` are the columns asked for by name, which are kept as they are.
+    their own names (those of `KEY_NAMES`). `extra` are the columns to keep as they are. `declared` are the roles that
+    the caller gave, and `names` the names of columns in the file, by role.
     """
 
     roles: dict[str, int]
@@ -46,119 +40,198 @@ class Layout:
     class_names: list[str] | None
     ignored: list[str]
     extra: dict[str, int] = field(default_factory=dict)
+    declared: frozenset[str] = frozenset()
+    names: dict[str, str] = field(default_factory=dict)
 
     def numbers(self) -> dict[str, int]:
         """The column numbers of roles and extra columns; the latter are called `extra:NAME`."""
         return self.roles | {f"extra:{name}": number for name, number in self.extra.items()}
 
 
-def role_of(name: str) -> str | None:
-    """
-    >>> role_of("Y_true"), role_of("colour")
-    ('label', None)
-    """
-    return _ROLE_OF.get(name.strip().lower())
-
-
-def key_of(name: str) -> str | None:
-    """
-    >>> key_of("ID "), key_of("label")
-    ('id', None)
-    """
-    return key if (key := name.strip().lower()) in KEY_NAMES else None
-
-
-def layout_of(header: Sequence[str], *, lists: Collection[str] = (), keep: Collection[str] = ()) -> Layout:
+def layout_of(
+    header: Sequence[str],
+    *,
+    lists: Collection[str] = (),
+    reading: Reading = PLAIN,
+    elsewhere: Collection[str] = (),
+    bare: bool = True,
+) -> Layout:
     """The role of each column; a `ValueError` says what is missing or repeated.
 
-    The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes; those
-    among `keep` are kept as extra columns, and are not classes.
+    The columns among `lists` hold a list in each row, such as the probabilities or logits of all classes. Another
+    file has the roles `elsewhere`. Without `bare`, columns are never classes for want of another role.
     """
-    extra = _kept(header, keep)
-    roles = _roles(header)
-    roles.pop("class_names", None)  # an array in other formats, never a column
-    tables = {kind: _class_columns(header, prefixes) for kind, prefixes in PREFIXES.items()}
-    kinds = [kind for kind, columns in tables.items() if columns]
-    if len(kinds) > 1:
-        raise ValueError(f"expected columns of probabilities or of logits, but got both: {_shown(header)}")
-    kind = kinds[0] if kinds else None
-    table, bare = tables[kind] if kind else {}, _bare_columns(header, {*extra.values()})
+    check_distinct(header)
+    declared, classes = _declared(header, reading)
+    taken = {*declared.values(), *classes.values()}
+    extra = {name: column_number(header, name) for name in reading.keep}
+    extra |= {role: declared.pop(role) for role in EXTRA_ROLES if role in declared}
+    roles = declared | _recognised(header, taken, {*declared}, {*elsewhere})
+    kind, table = _class_table(header, reading, classes, taken)
+    unknown = _bare_columns(header, {*roles.values(), *extra.values()}) if bare else {}
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
     roles = {role: column for role, column in roles.items() if role not in single}
-    if not table and not single and "label" in roles and not {"confidence", "probabilities", "logits"} & {*roles}:
-        table = bare
-    classes, names = _in_class_order(table)
-    is_needed = "label" in roles and not is_complete(roles, has_table=bool(classes))
-    if is_needed and "probabilities" in single and not bare:
-        kind, classes = "probabilities", [single["probabilities"]]
+    has_label = "label" in roles or "label" in elsewhere
+    if (
+        not table
+        and not single
+        and has_label
+        and not {"confidence", "probabilities", "logits", "submitted"} & {*roles}
+    ):
+        table = unknown
+    numbers, names = _in_class_order(table)
+    known = {*roles, *elsewhere}
+    is_needed = has_label and not is_complete(known, has_table=bool(numbers), reading=reading)
+    if is_needed and "probabilities" in single and ("probabilities" in declared or not unknown):
+        kind, numbers = "probabilities", [single["probabilities"]]
     for column, name in enumerate(header):
-        if key := key_of(name):
+        if (key := key_of(name)) and column not in declared.values():
             roles.setdefault(key, column)
-    used = {*roles.values(), *classes, *extra.values()}
+    used = {*roles.values(), *numbers, *extra.values()}
     ignored = [name for column, name in enumerate(header) if column not in used]
-    if not is_complete(roles, has_table=bool(classes)):
-        for role, column in single.items():
-            raise ValueError(
-                f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME,"
-                f" but got the single column {header[column][:80]!r}; add those of the other classes"
-            )
-        raise ValueError(f"expected {FORMS}, but got the columns {_shown(header)}")
-    return Layout(roles, classes, kind, names, ignored, extra)
+    if not is_complete(known, has_table=bool(numbers), reading=reading):
+        _refuse_incomplete(header, known, single)
+    at = {role: header[column] for role, column in roles.items()}
+    return Layout(roles, numbers, reading.kind or kind, names, ignored, extra, frozenset(declared), at)
 
 
-def is_complete(names: "set[str] | dict[str, int]", *, has_table: bool) -> bool:
+def is_complete(names: Collection[str], *, has_table: bool, reading: Reading = PLAIN) -> bool:
     """Whether the named arrays are one of the forms that can be evaluated."""
-    has_table = has_table or "probabilities" in names or "logits" in names
-    if has_table:
+    if has_table or "probabilities" in names or "logits" in names or "submitted" in names:
         return "label" in names
+    if reading.positive is not None and {"label", "confidence"} <= {*names}:
+        return True
     return "confidence" in names and ("correct" in names or {"label", "prediction"} <= {*names})
 
 
-def _roles(header: Sequence[str]) -> dict[str, int]:
-    roles: dict[str, int] = {}
-    seen: set[str] = set()
+def check_distinct(header: Sequence[str]) -> None:
+    """Raise if two columns have the same name."""
+    first: dict[str, int] = {}
+    for column, name in enumerate(name.strip() for name in header):
+        if name and name in first:
+            raise InputError(
+                f"expected distinct columns, but got {name[:80]!r} twice, as columns {first[name] + 1} and"
+                f" {column + 1}",
+                "rename one of them",
+            )
+        first[name] = column
+
+
+def column_number(header: Sequence[str], name: str) -> int:
+    """The number of a column, by its name as written, or else without regard to case and spaces."""
+    if name in header:
+        return list(header).index(name)
+    plain = [item.strip().lower() for item in header]
+    if name.strip().lower() in plain:
+        return plain.index(name.strip().lower())
+    raise InputError(f"expected a column {name!r}, but got the columns {shown(header)}")
+
+
+def shown(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _prefix(role: str) -> str:
+    return next((prefix for prefix in CLASS_ROLES if role.startswith(prefix)), "")
+
+
+def _declared(header: Sequence[str], reading: Reading) -> tuple[dict[str, int], dict[str, int]]:
+    """The columns that the caller named: by role, and by class."""
+    roles, classes = {}, {}
+    for role, name in reading.columns.items():
+        if prefix := _prefix(role):
+            classes[role.removeprefix(prefix)] = column_number(header, name)
+        else:
+            roles[role] = column_number(header, name)
+    return roles, classes
+
+
+def _recognised(
+    header: Sequence[str], taken: Collection[int], declared: Collection[str], elsewhere: Collection[str]
+) -> dict[str, int]:
+    """The columns with a role by their names, except those already taken; an error if two claim one role."""
+    candidates: dict[str, list[int]] = {}
     for column, name in enumerate(header):
         role = role_of(name)
-        if (name.strip() and name in seen) or (role and role in roles):
-            raise ValueError(
-                f"expected distinct columns, but got {name[:80]!r} for the second time: {_shown(header)}"
+        if role and role != "class_names" and column not in taken and role not in declared:
+            candidates.setdefault(role, []).append(column)
+    _label_as_prediction(header, candidates, {*declared}, {*elsewhere})
+    for role, columns in candidates.items():
+        if len(columns) > 1:
+            names = [header[column].strip() for column in columns]
+            raise InputError(
+                f"expected one column of the role {role}, but got {named([repr(name) for name in names])}",
+                f"choose with {{columns}}, as in {role}={names[0]}",
             )
-        seen.add(name)
-        if role:
-            roles[role] = column
+    roles = {role: columns[0] for role, columns in candidates.items()}
+    known = {*roles, *declared}
+    for column, name in enumerate(header):
+        weak = WEAK_ROLES.get(name.strip().lower())
+        if column in taken or weak is None or "label" not in known | {*elsewhere}:
+            continue
+        if weak == "confidence" and name.strip().lower() in ("prob", "probability") and "prediction" not in known:
+            weak = "probabilities"
+        if weak not in known:
+            roles[weak] = column
+            known.add(weak)
     return roles
 
 
-def _class_columns(header: Sequence[str], prefixes: tuple[str, ...]) -> dict[int, str]:
+def _label_as_prediction(
+    header: Sequence[str], candidates: dict[str, list[int]], declared: set[str], elsewhere: set[str]
+) -> None:
+    """A column `label` is the prediction next to a score and a gold column: so do pipelines of transformers write it.
+
+    A label next to a file of labels is what was submitted: the prediction, or the probability of class 1.
+    """
+    labels = candidates.get("label", [])
+    has_score = "confidence" in candidates or "confidence" in declared
+    predicted = "prediction" in candidates or "prediction" in declared
+    if "label" in elsewhere or "label" in declared:
+        if len(labels) == 1 and not predicted:
+            candidates["prediction" if has_score else "submitted"] = candidates.pop("label")
+        return
+    named_label = [column for column in labels if header[column].strip().lower() == "label"]
+    if len(labels) == 2 and len(named_label) == 1 and has_score and not predicted:
+        candidates["prediction"] = named_label
+        candidates["label"] = [column for column in labels if column not in named_label]
+
+
+def _class_table(
+    header: Sequence[str], reading: Reading, classes: dict[str, int], taken: Collection[int]
+) -> tuple[str | None, dict[int, str]]:
+    """Probabilities or logits, and the class columns: those that the caller named, or else those with a prefix."""
+    tables: dict[str, dict[int, str]]
+    if classes:
+        kinds = [*dict.fromkeys(CLASS_ROLES[_prefix(role)] for role in reading.columns if _prefix(role))]
+        tables = {kind: {number: name for name, number in classes.items()} for kind in kinds}
+    else:
+        found = {kind: _class_columns(header, prefixes, taken) for kind, prefixes in PREFIXES.items()}
+        tables = {kind: columns for kind, columns in found.items() if columns}
+    if len(tables) > 1:
+        raise InputError(
+            f"expected columns of probabilities or of logits, but got both: {shown(header)}",
+            "choose with {columns}, as in probability:NAME=COLUMN",
+        )
+    return next(iter(tables.items()), (None, {}))
+
+
+def _class_columns(header: Sequence[str], prefixes: tuple[str, ...], taken: Collection[int]) -> dict[int, str]:
     columns = {}
     for column, name in enumerate(header):
         prefix = next((item for item in prefixes if name.strip().lower().startswith(item)), None)
-        if prefix and role_of(name) is None:
+        if prefix and role_of(name) is None and column not in taken:
             columns[column] = name.strip()[len(prefix) :]
     return columns if len(columns) > 1 else {}  # a single one is something else, like p_value
 
 
-def _kept(header: Sequence[str], keep: Collection[str]) -> dict[str, int]:
-    """The columns asked for by name, as they are written or else without regard to case and spaces."""
-    plain = [name.strip().lower() for name in header]
-    extra = {}
-    for name in keep:
-        if name in header:
-            extra[name] = list(header).index(name)
-        elif (wanted := name.strip().lower()) in plain:
-            extra[name] = plain.index(wanted)
-        else:
-            raise ValueError(f"expected a column {name!r}, but got the columns {_shown(header)}")
-    return extra
-
-
 def _bare_columns(header: Sequence[str], others: Collection[int]) -> dict[int, str]:
     """The columns without a known name: the classes, if there are two or more."""
-    columns = {column: name for column, name in enumerate(header) if role_of(name) is None}
     columns = {
-        column: name
-        for column, name in columns.items()
-        if name.strip().lower() not in ROW_NAMES and column not in others
+        column: name.strip()
+        for column, name in enumerate(header)
+        if role_of(name) is None and name.strip().lower() not in ROW_NAMES and column not in others
     }
     return columns if len(columns) > 1 else {}
 
@@ -167,13 +240,23 @@ def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]
     """Numbered classes (0..K-1) by number; named ones in the order of the file, with their names."""
     names = list(table.values())
     if len(set(names)) < len(names):
-        raise ValueError(f"expected distinct classes, but got {_shown(names)}")
+        raise ValueError(f"expected distinct classes, but got {shown(names)}")
     columns = {name: column for column, name in table.items()}
     if {*names} == {str(number) for number in range(len(names))}:
         return [columns[str(number)] for number in range(len(names))], None
     return list(table), names
 
 
-def _shown(names: Sequence[str]) -> str:
-    text = ", ".join(names)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+def _refuse_incomplete(header: Sequence[str], known: Collection[str], single: dict[str, int]) -> None:
+    for role, column in single.items():
+        raise InputError(
+            f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME, or an array [n, K],"
+            f" but got the single column {header[column][:80]!r}",
+            "add those of the other classes",
+        )
+    problem = f"expected {FORMS}, but got the columns {shown(header)}"
+    if {"label", "confidence"} <= {*known}:
+        raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
+    if {"prediction", "confidence"} <= {*known}:
+        raise InputError(problem, "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE")
+    raise InputError(problem, "say what they are with {columns}, as in label=COLUMN,prediction=COLUMN")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from confrank.predictions.layout import FILES
+from confrank.predictions.names import FILES
 from confrank.predictions.schema import Array, Predictions
 
 REMEDY = "add an `index` or `id` column"

@@ -1,99 +1,87 @@
 """Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Needs pyarrow."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from confrank.predictions.arrays import named_arrays
-from confrank.predictions.columns import Column, Text, codes_of, predictions_of
-from confrank.predictions.layout import KEY_NAMES, Layout, layout_of
-from confrank.predictions.reading import Reading
-from confrank.predictions.schema import Array, Predictions
-
-TABLES = ("probabilities", "logits")
+from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, stripped
+from confrank.predictions.content import Content, Opened, by_role, key_numbers
+from confrank.predictions.layout import Layout
+from confrank.predictions.schema import Array
 
 
-def read_parquet(path: Path, reading: Reading) -> Predictions:
-    """Read a Parquet file batch by batch; a `ValueError` gives the column and the row."""
+def open_parquet(path: Path) -> Opened:
+    """Read the names of the columns; a `ValueError` gives the column and the row."""
     try:
-        import pyarrow as pa
         from pyarrow import parquet
     except ImportError:
         raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
-    try:
+    with _readable():
         file = parquet.ParquetFile(path)
+        schema = file.schema_arrow
+        lists = frozenset(field.name for field in schema if _is_list(field.type))
+        return Opened(list(schema.names), lambda layout: _loaded(path, layout), lists)
+
+
+def _loaded(path: Path, layout: Layout) -> Content:
+    from pyarrow import parquet
+
+    with _readable(), parquet.ParquetFile(path) as file:
         header = list(file.schema_arrow.names)
-        lists = [field.name for field in file.schema_arrow if _is_list(field.type)]
-        layout = _without_odd_keys(layout_of(header, lists=lists, keep=reading.keep), file.schema_arrow)
         wanted = [header[number] for number in dict.fromkeys([*layout.numbers().values(), *layout.table])]
         columns = _columns(file.iter_batches(columns=wanted), header, layout)
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
-        raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
-    if {*TABLES} & {*columns}:
-        extra = {name: _plain(columns.pop(f"extra:{name}")) for name in layout.extra}
-        arrays = {role: _plain(column) for role, column in columns.items()}
-        return named_arrays(arrays, {}, layout.ignored, extra)
-    table = [columns.pop(str(number)) for number in layout.table]
-    numbers = [column for column in table if not isinstance(column, Text)]
-    if len(numbers) < len(table):
-        raise ValueError("expected numbers in the class columns, but got text")
-    return predictions_of(columns, np.stack(numbers, axis=1) if numbers else None, layout, {"parser": "by pyarrow"})
+    table = [_as_numbers(columns[number], header[number]) for number in layout.table]
+    metadata = {"parser": "by pyarrow"}
+    return Content(by_role(columns, layout), np.stack(table, axis=1) if table else None, metadata)
 
 
-def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[str, Column]:
-    names = {key: header[number] for key, number in layout.numbers().items()}
-    names |= {str(number): header[number] for number in layout.table}
-    parts: dict[str, list[Array]] = {key: [] for key in names}
-    words: dict[str, dict[str, int]] = {}
-    row = 0
-    for batch in batches:
-        for key, name in names.items():
-            column = batch.column(name)
-            if key in KEY_NAMES:
-                parts[key].append(_keys(column))
-                continue
-            if key.startswith("extra:"):
-                parts[key].append(_extra(column))
-                continue
-            if column.null_count:
-                empty = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-                raise ValueError(f"expected a value in column {name[:80]!r}, but row {row + empty} has none")
-            parts[key].append(_values(column, key, name, words))
-        row += len(batch)
-    if not row:
-        raise ValueError("expected rows of predictions, but there are none")
-    joined = {key: np.concatenate(arrays) for key, arrays in parts.items()}
-    return {key: Text(values, list(words[key])) if key in words else values for key, values in joined.items()}
-
-
-def _without_odd_keys(layout: Layout, schema: Any) -> Layout:
-    """Ignore key columns that hold neither words nor numbers."""
-    odd = [
-        role
-        for role, number in layout.roles.items()
-        if role in KEY_NAMES and not _may_be_key(schema.field(number).type)
-    ]
-    roles = {role: number for role, number in layout.roles.items() if role not in odd}
-    return replace(layout, roles=roles, ignored=[*layout.ignored, *odd])
-
-
-def _may_be_key(kind: Any) -> bool:
+@contextmanager
+def _readable() -> Iterator[None]:
     import pyarrow as pa
 
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    return bool(is_number or pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
+        raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
+
+
+def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[int, Column]:
+    """The columns by number; words are numbered alike in all batches."""
+    numbers = dict.fromkeys([*layout.numbers().values(), *layout.table])
+    keys = key_numbers(layout)
+    parts: dict[int, list[Array]] = {number: [] for number in numbers}
+    words: dict[int, dict[str, int]] = {}
+    for batch in batches:
+        for number, arrays in parts.items():
+            column = batch.column(header[number])
+            if number in keys:
+                arrays.append(_keys(column))
+            elif number in layout.extra.values():
+                arrays.append(_extra(column))
+            else:
+                arrays.append(_values(column, header[number], words.setdefault(number, {})))
+    if not sum(map(len, next(iter(parts.values())))):
+        raise ValueError("expected rows of predictions, but there are none")
+    joined = {number: np.concatenate(arrays) for number, arrays in parts.items()}
+    return {
+        number: stripped(Text(values, list(words[number]))) if words.get(number) else values
+        for number, values in joined.items()
+    }
 
 
 def _keys(column: Any) -> Array:
+    """Names as bytes, or numbers; an array without values for what cannot identify samples."""
     import pyarrow as pa
 
-    if pa.types.is_floating(column.type):
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_floating(kind):
         numbers: Array = column.to_numpy(zero_copy_only=False)
         return numbers
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return np.empty((len(column), 0))
     words = column.cast(pa.string()).fill_null("").cast(pa.binary())
     return np.array(words.to_pylist(), dtype=object)
 
@@ -110,19 +98,23 @@ def _extra(column: Any) -> Array:
     return np.array(["" if word is None else str(word) for word in words], dtype=object)
 
 
-def _values(column: Any, key: str, name: str, words: dict[str, dict[str, int]]) -> Array:
+def _values(column: Any, name: str, words: dict[str, int]) -> Array:
+    """Numbers (NaN where a value is missing), lists of them [n, K], or the numbers of words."""
     import pyarrow as pa
 
-    kind = column.type
-    if key in TABLES:
+    if _is_list(column.type):
         return _lists(column, name)
-    if pa.types.is_dictionary(kind):  # it may list words that do not occur
+    if pa.types.is_dictionary(column.type):  # it may list words that do not occur
         column = column.dictionary_decode()
-        kind = column.type
+    kind = column.type
+    if pa.types.is_null(kind):
+        column, kind = column.cast(pa.string()), pa.string()
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return codes_of(column.dictionary_encode(), words.setdefault(key, {}))
+        return codes_of(column.fill_null("").dictionary_encode(), words)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
+    elif pa.types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"expected numbers in column {name[:80]!r}, but got {kind}")
     values: Array = column.to_numpy(zero_copy_only=False)
@@ -152,5 +144,5 @@ def _lists(column: Any, name: str) -> Array:
     return values
 
 
-def _plain(column: Column) -> Array:
-    return np.array(column.values)[column.codes] if isinstance(column, Text) else column
+def _as_numbers(column: Column, name: str) -> Array:
+    return numbers_of_text(column, f"column {name[:80]!r}") if isinstance(column, Text) else column

@@ -4,7 +4,8 @@ There is `label` with `logits` or `probabilities` [n, K], or `label`, `predictio
 `confidence` and `correct` [n]. A table may come with the method's `confidence`. `index` [n] is the position in the
 published split; `key` [n] identifies samples otherwise (file names or ids, as bytes in UTF-8), and so does each field
 of `other_keys` [n]. `extra` are further columns of the file [n], by name: text as str objects, or numbers. The
-metadata give class names, data set, split, method, model and seed, and the name of `key`.
+metadata give class names, data set, split, method, model and seed, and the name of `key`. `notes` say how a file was
+read, and `roles` what each of its columns was taken for; neither is written to files.
 """
 
 import json
@@ -35,6 +36,8 @@ class Predictions:
     other_keys: Array | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     extra: dict[str, Array] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    roles: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_shapes(self.arrays())
@@ -113,6 +116,7 @@ class Predictions:
             parts.append(f"labels {self.metadata['labels']}")
         if "unnamed" in self.metadata:
             parts.append(f"including classes that no label names: {self.metadata['unnamed']}")
+        parts += self.notes
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 

@@ -1,0 +1,87 @@
+"""Two classes of which a single column gives the probability."""
+
+import numpy as np
+
+from confrank.phrasing import InputError
+from confrank.predictions.cells import Column, Text, text_of
+from confrank.predictions.classes import shown, whole_number, whole_numbers
+from confrank.predictions.schema import Array
+
+
+def both_classes(single: Array) -> Array:
+    """The probabilities [n, 2] of classes 0 and 1 from those of class 1 [n]."""
+    second = single.astype(np.float64)
+    return np.stack([1 - second, second], axis=1)
+
+
+def checked_binary(label: Array) -> str:
+    """A note on how `both_classes` reads the column; an error for labels other than 0 and 1."""
+    wrong = (label != 0) & (label != 1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise InputError(
+            "expected labels 0 and 1 with a single column of probabilities, which is that of class 1,"
+            f" but got {label[row]} in row {row}",
+            "give a column probability_NAME for each class, or name it confidence if it belongs to the predicted"
+            " class, or use {positive} NAME",
+        )
+    return "a single column read as the probability of class 1"
+
+
+def with_positive(
+    columns: dict[str, Column], score: Array | None, positive: str, notes: list[str]
+) -> tuple[dict[str, Column], Array | None, Array | None, list[str] | None]:
+    """Columns, probabilities [n, 2], confidence [n] and class names, if `score` [n] is the probability of a class.
+
+    Predictions that are not the more probable class, say by another threshold than 0.5, keep the probability of what
+    they predict as confidence.
+    """
+    if score is None or "label" not in columns:
+        raise InputError("expected label and the score of a class, but got others", "leave out {positive}")
+    texts = {role: _words(columns[role], role) for role in ("label", "prediction") if role in columns}
+    names = _two_names({value for text in texts.values() for value in text.values}, positive)
+    if score.min(initial=0) < 0 or score.max(initial=0) > 1:
+        raise InputError(
+            f"expected the probability of {positive!r}, but got values from {score.min():g} to {score.max():g}",
+            "use {scale} 100 if they are percentages",
+        )
+    numbers = {
+        role: np.array([names.index(value) for value in text.values])[text.codes] for role, text in texts.items()
+    }
+    second = score if names[1] == positive else 1 - score
+    table = both_classes(second)
+    notes.append(f"the score read as the probability of {positive}")
+    found: dict[str, Column] = {role: column for role, column in columns.items() if role not in texts}
+    kept = None if names == ["0", "1"] else names
+    prediction = numbers.get("prediction")
+    if prediction is None or (table[np.arange(len(table)), prediction] >= table.max(axis=1)).all():
+        return found | {"label": numbers["label"]}, table, None, kept
+    notes.append("the predictions are not always the more probable class; their probability is the confidence")
+    return found | numbers, None, table[np.arange(len(table)), prediction], kept
+
+
+def _words(column: Column, role: str) -> Text:
+    """Classes as text; whole numbers lose their decimals."""
+    if not isinstance(column, Text):
+        return text_of(map(str, whole_numbers(column, role).tolist()))
+    numbers = [whole_number(value) for value in column.values]
+    return Text(
+        column.codes,
+        [value if number is None else str(number) for value, number in zip(column.values, numbers, strict=True)],
+    )
+
+
+def _two_names(values: set[str], positive: str) -> list[str]:
+    """The names of both classes in order: numbers by value, words by the alphabet."""
+    if positive not in values and len(values) > 1:
+        raise InputError(f"expected a class among {shown(sorted(values))}, but got {positive!r}", "change {positive}")
+    if len(values | {positive}) > 2:
+        raise InputError(
+            f"expected two classes with a score of one of them, but got {shown(sorted(values))}",
+            "leave out {positive}",
+        )
+    if len(values | {positive}) == 1:
+        values = {{"0": "1", "1": "0"}.get(positive, f"not {positive}")}
+    return sorted(
+        values | {positive}, key=lambda value: (whole_number(value) is None, whole_number(value) or 0, value)
+    )

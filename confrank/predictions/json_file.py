@@ -1,0 +1,179 @@
+"""JSON: a list of objects, an object of columns, or one object in each line; compressed (.gz) or not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from confrank.predictions.cells import Column, Text, numbers_of_text, text_of
+from confrank.predictions.content import Content, Opened, by_role, key_numbers
+from confrank.predictions.layout import Layout
+from confrank.predictions.schema import Array
+from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
+
+LINES = (".jsonl", ".ndjson")
+EXPECTED = "a list of objects, or an object of columns"
+Columns = dict[str, list[Any]]
+
+
+def open_json(path: Path) -> Opened:
+    """Read a JSON or JSON Lines file; a `ValueError` says where it is broken."""
+    with readable("JSON"):
+        try:
+            columns = _of_lines(path) if suffix_of(path) in LINES else _of_document(path)
+        except RecursionError:
+            raise ValueError(f"expected {EXPECTED}, but it is nested too deeply") from None
+    columns = _with_scores(columns)
+    if not columns or not next(iter(columns.values())):
+        raise ValueError("expected rows of predictions, but there are none")
+    lists = frozenset(name for name, cells in columns.items() if any(isinstance(cell, list) for cell in cells))
+    return Opened(list(columns), lambda layout: _loaded(columns, lists, layout), lists)
+
+
+def _loaded(columns: Columns, lists: frozenset[str], layout: Layout) -> Content:
+    header, keys = list(columns), key_numbers(layout)
+    cells: dict[int, Column] = {}
+    for number in layout.numbers().values():
+        name = header[number]
+        text = number in keys or number in layout.extra.values()
+        cells[number] = (
+            _table(columns[name], name) if name in lists and not text else _column(columns[name], text=text)
+        )
+    table = [_numbers(columns[header[number]], header[number]) for number in layout.table]
+    for number in keys:
+        column = cells[number]
+        assert isinstance(column, Text)
+        cells[number] = np.array([value.encode() for value in column.values], dtype=object)[column.codes]
+    return Content(by_role(cells, layout), np.stack(table, axis=1) if table else None)
+
+
+def _of_lines(path: Path) -> Columns:
+    rows = []
+    with open_text(path, encoding_of(path)) as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                rows.append(_parsed(line, f" in line {number}"))
+    return _of_rows(rows)
+
+
+def _of_document(path: Path) -> Columns:
+    with open_text(path, encoding_of(path)) as file:
+        document = _parsed(file.read(), "")
+    if isinstance(document, list):
+        return _of_rows(document)
+    if not isinstance(document, dict):
+        raise ValueError(f"expected {EXPECTED}, but got {_kind(document)}")
+    if {"columns", "data"} <= {*document}:  # pandas, orient="split"
+        return _of_rows([dict(zip(document["columns"], row, strict=True)) for row in document["data"]])
+    rows = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    others = [value for value in document.values() if isinstance(value, list) and value not in rows]
+    if len(rows) == 1 and not others:  # {"predictions": [...], "model": ...}
+        return _of_rows(rows[0])
+    columns = {
+        name: list(value.values()) if isinstance(value, dict) else value
+        for name, value in document.items()
+        if isinstance(value, list | dict)
+    }
+    lengths = {name: len(cells) for name, cells in columns.items()}
+    if len({*lengths.values()}) > 1:
+        shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
+        raise ValueError(f"expected the same number of rows in each column, but got {shown}")
+    return columns
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"expected JSON, but it cannot be parsed{where}: {error}") from None
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"expected distinct names in each object, but got {twice[:80]!r} twice; rename one of them")
+    return found
+
+
+def _of_rows(rows: list[Any]) -> Columns:
+    """Columns of all names that occur, with None where a row lacks one."""
+    for number, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ValueError(f"expected an object in each row, but got {_kind(row)} in row {number}")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _with_scores(columns: Columns) -> Columns:
+    """Lists of {"label": ..., "score": ...}, as pipelines of transformers write them for all classes, as columns."""
+    for name, cells in columns.items():
+        if all(_is_scores(cell) for cell in cells) and cells:
+            scores = [{item["label"]: item["score"] for item in cell} for cell in cells]
+            classes = dict.fromkeys(label for row in scores for label in row)
+            table = {f"probability_{label}": [row.get(label) for row in scores] for label in classes}
+            return {other: values for other, values in columns.items() if other != name} | table
+    return columns
+
+
+def _is_scores(cell: Any) -> bool:
+    return (
+        isinstance(cell, list)
+        and bool(cell)
+        and all(isinstance(i, dict) and {"label", "score"} <= {*i} for i in cell)
+    )
+
+
+def _column(cells: list[Any], *, text: bool = False) -> Column:
+    """Flags or numbers [n] if all cells are (NaN for null), otherwise text."""
+    given = [cell for cell in cells if cell is not None]
+    if given and not text and all(isinstance(cell, bool) for cell in cells):
+        return np.array(cells, dtype=bool)
+    if (
+        given
+        and not text
+        and all((type(cell) in (int, float) and abs(cell) < 2**53) or cell != cell for cell in given)
+    ):
+        return np.array(cells, dtype=np.float64) if len(given) < len(cells) else np.array(cells)
+    return text_of(_word(cell) for cell in cells)
+
+
+def _word(cell: Any) -> str:
+    if isinstance(cell, str):
+        return cell
+    return "" if cell is None else json.dumps(cell)
+
+
+def _numbers(cells: list[Any], name: str) -> Array:
+    column = _column(cells)
+    if isinstance(column, Text):
+        return numbers_of_text(column, f"column {name[:80]!r}")
+    return column.astype(np.float64)
+
+
+def _table(cells: list[Any], name: str) -> Array:
+    """Lists of numbers as [n, K]."""
+    lengths = {len(cell) if isinstance(cell, list) else 0 for cell in cells}
+    if len(lengths) != 1:
+        raise ValueError(f"expected lists of one length in {name[:80]!r}, but got lengths {sorted(lengths)[:5]}")
+    flat = [value for cell in cells for value in cell]
+    if not all(type(value) in (int, float) for value in flat):
+        raise ValueError(f"expected lists of numbers in {name[:80]!r}, but got other values")
+    try:
+        return np.array(flat, dtype=np.float64).reshape(len(cells), -1)
+    except OverflowError:
+        raise ValueError(f"expected numbers in {name[:80]!r}, but got one that is too large") from None
+
+
+def _kind(value: Any) -> str:
+    names = {
+        str: "text",
+        int: "a number",
+        float: "a number",
+        bool: "true or false",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), "null")

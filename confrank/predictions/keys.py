@@ -1,0 +1,87 @@
+"""Columns that identify samples: file names and ids."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from confrank.phrasing import InputError
+from confrank.predictions.names import KEY_NAMES
+from confrank.predictions.schema import Array, as_keys
+
+# In bytes. The array of keys reserves the length of the longest for each.
+LONGEST_KEY = 4096
+NOT_UNIQUE = " (not unique)"
+
+
+def distinct_keys(columns: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, str], list[str]]:
+    """Arrays and metadata for `Predictions` from columns [n] that identify each sample, and the ignored columns.
+
+    >>> distinct_keys({"id": np.array(["b", "c"]), "file": np.array(["a", "a"])})
+    ({'key': array([b'b', b'c'], dtype='|S1')}, {'key': 'id'}, ['file (not unique)'])
+    """
+    identifying: dict[str, Array] = {}
+    ignored = []
+    for name in sorted(columns, key=KEY_NAMES.index):
+        keys = keys_or_reason(columns[name])
+        if isinstance(keys, str):
+            ignored.append(name + keys)
+        elif repeated_row(keys) is not None:
+            ignored.append(name + NOT_UNIQUE)
+        else:
+            identifying[name] = keys
+    if not identifying:
+        return {}, {}, ignored
+    name, *others = identifying
+    arrays = {"key": identifying[name]}
+    if others:
+        arrays["other_keys"] = np.empty(
+            len(identifying[name]), [(other, identifying[other].dtype) for other in others]
+        )
+        for other in others:
+            arrays["other_keys"][other] = identifying[other]
+    return arrays, {"key": name}, ignored
+
+
+def keys_or_reason(keys: Array) -> Array | str:
+    """Names or integers as bytes; otherwise the reason why the column is ignored."""
+    if keys.dtype == np.uint8 and keys.ndim == 2 and keys.shape[1]:  # as `save_predictions` writes them
+        keys = np.ascontiguousarray(keys).view(f"S{keys.shape[1]}")[:, 0]
+    if keys.dtype.kind == "f" and (np.abs(keys) < 2**53).all() and (keys == np.floor(keys)).all():
+        keys = keys.astype(np.int64)
+    if keys.ndim != 1 or keys.dtype.kind not in "iuUSO":
+        return ""
+    if keys.dtype.kind in "USO" and max(map(len, keys), default=0) > LONGEST_KEY:
+        return f" (longer than {LONGEST_KEY:,} bytes)"
+    return as_keys(np.array(keys.tolist()) if keys.dtype.kind == "O" else keys)
+
+
+def repeated_row(keys: Array) -> tuple[int, int] | None:
+    """Two rows with the same key; None if all differ.
+
+    >>> repeated_row(np.array([b"a", b"b", b"a"]))
+    (0, 2)
+    """
+    ordered = np.sort(keys)
+    same = ordered[1:] == ordered[:-1]
+    if not same.any():
+        return None
+    first, second = np.flatnonzero(keys == ordered[int(same.argmax())])[:2].tolist()
+    return first, second
+
+
+def refuse_repeats(columns: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    """Raise if a column nearly identifies the samples: more than half of its keys differ, but some occur twice."""
+    for role, column in columns.items():
+        keys = keys_or_reason(column)
+        if isinstance(keys, str):
+            continue
+        keys = keys[keys != b""]
+        rows = repeated_row(keys)
+        if rows is not None and 2 * len(np.unique(keys)) > len(column):
+            name = names.get(role, role)
+            key = bytes(keys[rows[0]]).decode(errors="replace")
+            raise InputError(
+                f"expected each sample once, but got {name} {key[:80]!r} in rows {rows[0]} and {rows[1]}",
+                f"remove one of them, or use {{columns}} group={name} if several rows may share it",
+            )

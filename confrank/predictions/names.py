@@ -1,0 +1,48 @@
+"""Names of columns and arrays whose role is recognised."""
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "label": (
+        "label", "labels", "target", "targets", "y_true", "true_label", "ground_truth", "gold", "gold_label", "truth",
+        "true_class", "actual",
+    ),
+    "prediction": (
+        "prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label", "pred_label",
+        "predicted_class", "y_hat",
+    ),
+    "confidence": ("confidence", "confidences", "conf", "score"),
+    "correct": ("correct", "is_correct"),
+    "index": ("index",),
+    "probabilities": ("probabilities", "probs", "y_prob", "y_proba"),
+    "logits": ("logits",),
+    "class_names": ("class_names", "classes"),
+}  # fmt: skip
+# Natural logarithms of the confidence.
+LOG_NAMES = ("logprob", "log_prob", "logprobs", "log_probability", "mean_logprob", "avg_logprob")
+# Roles of columns that no other column has, in a file with labels.
+WEAK_ROLES = {
+    **dict.fromkeys(("answer", "response", "model_answer", "output"), "prediction"),
+    **dict.fromkeys(("probability", "prob", "max_probability", "max_prob", *LOG_NAMES), "confidence"),
+}
+PREFIXES = {"probabilities": ("probability_", "prob_", "p_"), "logits": ("logit_",)}
+# Common names of columns that identify samples, the most specific first; the first is what the caller calls one.
+FILES = ("path", "image_path", "filename", "file_name", "file")
+KEY_NAMES = ("key", *FILES, "image_id", "sample_id", "question_id", "example_id", "uid", "id")
+# Never a class. pandas writes the index of a table without a name in the second line.
+ROW_NAMES = {"", "row", "unnamed: 0", "__index_level_0__", *KEY_NAMES}
+_ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
+
+
+def role_of(name: str) -> str | None:
+    """
+    >>> role_of("Y_true"), role_of("colour")
+    ('label', None)
+    """
+    return _ROLE_OF.get(name.strip().lower())
+
+
+def key_of(name: str) -> str | None:
+    """
+    >>> key_of("ID "), key_of("label")
+    ('id', None)
+    """
+    return key if (key := name.strip().lower()) in KEY_NAMES else None
