@@ -40,7 +40,11 @@ def test_every_command_has_help_with_an_example(name, command, capsys):
     [
         ("missing.npz", None, "does not exist"),
         ("empty.csv", "", "is empty"),
-        ("nan.csv", "confidence,correct\n0.5,1\nnan,0\n", "nan in row 1"),
+        (
+            "nan.csv",
+            "confidence,correct\n0.5,1\nnan,0\n",
+            "a value of 'confidence' in each row, but 1 of 2 have none: rows 1; drop such rows with --skip-missing",
+        ),
         ("sums.csv", "label,probability_0,probability_1\n0,0.5,0.4\n", "a sum of 0.9 in row 0"),
         ("labels.csv", "label,probability_0,probability_1\n2,0.5,0.5\n", "labels within 0..1, but got 2 in row 0"),
     ],

@@ -1,9 +1,18 @@
 """What a user says about a file: extra columns, roles of columns, a second file with the truth."""
 
+import gzip
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from confrank import evaluate
+from confrank.cli import main
+from confrank.phrasing import InputError
 from confrank.predictions import read
+from confrank.predictions.truth import match
 
 TEXT = "site,weight,label,prediction,confidence\na,0.5,cat,cat,0.9\nb,1,dog,cat,0.6\na,2,dog,dog,0.8\n"
 
@@ -43,3 +52,409 @@ def test_a_kept_column_is_no_class(tmp_path):
     loaded = read(tmp_path / "a.csv", keep=["age"])
     assert loaded.probabilities.tolist() == [[0.9, 0.1], [0.2, 0.8]]
     assert loaded.extra["age"].tolist() == ["31", "44"]
+
+
+def written(folder, name, text, encoding="utf-8"):
+    content = text.encode(encoding)
+    (folder / name).write_bytes(gzip.compress(content) if name.lower().endswith(".gz") else content)
+    return folder / name
+
+
+def metrics_of(predictions):
+    return evaluate(**predictions.evaluation_inputs()).metrics
+
+
+ANSWERS = [("cat", "cat", 0.9), ("dog", "cat", 0.6), ("dog", "dog", 0.8), ("cat", "dog", 0.7)]
+CONFIDENCE, CORRECT = np.array([0.9, 0.6, 0.8, 0.7]), np.array([True, False, True, False])
+EXPECTED = evaluate(confidence=CONFIDENCE, correct=CORRECT).metrics
+NAMES = ("label", "prediction", "confidence")
+LINES = [dict(zip(NAMES, answer, strict=True)) for answer in ANSWERS]
+CSV = "\n".join([",".join(NAMES), *(",".join(map(str, answer)) for answer in ANSWERS), ""])
+COLUMNS = {name: [line[name] for line in LINES] for name in NAMES}
+BY_ROW = {name: dict(enumerate(cells)) for name, cells in COLUMNS.items()}
+SPLIT = {"columns": NAMES, "index": [0, 1, 2, 3], "data": ANSWERS}
+WRAPPED = {"model": "resnet", "predictions": LINES}
+JSONL = "".join(json.dumps(line) + "\n\n" for line in LINES)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "encoding"),
+    [
+        ("a.json", json.dumps(LINES), "utf-8"),
+        ("a.json", json.dumps(COLUMNS, indent=1), "utf-8-sig"),
+        ("a.json", json.dumps(BY_ROW), "utf-8"),
+        ("a.json", json.dumps(SPLIT), "utf-8"),
+        ("a.json", json.dumps(WRAPPED), "utf-16"),
+        ("a.jsonl", JSONL, "utf-8"),
+        ("a.ndjson", JSONL, "utf-16"),
+        ("a.csv", CSV, "utf-16"),
+        ("a.tsv", CSV.replace(",", "\t"), "utf-16"),
+        ("a.csv", CSV.replace(",", " , "), "utf-8"),
+        ("a.csv", CSV.replace(",", ";").replace(".", ","), "utf-8"),
+        ("a.csv.gz", CSV, "utf-8"),
+        ("a.CSV.GZ", CSV, "utf-16"),
+        ("a.tsv.gz", CSV.replace(",", "\t"), "utf-8"),
+        ("a.json.gz", json.dumps(LINES), "utf-8"),
+        ("a.jsonl.gz", JSONL, "utf-8"),
+        (
+            "a.csv",
+            CSV.replace("0.9", "90%").replace("0.6", "60 %").replace("0.8", "80%").replace("0.7", "70%"),
+            "utf-8",
+        ),
+    ],
+)
+def test_one_content_in_many_formats(tmp_path, name, text, encoding):
+    loaded = read(written(tmp_path, name, text, encoding))
+    assert loaded.class_names == ["cat", "dog"]
+    assert metrics_of(loaded) == pytest.approx(EXPECTED, abs=1e-12)
+
+
+def test_lists_in_json_are_tables(tmp_path):
+    table = [[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]]
+    path = written(tmp_path, "a.json", json.dumps({"label": [0, 1, 1], "probabilities": table}))
+    assert metrics_of(read(path)) == evaluate(probabilities=np.array(table), label=[0, 1, 1]).metrics
+    rows = [{"gold": "b", "scores": [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]}]
+    rows += [{"gold": "b", "scores": [{"label": "b", "score": 0.875}, {"label": "a", "score": 0.125}]}]
+    loaded = read(written(tmp_path, "b.json", json.dumps(rows)))
+    assert loaded.class_names == ["a", "b"]
+    assert loaded.probabilities.tolist() == [[0.75, 0.25], [0.125, 0.875]] and loaded.label.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", "[1, 2", "expected JSON, but it cannot be parsed"),
+        ("a.json", "[" * 100_000, "nested too deeply"),
+        ("a.json", "3", "a list of objects, or an object of columns, but got a number"),
+        ("a.json", "[]", "expected rows of predictions, but there are none"),
+        ("a.json", '{"label": [1, 2], "confidence": [1]}', "2 in label, 1 in confidence"),
+        ("a.json", '[{"label": 1, "label": 2}]', "distinct names in each object, but got 'label' twice"),
+        ("a.json", '{"columns": ["a"], "data": [3]}', "a list of 1 values in each row, but row 0 is another"),
+        ("a.jsonl", '{"label": 1}\n{"label": \n', "cannot be parsed in line 2"),
+        ("a.jsonl", '{"label": 1}\n[2]\n', "an object in each row, but got a list in row 1"),
+        (
+            "a.json",
+            '{"label": [0, 1], "probabilities": [[0.5, 0.5], [1]]}',
+            r"one length .*, but got lengths \[1, 2\]",
+        ),
+        ("a.json", '{"label": [0], "probabilities": [["a", "b"]]}', "lists of numbers in 'probabilities'"),
+    ],
+)
+def test_mistakes_in_json(tmp_path, name, text, message):
+    with pytest.raises(ValueError, match=message):
+        read(written(tmp_path, name, text))
+
+
+def test_a_gz_file_that_was_cut_off(tmp_path):
+    content = gzip.compress(("label,prediction,confidence\n" + "1,1,0.5\n" * 5000).encode())
+    (tmp_path / "a.csv.gz").write_bytes(content[:-20])
+    with pytest.raises(ValueError, match="expected an intact .gz file, but it cannot be unpacked"):
+        read(tmp_path / "a.csv.gz")
+    (tmp_path / "a.npz.gz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"ending in .*\.csv, \.tsv, \.json, \.jsonl, \.ndjson with \.gz"):
+        read(tmp_path / "a.npz.gz")
+
+
+def test_the_index_of_pandas_in_parquet_is_no_class(tmp_path):
+    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {"label": [0, 1, 1], "a": [0.75, 0.25, 0.5], "b": [0.25, 0.75, 0.5], "__index_level_0__": [5, 6, 9]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    loaded = read(tmp_path / "a.parquet")
+    assert loaded.probabilities.tolist() == [[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]
+    assert loaded.roles["__index_level_0__"] == "ignored" and loaded.roles["b"] == "probability of class b"
+
+
+def test_pipelines_write_the_prediction_as_label(tmp_path):
+    rows = [{"label": answer, "score": score, "gold": gold} for gold, answer, score in ANSWERS]
+    loaded = read(written(tmp_path, "a.json", json.dumps(rows)))
+    assert metrics_of(loaded) == EXPECTED
+    assert loaded.roles == {"label": "prediction", "score": "confidence", "gold": "label"}
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "scale"),
+    [
+        ("confidence", ["90", "60", "80", "70"], 100.0),
+        ("confidence", ["90%", "60%", "80%", "70%"], None),
+        ("logprob", np.log(CONFIDENCE), None),
+        ("confidence", np.log(CONFIDENCE), "log"),
+    ],
+)
+def test_answers_of_language_models(tmp_path, name, cells, scale):
+    lines = [f"q{row},{a},{g},{cells[row]}" for row, (g, a, _) in enumerate(ANSWERS)]
+    path = written(tmp_path, "a.csv", "\n".join([f"question_id,answer,gold,{name}", *lines, ""]))
+    loaded = read(path, scale=scale)
+    assert metrics_of(loaded) == pytest.approx(EXPECTED, abs=1e-12)
+    assert loaded.key.tolist() == [b"q0", b"q1", b"q2", b"q3"]
+    if scale == 100:
+        with pytest.raises(
+            ValueError, match="'confidence' has values from 60 to 90, .*; use `scale` 100 if they are"
+        ):
+            read(path)
+        assert metrics_of(read(path, scale=1.0))["ece"] is None
+
+
+def test_the_caller_says_what_is_what(tmp_path):
+    lines = [line + ",s,2.5" for line in CSV.splitlines()[1:]]
+    path = written(tmp_path, "a.csv", "\n".join(["a,b,c,score,w", *lines, ""]))
+    roles = {"label": "a", "prediction": "b", "confidence": "C ", "group": "score", "sample_weight": "w"}
+    loaded = read(path, roles)
+    assert metrics_of(loaded) == EXPECTED
+    assert loaded.extra["group"].tolist() == ["s"] * 4 and loaded.extra["sample_weight"].tolist() == [2.5] * 4
+    with pytest.raises(ValueError, match="expected a column 'z', but got the columns a, b, c"):
+        read(path, {"label": "z"})
+    with pytest.raises(ValueError, match="expected a role among label, .*, logit:NAME, but got 'truth'"):
+        read(path, {"truth": "a"})
+
+
+def test_class_columns_by_name(tmp_path):
+    path = written(tmp_path, "a.csv", "truth,fold,x1,x2\nno,1,0.25,0.75\nyes,2,0.5,0.5\nyes,3,0.875,0.125\n")
+    loaded = read(path, {"probability:no": "x2", "probability:yes": "x1"})
+    assert loaded.class_names == ["no", "yes"] and loaded.label.tolist() == [0, 1, 1]
+    assert loaded.probabilities.tolist() == [[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]]
+    assert read(path, {"logit:no": "x2", "logit:yes": "x1"}).logits is not None
+    with pytest.raises(ValueError, match="probabilities or of logits, but got both"):
+        read(path, {"logit:no": "x2", "probability:yes": "x1"})
+
+
+def test_a_flag_settles_probabilities_or_logits(tmp_path):
+    path = written(tmp_path, "a.csv", "label,a,b\n0,0.5,0.5\n0,0.25,0.75\n1,0.5,1.5\n")
+    with pytest.raises(ValueError, match="a mixture: see row 2; .* use `probabilities` or `logits`"):
+        read(path)
+    assert read(path, logits=True).logits.shape == (3, 2)
+    with pytest.raises(ValueError, match="got both; choose `logits` or `probabilities`"):
+        read(path, logits=True, probabilities=True)
+
+
+def binary(rng, n=400):
+    label = rng.integers(0, 2, n)
+    return label, np.clip(rng.normal(0.3 + 0.4 * label, 0.2), 0.001, 0.999).round(3)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.3])
+@pytest.mark.parametrize("names", [["0", "1"], ["ham", "spam"], ["1", "2"], ["False", "True"]])
+def test_the_probability_of_a_class_is_no_confidence(tmp_path, names, threshold):
+    label, score = binary(np.random.default_rng(0))
+    prediction = (score >= threshold).astype(int)
+    lines = [f"{names[a]},{names[b]},{c}" for a, b, c in zip(label, prediction, score, strict=True)]
+    path = written(tmp_path, "a.csv", "\n".join(["label,prediction,score", *lines, ""]))
+    with pytest.raises(InputError, match="'score' is below 0.5 .* like the probability of that class") as caught:
+        read(path)
+    assert f"use --positive {names[1]} if it is, or --columns confidence=score" in caught.value.worded("--{}".format)
+    confidence = np.where(prediction == 1, score, 1 - score)
+    expected = evaluate(confidence=confidence, correct=prediction == label).metrics
+    found = metrics_of(read(path, positive=names[1]))
+    assert [found[key] for key in ("acc", "aurc", "auroc")] == [expected[key] for key in ("acc", "aurc", "auroc")]
+    as_said = evaluate(confidence=score, correct=prediction == label).metrics
+    assert metrics_of(read(path, {"confidence": "score"}))["auroc"] == as_said["auroc"]
+
+
+def test_the_positive_class_may_be_the_first(tmp_path):
+    label, score = binary(np.random.default_rng(1), 50)
+    lines = [f"{'ab'[a]},{c}" for a, c in zip(label, 1 - score, strict=True)]
+    path = written(tmp_path, "a.csv", "\n".join(["label,score", *lines, ""]))
+    with pytest.raises(ValueError, match="use `positive` NAME if the score is the probability of the class NAME"):
+        read(path)
+    expected = evaluate(probabilities=np.stack([1 - score, score], axis=1), label=label).metrics
+    assert metrics_of(read(path, positive="a")) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(ValueError, match="a class among a, b, but got 'c'; change `positive`"):
+        read(path, positive="c")
+
+
+def test_a_confidence_of_two_classes_is_not_doubted(tmp_path):
+    label, score = binary(np.random.default_rng(2))
+    prediction, confidence = (score > 0.5).astype(int), np.maximum(score, 1 - score)
+    for values in (confidence, np.random.default_rng(3).random(len(label)).round(3)):
+        lines = [f"{a},{b},{c}" for a, b, c in zip(label, prediction, values, strict=True)]
+        loaded = read(written(tmp_path, "a.csv", "\n".join(["label,prediction,score", *lines, ""])))
+        assert (
+            metrics_of(loaded)["auroc"] == evaluate(confidence=values, correct=prediction == label).metrics["auroc"]
+        )
+
+
+@pytest.mark.parametrize("word", ["", "None", "nan", "NULL", " "])
+@pytest.mark.parametrize("role", ["label", "prediction", "confidence"])
+def test_missing_values_are_refused_or_skipped(tmp_path, role, word):
+    lines = [",".join(str(line[name]) for name in NAMES) for line in LINES]
+    extra = {"label": f"{word},cat,0.5", "prediction": f"cat,{word},0.5", "confidence": f"cat,cat,{word}"}[role]
+    path = written(tmp_path, "a.csv", "\n".join([",".join(NAMES), extra, *lines, extra, ""]))
+    with pytest.raises(ValueError, match=f"a value of '{role}' in each row, but 2 of 6 have none: rows 0, 5.*; drop"):
+        read(path)
+    loaded = read(path, skip_missing=True)
+    assert metrics_of(loaded) == EXPECTED
+    assert loaded.describe().endswith(f"2 rows without {role} skipped")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label,a,b,c\n0,90,5,5\n1,20,70,10\n", "but they sum to 100; use `scale` 100 if they are percentages"),
+        ("label,p_a,p_b\n0,90.5,9.5\n1,20,80\n", "but they sum to 100; use `scale` 100"),
+        ("label,fold,a,b\n0,0,0.9,0.1\n1,1,0.2,0.8\n1,2,0.3,0.7\n", "'fold' has whole numbers alone; .* `columns`"),
+        ("label,a,b,v\n0,0.9,0.1,7\n1,0.2,0.8,7\n1,0.3,0.7,7\n", "'v' is constant"),
+        (
+            "label,a,b,v\na,3.5,0.1,7\nb,-0.2,0.8,7\nb,0.3,0.7,7\n",
+            "'v' is constant|v, and one of them is the largest",
+        ),
+        ("label,p_a,p_b\n1,0.9,0.1\n2,0.2,0.8\n", "labels are 1 to 2, which seem to start at 1; subtract 1"),
+        ("label,p_a,p_b,p_c\n1,0.9,0.1,0\n2,0.2,0.8,0\n", "labels are 1 to 2, which seem to start at 1"),
+        ("label,a,a\n0,1,0\n", "got 'a' twice, as columns 2 and 3"),
+        ("label,target,prediction,score\n0,1,0,1\n", "role label, but got 'label', 'target'; choose with `columns`"),
+        (
+            "id,label,pred,conf\na,1,1,1\nb,1,1,1\na,1,0,1\n",
+            "each sample once, but got id 'a' in rows 0 and 2; remove",
+        ),
+        ("id,prediction,confidence\na,1,1\n", "give the labels with `columns`, as in label=COLUMN, or with `truth`"),
+    ],
+)
+def test_doubts_are_errors_that_say_what_settles_them(tmp_path, text, message):
+    with pytest.raises(InputError, match=message):
+        read(written(tmp_path, "a.csv", text))
+
+
+def test_unsigned_numbers_that_were_negative(tmp_path):
+    label = np.array([0, 1, -1]).astype(np.uint64)
+    np.savez(tmp_path / "a.npz", label=label, prediction=np.array([0, 1, 1]), confidence=np.ones(3))
+    with pytest.raises(ValueError, match=r"below 2\*\*63 in label, but got 18446744073709551615 in row 2"):
+        read(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", label=label[:2], prediction=np.array([0, 0]), confidence=np.ones(2))
+    assert metrics_of(read(tmp_path / "b.npz"))["acc"] == 0.5
+
+
+def test_rows_may_share_what_is_no_key(tmp_path):
+    text = "id,label,pred,conf\na,1,1,0.9\nb,1,2,0.8\na,1,3,0.7\n"
+    loaded = read(written(tmp_path, "a.csv", text), {"group": "id"})
+    assert loaded.extra["group"].tolist() == ["a", "b", "a"] and loaded.key is None
+
+
+TRUTH = "id,target,site\na,cat,x\nb,dog,y\nc,dog,x\nd,cat,y\n"
+SHUFFLED = [3, 1, 0, 2]
+
+
+def submission(header, *columns):
+    lines = [",".join(str(cells[row]) for cells in columns) for row in SHUFFLED]
+    return "\n".join([header, *lines, ""])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        submission("id,prediction,confidence", "abcd", COLUMNS["prediction"], CONFIDENCE),
+        submission("id,label,score", "abcd", COLUMNS["prediction"], CONFIDENCE),
+        submission("ID,answer,site,prob", "abcd", COLUMNS["prediction"], "----", CONFIDENCE),
+    ],
+)
+def test_labels_of_another_file(tmp_path, text):
+    truth = written(tmp_path, "truth.csv", TRUTH)
+    loaded = read(written(tmp_path, "a.csv", text), truth=truth, keep=["site"])
+    assert metrics_of(loaded) == EXPECTED
+    assert loaded.extra["site"].tolist() == ["y", "y", "x", "x"]
+    assert [key.decode() for key in loaded.key] == ["d", "b", "a", "c"]
+    assert f"labels of {truth} joined by" in loaded.describe()
+
+
+def test_submissions_of_probabilities(tmp_path):
+    table = np.array([[0.75, 0.25], [0.875, 0.125], [0.25, 0.75], [0.5, 0.5]])
+    expected = evaluate(probabilities=table, label=[0, 1, 1, 0]).metrics
+    truth = written(tmp_path, "t.csv", TRUTH)
+    path = written(tmp_path, "a.csv", submission("id,cat,dog", "abcd", *table.T))
+    assert metrics_of(read(path, truth=truth)) == pytest.approx(expected, abs=1e-12)
+    numbers = written(tmp_path, "n.json", json.dumps({"id": [*"dcba"], "target": [0, 1, 1, 0]}))
+    path = written(tmp_path, "b.csv", submission("id,target", "abcd", table[:, 1]))
+    assert metrics_of(read(path, truth=numbers)) == pytest.approx(expected, abs=1e-12)
+    path = written(tmp_path, "c.csv", submission("id,target", "abcd", [0, 1, 1, 0]))
+    with pytest.raises(ValueError, match="'target' holds classes alone; add a column of the confidence"):
+        read(path, truth=numbers)
+
+
+def test_what_cannot_be_joined(tmp_path):
+    truth = written(tmp_path, "t.csv", TRUTH)
+    path = written(tmp_path, "a.csv", "nr,label,score\na,cat,0.9\nb,cat,0.6\ne,dog,0.8\n")
+    with pytest.raises(ValueError, match="identifies the samples in both files, .*; name it with `on`"):
+        read(path, truth=truth)
+    message = r"1 of 3 predictions are not in .*t.csv \(e\) and 2 of 4 labels have no prediction \(c, d\)"
+    with pytest.raises(ValueError, match=message):
+        read(path, truth=truth, on="nr=id")
+    loaded = read(path, truth=truth, on="nr=id", skip_missing=True)
+    assert (loaded.label == loaded.prediction).tolist() == [True, False]
+    assert loaded.notes[1:] == ("1 prediction without label skipped", "2 labels without prediction skipped")
+    twice = written(tmp_path, "u.csv", TRUTH + "a,dog,x\n")
+    with pytest.raises(ValueError, match="each sample once in .*u.csv, but got nr 'a' in rows 0 and 4; remove"):
+        read(path, truth=twice, on="nr=id")
+    many = written(tmp_path, "m.csv", "nr,u,v\na,1,2\n")
+    with pytest.raises(ValueError, match="one column of labels in the truth, but got the columns nr, u, v; name it"):
+        read(path, truth=many)
+    with pytest.raises(ValueError, match="expected a file of labels to join by 'id', but got none; add `truth`"):
+        read(path, on="id")
+
+
+@given(st.lists(st.binary(max_size=20).map(lambda key: key.strip(b"\0 ")), unique=True, max_size=30), st.randoms())
+def test_keys_are_matched_as_a_dictionary_does(keys, random):
+    others = random.sample(keys, random.randint(0, len(keys))) + [b"other %d" % number for number in range(3)]
+    random.shuffle(others)
+    rows, is_there = match(np.array([*keys, b"x" * 21]), np.array(others))
+    row_of = {key: row for row, key in enumerate(others)}
+    assert [row if there else None for row, there in zip(rows.tolist(), is_there.tolist(), strict=True)] == [
+        row_of.get(key) for key in [*keys, b"x" * 21]
+    ]
+
+
+def test_the_flags_are_the_same_in_three_commands(tmp_path, capsys):
+    label, score = binary(np.random.default_rng(0))
+    lines = [f"{row},{a}" for row, a in enumerate(label)]
+    truth = written(tmp_path, "t.csv", "\n".join(["nr,gold", *lines, ""]))
+    percentages = [f"{100 * c:.1f}" for c in score]
+    score = np.array(percentages).astype(float) / 100
+    lines = [f"{row},{c}" for row, c in enumerate(percentages)]
+    path = written(tmp_path, "a.csv", "\n".join(["nr,s", *lines[::-1], ""]))
+    flags = [
+        str(path),
+        "--columns",
+        "confidence=s,label=gold",
+        "--truth",
+        str(truth),
+        "--on",
+        "nr",
+        "--positive",
+        "1",
+    ]
+    flags += ["--scale", "100", "--json", str(tmp_path / "out.json")]
+    expected = evaluate(probabilities=np.stack([1 - score, score], axis=1), label=label).metrics
+    for command in (["evaluate", "--resamples", "0"], ["threshold", "--coverage", "0.5"], ["calibrate"]):
+        with pytest.raises(SystemExit) as caught:
+            main([command[0], *flags, *command[1:]])
+        assert caught.value.code == 0
+        assert "labels of" in capsys.readouterr().out
+        if command[0] == "evaluate":
+            found = json.loads((tmp_path / "out.json").read_text())["metrics"]
+            assert found == pytest.approx(expected, abs=1e-9)
+
+
+def test_what_was_understood_is_shown(tmp_path, capsys):
+    path = written(tmp_path, "a.csv", "id,gold,answer,conf,note\n7,cat,dog,0.75,x\n8,dog,dog,0.5,y\n")
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", str(path), "--show"])
+    assert caught.value.code == 0
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line] == [
+        ["id", "key"], ["gold", "label"], ["answer", "prediction"], ["conf", "confidence"], ["note", "ignored"],
+        ["0", "7", "cat", "dog", "0.75", "no"], ["1", "8", "dog", "dog", "0.5", "yes"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--columns", "label"], "expected --columns ROLE=COLUMN,..., but got 'label'"),
+        (["--columns", "label=a,label=b"], "expected each role once in --columns, but got 'label' twice"),
+        (["--scale", "big"], "expected a number or log for --scale, but got 'big'"),
+        (["--on", "id"], "expected a file of labels to join by 'id', but got none; add --truth"),
+        ([], "use --positive 1 if it is, or --columns confidence=score if it is the confidence"),
+    ],
+)
+def test_the_command_line_words_remedies_as_flags(tmp_path, capsys, flags, message):
+    path = written(tmp_path, "a.csv", "label,prediction,score\n0,0,0.1\n1,1,0.9\n1,0,0.2\n")
+    with pytest.raises(SystemExit) as caught:
+        main(["evaluate", str(path), *flags])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, safetensors_path
-from confrank.cli.source import predictions_path, read_source, temperature_of
+from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
     file = "predictions with logits or probabilities of all classes, or a run folder"
     parser.add_argument("file", type=str, metavar="FILE", help=file)
+    add_reading(parser)
     fit = parser.add_argument_group("fit")
     split = "share of the rows to measure on; the temperature is fitted to the others"
     add_option(fit, "--split", float, "SHARE", split, 0.5)
@@ -37,8 +38,9 @@ def _calibrate(arguments: "Namespace") -> None:
 
     at_least(0, arguments, "seed")
     out, table = safetensors_path(arguments.out), json_path(arguments.json)
-    keep_inputs([arguments.file, predictions_path(arguments.file)], out, table)
-    source = read_source(arguments.file)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], out, table)
+    source = read_source(arguments.file, reading=reading_of(arguments))
     predictions = source.predictions
     if predictions.table is None or predictions.label is None:
         raise ValueError(

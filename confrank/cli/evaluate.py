@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Command, add_option, add_root, at_least, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
-from confrank.cli.source import Source, predictions_path, read_source
+from confrank.cli.show import show_sources
+from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -17,8 +18,11 @@ if TYPE_CHECKING:
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
-    files = "predictions (.csv, .tsv, .parquet, .npz, .npy, .safetensors) or run folders"
+    files = "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .npz, .npy, .safetensors) or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
+    add_reading(parser)
+    show = "print what each column was taken for and the first rows, and stop"
+    parser.add_argument_group("check").add_argument("--show", action="store_true", help=show)
     output = parser.add_argument_group("output")
     add_option(output, "--report", str, "FILE", "write a page to explore the results and choose a threshold (.html)")
     add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
@@ -40,13 +44,19 @@ def _evaluate(arguments: "Namespace") -> None:
     check_resamples(arguments.resamples)
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
-    keep_inputs([*arguments.files, *map(predictions_path, arguments.files)], figure, report, table)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([*arguments.files, *map(predictions_path, arguments.files), *truth], figure, report, table)
     keep_out_of_data(arguments.files, figure, figures)
     sources: list[Source] = []
     for file in arguments.files:
         # A file may be given twice, e.g. to check that it does not differ from itself.
         is_repeated = any(item.name == file for item in sources)
-        sources.append(read_source(file, f"{file} ({len(sources) + 1})" if is_repeated else file))
+        sources.append(
+            read_source(file, f"{file} ({len(sources) + 1})" if is_repeated else file, reading_of(arguments))
+        )
+    if arguments.show:
+        show_sources(make_console(), sources)
+        return
     models = compare_sources(sources, arguments.resamples, arguments.seed)
     # Files first, since a reader of the output may close the pipe after a few lines.
     written = []

@@ -1,11 +1,17 @@
-"""Read predictions from a file or a run folder."""
+"""Read predictions from a file or a run folder, as the flags that several commands share say."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from confrank.cli.command import add_option
+from confrank.phrasing import InputError
 
 if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
     from confrank.metrics import Samples
     from confrank.predictions import Predictions
 
@@ -20,19 +26,74 @@ class Source:
     samples: "Samples"
 
 
-def read_source(file: str, name: str | None = None) -> Source:
-    """Read a file of predictions or a run folder; its name is its path unless another is given."""
+def add_reading(parser: "ArgumentParser") -> None:
+    """Add the flags that say how to read a file, for `reading_of`."""
+    reading = parser.add_argument_group("reading")
+    columns = "what columns hold, as in label=gold,prediction=answer,confidence=conf,probability:cat=p1"
+    add_option(reading, "--columns", str, "ROLE=COLUMN,...", columns)
+    add_option(reading, "--truth", str, "FILE", "take the labels from this file")
+    add_option(reading, "--on", str, "COLUMN", "column to join --truth by, or COLUMN=COLUMN if the names differ")
+    add_option(reading, "--positive", str, "CLASS", "the score is the probability of this class")
+    add_option(reading, "--scale", str, "X", "divide probabilities and confidence by this (100); log for logarithms")
+    reading.add_argument("--logits", action="store_true", help="class columns hold logits")
+    reading.add_argument("--probabilities", action="store_true", help="class columns hold probabilities")
+    skip = "leave out rows without a label, prediction or score, and count them"
+    reading.add_argument("--skip-missing", action="store_true", help=skip)
+
+
+def reading_of(arguments: "Namespace") -> dict[str, Any]:
+    """What `confrank.predictions.read` takes, from the flags of `add_reading`."""
+    names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing")
+    given = {name: getattr(arguments, name) for name in names}
+    return given | {"columns": columns_of(arguments.columns), "scale": _scale_of(arguments.scale)}
+
+
+def columns_of(text: str | None) -> dict[str, str]:
+    """The column of each role.
+
+    >>> columns_of("label=gold, probability:a=p1"), columns_of(None)
+    ({'label': 'gold', 'probability:a': 'p1'}, {})
+    """
+    columns: dict[str, str] = {}
+    for part in (text or "").split(",") if text is not None else []:
+        role, mark, name = part.partition("=")
+        if not mark or not role.strip() or not name.strip():
+            raise ValueError(f"expected --columns ROLE=COLUMN,..., but got {part.strip()!r}")
+        if role.strip() in columns:
+            raise ValueError(f"expected each role once in --columns, but got {role.strip()!r} twice")
+        columns[role.strip()] = name.strip()
+    return columns
+
+
+def _scale_of(text: str | None) -> Any:
+    if text is None or text == "log":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"expected a number or log for --scale, but got {text!r}") from None
+
+
+def read_source(
+    file: str, name: str | None = None, reading: Mapping[str, Any] | None = None, keep: Sequence[str] = ()
+) -> Source:
+    """Read a file of predictions or a run folder; its name is its path unless another is given.
+
+    `reading` is what `reading_of` gives, and `keep` names columns to keep.
+    """
     from confrank.metrics import sample_values
-    from confrank.predictions import load_predictions
+    from confrank.predictions import read
 
     path = predictions_path(file)
     if path != Path(file) and not path.exists():
         raise ValueError(
             f"expected a finished run in {file}, but it has no predictions yet; resume it with the same command"
         )
-    predictions = load_predictions(path)
+    predictions = read(path, **(reading or {}), keep=keep)
     try:
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
+    except InputError as error:
+        raise InputError(f"{name or file}: {error.problem}", error.remedy) from None
     except ValueError as error:
         raise ValueError(f"{name or file}: {error}") from None
 

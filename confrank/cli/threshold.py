@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.source import predictions_path, read_source, temperature_of
+from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def _threshold_arguments(parser: "ArgumentParser") -> None:
     file = "predictions on data that the model was not trained on, or a run folder"
     parser.add_argument("file", type=str, metavar="FILE", help=file)
+    add_reading(parser)
     threshold = parser.add_argument_group("threshold")
     add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
     add_option(threshold, "--delta", float, "SHARE", "largest probability that the guarantee does not hold", 0.001)
@@ -50,8 +51,9 @@ def _threshold(arguments: "Namespace") -> None:
             "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
         )
     table = json_path(arguments.json)
-    keep_inputs([arguments.file, predictions_path(arguments.file)], table)
-    source = read_source(arguments.file)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table)
+    source = read_source(arguments.file, reading=reading_of(arguments))
     predictions, samples = source.predictions, source.samples
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     others = None

@@ -44,6 +44,7 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     extra = {name: _extra(name, columns.pop(f"extra:{name}")) for name in layout.extra}
     keys, metadata, unused = _keys({name: columns.pop(name) for name in KEY_NAMES if name in columns}, layout)
     table, kind = _table(columns, content.table, layout)
+    table = _scaled(table, kind, reading)
     names = content.class_names or layout.class_names
     confidence = _confidence(columns, layout, reading, notes)
     if reading.positive is not None:
@@ -64,7 +65,7 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
             raise ValueError(f"expected {table.shape[1]} class names, as many as classes, but got {len(names)}")
         label = classes["label"]
         by_name = isinstance(label, Text) and names is not None and {*label.values} <= {*names}
-        arrays |= _tabled(table, kind, arrays, layout, reading, metadata, by_name=by_name)
+        arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
         arrays.pop("prediction", None)
     elif {"label", "prediction", "confidence"} <= {*arrays} and "confidence" not in layout.declared:
         name = layout.names.get("confidence", "confidence")
@@ -183,22 +184,18 @@ def _tabled(
     kind: str | None,
     arrays: dict[str, Array],
     layout: Layout,
-    reading: Reading,
     metadata: dict[str, str],
     *,
     by_name: bool,
 ) -> dict[str, Array]:
     """The table of classes [n, K] under its kind, after all checks; labels may be names of classes."""
     if table.shape[1] == 1:
-        table = both_classes(_scaled(table[:, 0], reading))
+        table = both_classes(table[:, 0])
         metadata["binary"] = checked_binary(arrays["label"])
         check_prediction(arrays.get("prediction"), table, "probabilities")
         return {"probabilities": table}
     if kind != "logits":
-        table = _scaled(table, reading)
         refuse_percentages(table)
-    elif reading.scale is not None:
-        raise InputError("expected probabilities or a confidence to scale, but got logits", "leave out {scale}")
     if kind is None:
         if layout.class_names and not by_name:
             refuse_odd_columns(table, layout.class_names)
@@ -212,10 +209,12 @@ def _tabled(
     return {kind: table}
 
 
-def _scaled(table: Array, reading: Reading) -> Array:
-    if reading.scale == "log":
-        return np.exp(table)
-    return table if reading.scale is None else table / reading.scale
+def _scaled(table: Array | None, kind: str | None, reading: Reading) -> Array | None:
+    if table is None or reading.scale is None:
+        return table
+    if kind == "logits":
+        raise InputError("expected probabilities or a confidence to scale, but got logits", "leave out {scale}")
+    return np.exp(table) if reading.scale == "log" else table / reading.scale
 
 
 def _truth(column: Column) -> Array:

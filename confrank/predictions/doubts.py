@@ -66,8 +66,8 @@ def refuse_percentages(table: Array) -> None:
 
 
 def refuse_percentage(confidence: Array, name: str) -> None:
-    """Raise if a confidence [n] may be a percentage: all values in [0, 100], most of them above 1."""
-    if not len(confidence) or confidence.dtype.kind not in "fiu" or not 1 < confidence.max() <= 100:
+    """Raise if a confidence [n] may be a percentage: all values in [0, 100], the largest above any usual score."""
+    if not len(confidence) or confidence.dtype.kind not in "fiu" or not 10 < confidence.max() <= 100:
         return
     if confidence.min() >= 0 and ((confidence == np.floor(confidence)).all() or confidence.max() > 50):
         raise InputError(
@@ -111,7 +111,7 @@ def _goes_with(score: Array, low: Array, inside: Array) -> bool:
 
 def refuse_numbering_from_one(label: Array, table: Array) -> None:
     """Raise if class numbers [n] start at 1: none is 0, and they fit the table [n, K] better if each is one less."""
-    if not len(label) or label.min() < 1 or label.max() > table.shape[1]:
+    if not len(label) or label.min() != 1 or label.max() > table.shape[1]:
         return
     largest = table.argmax(axis=1)
     if label.max() == table.shape[1] or (largest == label - 1).sum() > (largest == label).sum():

@@ -65,7 +65,7 @@ def _of_document(path: Path) -> Columns:
     if not isinstance(document, dict):
         raise ValueError(f"expected {EXPECTED}, but got {_kind(document)}")
     if {"columns", "data"} <= {*document}:  # pandas, orient="split"
-        return _of_rows([dict(zip(document["columns"], row, strict=True)) for row in document["data"]])
+        return _of_split(document["columns"], document["data"])
     rows = [value for value in document.values() if isinstance(value, list) and value and isinstance(value[0], dict)]
     others = [value for value in document.values() if isinstance(value, list) and value not in rows]
     if len(rows) == 1 and not others:  # {"predictions": [...], "model": ...}
@@ -80,6 +80,15 @@ def _of_document(path: Path) -> Columns:
         shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
         raise ValueError(f"expected the same number of rows in each column, but got {shown}")
     return columns
+
+
+def _of_split(names: Any, rows: Any) -> Columns:
+    if not isinstance(names, list) or not isinstance(rows, list):
+        raise ValueError("expected lists under columns and data, but got others")
+    for number, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != len(names):
+            raise ValueError(f"expected a list of {len(names)} values in each row, but row {number} is another")
+    return {str(name): [row[column] for row in rows] for column, name in enumerate(names)}
 
 
 def _parsed(text: str, where: str) -> Any:

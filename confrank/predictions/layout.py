@@ -85,7 +85,7 @@ def layout_of(
     if is_needed and "probabilities" in single and ("probabilities" in declared or not unknown):
         kind, numbers = "probabilities", [single["probabilities"]]
     for column, name in enumerate(header):
-        if (key := key_of(name)) and column not in declared.values():
+        if (key := key_of(name)) and column not in taken:
             roles.setdefault(key, column)
     used = {*roles.values(), *numbers, *extra.values()}
     ignored = [name for column, name in enumerate(header) if column not in used]

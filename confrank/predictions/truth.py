@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 from confrank.predictions.classes import whole_numbers
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.keys import keys_or_reason, repeated_row
@@ -18,7 +18,7 @@ from confrank.predictions.schema import Array, as_keys
 def with_truth(
     opened: Opened, truth: Opened, reading: Reading, on: str | None, file: str
 ) -> tuple[Layout, Content, list[str]]:
-    """The layout and columns of predictions with the labels of `truth`, and a note; `file` is what to call it."""
+    """The layout and columns of predictions with the labels of `truth`, and notes; `file` is what to call it."""
     left, right = _key_columns(opened.header, truth.header, on)
     columns, others = _split(opened.header, truth.header, reading)
     role = key_of(left) or role_of(left) or "key"
@@ -34,10 +34,15 @@ def with_truth(
     rows, is_there = _rows(_keys(content, role, left), _keys(labels, role, right), left, file, reading)
     added = {key: column for key, column in labels.select(rows).columns.items() if key != role}
     joined = content if is_there.all() else content.select(is_there)
-    skipped = len(content) - len(joined)
-    note = f"labels of {file} joined by {left}" + (f", {skipped:,} rows without label skipped" if skipped else "")
+    notes = [f"labels of {file} joined by {left}"]
+    notes += [f"{counted(len(content) - len(joined), 'prediction')} without label skipped"] * (
+        len(content) > len(joined)
+    )
+    notes += [f"{counted(len(labels) - len(joined), 'label')} without prediction skipped"] * (
+        len(labels) > len(joined)
+    )
     layout = replace(layout, extra=layout.extra | kept, names=layout.names | {"label": other.names["label"]})
-    return layout, replace(joined, columns=joined.columns | added), [note]
+    return layout, replace(joined, columns=joined.columns | added), notes
 
 
 def _is_in(header: Sequence[str], name: str) -> bool:
