@@ -179,3 +179,15 @@ def test_features_that_torch_does_not_take_are_copied():
     expected = k_center_greedy(features, 5).tolist()
     for other in (features[::-1].copy()[::-1], features.astype(">f4"), locked):
         assert k_center_greedy(other, 5).tolist() == expected
+
+
+def test_distances_far_from_the_origin_keep_their_digits():
+    rng = np.random.default_rng(5)
+    features = (4096 + rng.random((60, 3))).astype(np.float32)  # squares of these have no digit left for a distance
+    exact = features.astype(np.float64)
+    assert covering_radius(features[:30], features[30:]) == pytest.approx(
+        naive_radius(exact[:30], exact[30:]), rel=1e-3
+    )
+    assert k_center_greedy(features[:30], 9, centres=features[30:]).tolist() == naive_greedy(
+        exact[:30], 9, exact[30:], 0
+    )

@@ -57,3 +57,10 @@ def test_wrong_input():
         margin(torch.zeros(5, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="max_probability, negative_entropy, margin, but got 'softmax'"):
         get("softmax")
+
+
+@pytest.mark.parametrize("name", CONFIDENCES)
+def test_classes_are_the_last_dimension(name):
+    logits = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
+    rows = [[get(name)(logits[i, j][None]).item() for j in range(2)] for i in range(3)]
+    assert get(name)(logits).numpy() == pytest.approx(torch.tensor(rows).numpy())

@@ -296,3 +296,45 @@ def test_many_rounded_probabilities_may_sum_further_from_one(num_classes, digits
     spoilt[0, 0] = 0.5
     with pytest.raises(ValueError, match=r"sum to 1 \(within 0.1\) in each row, but got a sum of 1.4\d* in row 0"):
         as_probabilities(spoilt)
+
+
+def test_proper_scores_want_one_label_per_row():
+    for metric in (nll, brier):
+        with pytest.raises(ValueError, match="same number of rows in each input"):
+            metric([[0.5, 0.5], [0.25, 0.75], [1.0, 0.0]], [0, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_only_probabilities_below_the_smallest_normal_number_are_clipped(dtype):
+    tiny = float(np.finfo(dtype).tiny)
+    assert nll(np.array([[tiny, 1.0]], dtype), [0]) == pytest.approx(-np.log(tiny), rel=1e-12)  # without a warning
+    with pytest.warns(UserWarning, match="1 "):
+        clipped = nll(np.array([[tiny / 2, 1.0], [0.25, 0.75]], dtype), [0, 0])
+    assert clipped == pytest.approx((-np.log(tiny) - np.log(0.25)) / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "inside"),
+    [([0.0, 1.0], True), ([0.5, 0.5], True), ([-0.1, 0.5], False), ([0.5, 1.1], False), ([], False)],
+)
+def test_confidences_within_0_and_1_are_probabilities(confidence, inside):
+    samples = sample_values(confidence=confidence, correct=[True] * len(confidence))
+    assert (samples.probability is not None) == inside
+
+
+@pytest.mark.parametrize(
+    ("classes", "numbered"),
+    [
+        ([0, 1], True),
+        (np.array([0, 1], np.uint8), True),
+        (["a", "b"], False),
+        ([0.0, 1.0], False),
+        ([[0], [1]], False),
+    ],
+)
+@pytest.mark.parametrize("name", ["label", "prediction"])
+def test_only_numbered_classes_are_summed_up(name, classes, numbered):
+    samples = sample_values(confidence=[0.5, 0.75], correct=[True, False], **{name: classes})
+    assert (getattr(samples, name) is not None) == numbered
+    with pytest.raises(ValueError, match="same number of rows in each input"):
+        sample_values(confidence=[0.5, 0.75, 1.0], correct=[True] * 3, **{name: classes})

@@ -228,3 +228,15 @@ def test_a_history_grows_with_its_data_set():
     assert torch.equal(fresh.counts(), history.counts())
     with pytest.raises(ValueError, match="at least the 4 samples that the history has, but got 3; create a new"):
         history.resize(3)
+
+
+def test_no_samples_and_the_edges_of_the_index():
+    history = CorrectnessHistory(3)
+    none = torch.empty(0, dtype=torch.int64)
+    history.update(none, none.bool())
+    assert history.rate(none).tolist() == []
+    history.update(torch.tensor([0, 2]), torch.tensor([True, True]))
+    assert history.examined.tolist() == [1, 0, 1]
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=rf"within 0..2 for a history of 3 samples, but got {wrong};"):
+            history.rate(torch.tensor([1, wrong]))

@@ -400,3 +400,14 @@ def test_a_batch_in_which_all_is_ignored_costs_nothing():
     assert loss.item() == 0
     assert not logits.grad.any()
     assert criterion.history.examined.sum() == 0
+
+
+@pytest.mark.parametrize("ignore_index", [None, -100])
+def test_class_100_counts_as_any_other(ignore_index):
+    history = CorrectnessHistory(3)
+    logits = torch.randn(3, 101, generator=torch.Generator().manual_seed(2))
+    label = torch.tensor([100, 100, 5])
+    criterion = CorrectnessRankingLoss(history, weight=0, ignore_index=ignore_index)
+    expected = -torch.log_softmax(logits, 1)[torch.arange(3), label].mean().item()
+    assert criterion(logits, label, torch.arange(3)).item() == pytest.approx(expected)
+    assert history.examined.tolist() == [1, 1, 1]

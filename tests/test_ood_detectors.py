@@ -20,6 +20,7 @@ from confrank.confidence import max_probability
 from confrank.models import create
 from confrank.ood import LogitDetector, Mahalanobis, NearestNeighbours, Odin
 from confrank.ood import neighbours as neighbours_module
+from confrank.ood import odin as odin_module
 from confrank.ood.features import features_of
 from confrank.ood.gaussian import Moments, fit_gaussians
 from confrank.ood.mahalanobis import EPS, LayerWeights, layer_scores
@@ -425,3 +426,62 @@ def test_scores_on_a_gpu_equal_those_on_the_processor():
         assert found.device.type == "cuda"
         # A pixel whose gradient is 0 but for rounding may step the other way.
         assert torch.allclose(found.cpu(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_grids_are_the_papers():
+    assert odin_module.TEMPERATURES == (1, 10, 100, 1000)
+    assert odin_module.EPS == (0, 0.0005, 0.001, 0.0014, 0.002, 0.0024, 0.005, 0.01, 0.05, 0.1, 0.2)
+    assert EPS == (0, 0.0005, 0.001, 0.0014, 0.002, 0.005, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "eps"), [(0, 0.001), (-1, 0.001), (1, -0.001), (float("nan"), 0), (1, float("nan"))]
+)
+def test_odin_refuses_settings_without_meaning(temperature, eps):
+    with pytest.raises(ValueError, match=f"temperature and eps of 0 or more, but got {temperature} and {eps}"):
+        Odin(Tiny(), temperature, eps)
+
+
+def test_odin_takes_the_smallest_settings():
+    assert Odin(Tiny(), 1e-3, 0).eps == 0
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 3), (0, 4), (-1, 4)])
+def test_labels_outside_of_the_classes_are_refused(first, last):
+    images, labels = samples(8)
+    labels[0], labels[-1] = first, last
+    with pytest.raises(ValueError, match=f"expected labels within 0..3, but got {first} to {last}"):
+        Mahalanobis(Tiny(), ["stem"]).fit([(images, labels)])
+
+
+def test_a_batch_without_samples_changes_nothing():
+    images, labels = samples()
+    fitted = Mahalanobis(Tiny(), ["stem"])
+    expected = fitted.fit([(images, labels)]).score(images)
+    assert torch.equal(fitted.fit([(images, labels), (images[:0], labels[:0])]).score(images), expected)
+
+
+def test_variance_below_the_rounding_of_sums_counts_as_none():
+    """The limit is (d + 4 root n) eps, or 4 eps^2 of the features' own type, times the largest mean square."""
+    features = 3 + torch.randn(400, 5, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    largest = (features.numpy() ** 2).mean(axis=0).max()
+    for dtype, share in ((torch.float64, (5 + 4 * 400**0.5) * 2.0**-52), (torch.float16, 4 * 2.0**-20)):
+        moments = Moments(2)
+        moments.add(features.to(dtype), torch.arange(400) % 2)
+        assert moments._rounding().item() == pytest.approx(largest * share, rel=2e-3)
+
+
+def test_neighbours_refuse_what_they_cannot_use():
+    model = Tiny()
+    images, labels = samples(8)
+    with pytest.raises(ValueError, match="a layer of Tiny, but got 'bodi'"):
+        NearestNeighbours(model, "bodi")
+    with pytest.raises(ValueError, match="batches of training samples to fit on, but the loader is empty"):
+        NearestNeighbours(model, "body").fit([])
+    for k in (0, 9):
+        with pytest.raises(ValueError, match=rf"k within 1..8 \(the training samples\), but got {k}"):
+            NearestNeighbours(model, "body", k=k).fit(loader(images, labels))
+    for k in (1, 8):
+        fitted = NearestNeighbours(model, "body", k=k).fit(loader(images, labels))
+        every = cdist(fitted.stored.numpy(), fitted.stored.numpy())
+        assert fitted.score(images).numpy() == pytest.approx(-np.sort(every, axis=1)[:, k - 1], abs=1e-3)

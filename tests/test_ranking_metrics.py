@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from confrank.metrics import areas, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
+from confrank.metrics import areas, arrays, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
 from confrank.metrics.ranking import curve_of, rank
 
 METRICS = (aurc, e_aurc, augrc, aupr_error, auroc, fpr_at_tpr)
@@ -185,3 +185,46 @@ def test_wrong_input():
         aurc([[0.5, 0.1]], [1, 1])
     with pytest.raises(ValueError, match=r"tpr in \(0, 1\], but got 95"):
         fpr_at_tpr([0.5, 0.1], [1, 0], tpr=95)
+
+
+def naive_threshold_aurc(confidence, correct):
+    """Straight lines between the points of the distinct thresholds, constant before the first."""
+    total, coverage_before, risk_before = 0.0, 0.0, None
+    for threshold in sorted(set(confidence), reverse=True):
+        accepted = [right for score, right in zip(confidence, correct, strict=True) if score >= threshold]
+        coverage, risk = len(accepted) / len(correct), accepted.count(False) / len(accepted)
+        total += (coverage - coverage_before) * (risk + (risk if risk_before is None else risk_before)) / 2
+        coverage_before, risk_before = coverage, risk
+    return total
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=12))
+def test_the_threshold_estimator_equals_a_loop(rows):
+    confidence, correct = ([row[side] for row in rows] for side in (0, 1))
+    expected = naive_threshold_aurc(confidence, correct)
+    assert aurc(confidence, correct, estimator="thresholds") == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["expected", "trapezoid", "thresholds"])
+def test_every_estimator_wants_one_flag_per_confidence(estimator):
+    with pytest.raises(ValueError, match="same number of rows in each input, but got 3 in confidence, 2 in correct"):
+        aurc([0.1, 0.2, 0.3], [True, False], estimator=estimator)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    levels=st.lists(st.integers(-9, 9), min_size=1, max_size=60), limit=st.integers(1, 70), block=st.integers(1, 9)
+)
+def test_a_thinned_curve_takes_the_first_point_of_each_cell_and_the_last(levels, limit, block):
+    """Whatever the size of the blocks in which the steps come, and whatever the signs."""
+    correct = [level % 3 > 0 for level in levels]
+    full = risk_coverage_curve(levels, correct)
+    spacing = max(1, math.ceil(len(levels) / limit))
+    cells = [(accepted - 1) // spacing for accepted in full.accepted.tolist()]
+    taken = [row for row, cell in enumerate(cells) if row == 0 or cell != cells[row - 1] or row == len(cells) - 1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "CHUNK", block)
+        thinned = curve_of(rank(levels, correct), limit)
+    for name in ("threshold", "accepted", "wrong"):
+        assert getattr(thinned, name).tolist() == getattr(full, name)[taken].tolist()
