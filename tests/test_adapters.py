@@ -38,8 +38,8 @@ class Module(LightningModule):
         return self.criterion(logits, label, index)
 
     def validation_step(self, batch):
-        image, label, _ = batch
-        self.metrics.update(self.network(image), label)
+        image, label, index = batch
+        self.metrics.update(self.network(image), label, index)
 
     def on_validation_epoch_end(self):
         self.log_dict(self.metrics.compute())
@@ -58,7 +58,10 @@ class Written(Callback):
     def on_train_end(self, trainer, pl_module):
         told = (torch.cat(pl_module.events), pl_module.criterion.history.state_dict())
         findings = trainer.callbacks[0].findings
-        torch.save((*told, trainer.callback_metrics, findings), f"{self.folder}/{trainer.global_rank}.pt")
+        with torch.no_grad():
+            image, label = samples().tensors
+            alone = evaluate(logits=pl_module.network(image), label=label).metrics
+        torch.save((*told, trainer.callback_metrics, findings, alone), f"{self.folder}/{trainer.global_rank}.pt")
 
 
 def fit(folder, epochs, *, ckpt_path=None, **options):
@@ -95,7 +98,7 @@ def test_lightning_counts_every_event_and_goes_on_from_a_checkpoint(tmp_path):
 
 def test_lightning_in_two_processes(tmp_path):
     fit(tmp_path, 3, devices=2, strategy="ddp_spawn")
-    events, states, told, findings = zip(
+    events, states, told, findings, alone = zip(
         *(torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)), strict=True
     )
     examined, correct = counted(events)
@@ -107,6 +110,8 @@ def test_lightning_in_two_processes(tmp_path):
         assert np.array_equal(state["correct"], correct)
     assert all(torch.equal(value, told[1][key]) for key, value in told[0].items())
     assert told[0]["acc"] > 0.5
+    # The sampler repeats one of the 51 samples; the metrics are those of one process that sees each once.
+    assert {key: told[0][key].item() for key in alone[0]} == pytest.approx(alone[0], abs=1e-6)
 
 
 class Segmenter(LightningModule):
@@ -194,3 +199,33 @@ def test_metrics_of_nothing_are_undefined():
     metrics.reset()
     metrics.update(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
     assert all(value.isnan() for value in metrics.compute().values())
+
+
+def test_a_repeated_index_counts_once_and_an_unknown_one_always():
+    generator = torch.Generator().manual_seed(3)
+    logits, label = torch.randn(30, 3, generator=generator), torch.randint(0, 3, (30,), generator=generator)
+    expected = evaluate(logits=logits, label=label).metrics
+    metrics = ConfidenceMetrics()
+    metrics.update(logits[10:], label[10:], torch.arange(10, 30))
+    metrics.update(torch.cat((logits[:10], logits[15:25])), torch.cat((label[:10], label[15:25])),
+                   torch.cat((torch.arange(10), torch.arange(15, 25))))  # fmt: skip
+    assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)
+    metrics.reset()
+    for _ in range(2):
+        metrics.update(logits, label)
+    twice = evaluate(logits=logits.repeat(2, 1), label=label.repeat(2)).metrics
+    assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(twice, abs=1e-12)
+    with pytest.raises(ValueError, match=r"index of shape \(30,\), but got \(5,\)"):
+        metrics.update(logits, label, torch.arange(5))
+
+
+def test_the_elements_of_a_repeated_sample_count_once():
+    generator = torch.Generator().manual_seed(4)
+    logits, label = torch.randn(6, 3, 5, generator=generator), torch.randint(0, 3, (6, 5), generator=generator)
+    label[1, 2:] = -100
+    metrics = ConfidenceMetrics()
+    metrics.update(logits[:4], label[:4], torch.arange(4))
+    metrics.update(logits[[4, 5, 0, 1]], label[[4, 5, 0, 1]], torch.tensor([4, 5, 0, 1]))
+    kept = label != -100
+    expected = evaluate(logits=logits.movedim(1, -1)[kept], label=label[kept]).metrics
+    assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)

@@ -15,7 +15,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss, evaluate
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, evaluate
 from confrank.adapters.transformers import HISTORY_FILE, RankingTrainer, confidence_metrics
 from confrank.atomic import write_atomically
 
@@ -132,7 +132,15 @@ def _train_as(rank, folder):
         trainer.train()
         told = (torch.cat(seen, dim=1), trainer.criterion.history.counts(), trainer.findings)
         torch.save(told, folder / f"{rank}.pt")
+        trainer.compute_metrics = confidence_metrics
+        metrics = {name: trainer.evaluate(rows) for name, rows in evaluation_sets().items()}
+        torch.save((metrics, trainer.model.state_dict()), folder / f"metrics{rank}.pt")
     distributed.destroy_process_group()
+
+
+def evaluation_sets():
+    """Lists, a data set with indices, and one that is smaller than two batches."""
+    return {"list": samples(101), "indexed": IndexedDataset(samples(101)), "small": samples(3)}
 
 
 def events(logits, label, index):
@@ -150,6 +158,18 @@ def test_two_processes_share_one_history(tmp_path):
     for step in (2, 4):  # what both had counted by then
         then = load_file(tmp_path / f"checkpoint-{step}" / HISTORY_FILE)
         assert then["examined"].sum() == 2 * 4 * step
+    for rank in (0, 1):
+        metrics, state = torch.load(tmp_path / f"metrics{rank}.pt")
+        model = network().eval()
+        model.load_state_dict(state)
+        for name, rows in evaluation_sets().items():
+            words, label = (torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels"))
+            with torch.no_grad():
+                expected = evaluate(logits=model(words).logits, label=label).metrics
+            found = {key: metrics[name][f"eval_{key}"] for key in expected}
+            assert found == pytest.approx(
+                {k: np.nan if v is None else v for k, v in expected.items()}, abs=1e-5, nan_ok=True
+            )
 
 
 class SaveAt(TrainerCallback):

@@ -1,5 +1,6 @@
 """Every metric of `confrank.evaluate` as one torchmetrics `Metric` (extra `torchmetrics`)."""
 
+import math
 from typing import Any
 
 import torch
@@ -22,6 +23,9 @@ class ConfidenceMetrics(Metric):
     `CorrectnessRankingLoss`. Undefined values are NaN; all values are NaN if a logit is not finite, so that a
     diverged network raises no error here.
 
+    With several processes, a `DistributedSampler` repeats samples so that each process gets equally many. Pass
+    `index` (see `IndexedDataset`) to count each sample once; without it, a repeat cannot be told from another sample.
+
     >>> metrics = ConfidenceMetrics()
     >>> metrics.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))
     >>> metrics.compute()["aurc"].item()
@@ -32,18 +36,22 @@ class ConfidenceMetrics(Metric):
     logits: list[Tensor]
     score: list[Tensor]
     label: list[Tensor]
+    index: list[Tensor]
 
     def __init__(self, confidence: ConfidenceName = "max_probability", **options: Any) -> None:
         super().__init__(**options)
         self.confidence = confidences.get(confidence)
-        for name in ("logits", "score", "label"):
+        for name in ("logits", "score", "label", "index"):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
-    def update(self, logits: Tensor, label: Tensor) -> None:
+    def update(self, logits: Tensor, label: Tensor, index: Tensor | None = None) -> None:
         """Logits [b, K] and labels [b] of a batch; or [b, K, ...] and [b, ...], each element being one prediction.
 
-        Labels of -100 are ignored.
+        Labels of -100 are ignored. With the data set indices `index` [b], a repeated sample counts once.
         """
+        if index is not None and index.shape != label.shape[:1]:
+            raise ValueError(f"expected index of shape {(len(label),)}, but got {tuple(index.shape)}")
+        self.index.append(_element_numbers(label, index))
         logits = logits.detach()
         if logits.ndim > 2:
             logits, label = logits.movedim(1, -1).flatten(0, -2), label.flatten()
@@ -57,10 +65,32 @@ class ConfidenceMetrics(Metric):
         metrics: dict[str, float | None] = dict.fromkeys(KEYS)
         if len(self.logits):
             every = [dim_zero_cat(values) for values in (self.logits, self.score, self.label)]
-            logits, score, label = (values[every[2] != IGNORED] for values in every)
+            counted = _first_rows(dim_zero_cat(self.index)) & (every[2] != IGNORED)
+            logits, score, label = (values[counted] for values in every)
             if logits.isfinite().all():
                 metrics = evaluate(logits=logits, label=label, confidence=score).metrics
         nan = float("nan")
         return {
             key: torch.tensor(nan if (value := metrics[key]) is None else value, dtype=torch.float64) for key in KEYS
         }
+
+
+def _element_numbers(label: Tensor, index: Tensor | None) -> Tensor:
+    """A number for each element of the labels [b, ...], flattened; -1 if the index of its sample is unknown."""
+    if index is None:
+        return torch.full((label.numel(),), -1, device=label.device)
+    position = torch.arange(math.prod(label.shape[1:]), device=label.device)
+    return (index.detach().to(position)[:, None] * 2**32 + position).flatten()
+
+
+def _first_rows(index: Tensor) -> Tensor:
+    """Whether each row is the first with its index; -1 is an unknown index.
+
+    >>> _first_rows(torch.tensor([4, -1, 2, 4, -1])).tolist()
+    [True, True, True, False, True]
+    """
+    order = index.argsort(stable=True)
+    repeats = index[order][1:] == index[order][:-1]
+    first = torch.ones_like(index, dtype=torch.bool)
+    first[order[1:]] = ~repeats
+    return first | (index < 0)
