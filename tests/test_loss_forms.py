@@ -124,6 +124,7 @@ def test_gradcheck(form, reduction):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_whole_equals_eager(form):
+    torch.compiler.reset()  # torch refuses to compile one function for many kinds of input
     history, logits, label, index = case(form, 5)
     twin = CorrectnessHistory(NUM_SAMPLES, history.resolution)
     twin.load_state_dict(history.state_dict())
@@ -225,6 +226,7 @@ def test_one_logit_is_two_classes(shape, dtype):
 
 @pytest.mark.filterwarnings("ignore")
 def test_soft_labels_that_cannot_be_read_make_the_loss_nan():
+    torch.compiler.reset()
     criterion = CorrectnessRankingLoss(CorrectnessHistory(4, RESOLUTION))
     compiled = torch.compile(criterion, fullgraph=True, backend="eager")
     label = torch.tensor([[0.0, 1.0], [1.0, IGNORED]])

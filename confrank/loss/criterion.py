@@ -237,8 +237,8 @@ class CorrectnessRankingLoss(CorrectnessRanking):
                 " use base=torch.nn.BCEWithLogitsLoss(pos_weight=...)"
             )
         class_weight = None if self.class_weight is None else self.class_weight.to(batch.logits.dtype)
-        if batch.keep is None and sample_weight is None and self.reduction == "mean":
-            return mean_cross_entropy(batch, class_weight, self.label_smoothing)
+        if sample_weight is None and self.reduction == "mean":
+            return mean_cross_entropy(batch, class_weight, self.label_smoothing, self.ignore_index)
         losses, denominator = element_losses(batch, class_weight, self.label_smoothing)
         return reduced(losses, denominator, batch.keep, sample_weight, self.reduction)
 

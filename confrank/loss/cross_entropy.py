@@ -1,5 +1,7 @@
 """Cross-entropy of a batch of any form, with weights of classes and samples."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -8,11 +10,19 @@ from confrank.loss.forms import Batch
 from confrank.loss.ranking import Reduction
 
 
-def mean_cross_entropy(batch: Batch, class_weight: Tensor | None, label_smoothing: float) -> Tensor:
-    """torch's own mean, for a batch in which nothing is ignored."""
-    if batch.binary:
-        return functional.binary_cross_entropy_with_logits(batch.logits, batch.label)
-    return functional.cross_entropy(batch.logits, batch.label, weight=class_weight, label_smoothing=label_smoothing)
+def mean_cross_entropy(
+    batch: Batch, class_weight: Tensor | None, label_smoothing: float, ignore_index: int | None
+) -> Tensor:
+    """The mean over the elements that are not ignored, 0 if all are; in few operations where torch has them."""
+    fused = partial(functional.cross_entropy, batch.logits, batch.label, label_smoothing=label_smoothing)
+    if batch.keep is None:
+        if batch.binary:
+            return functional.binary_cross_entropy_with_logits(batch.logits, batch.label)
+        return fused(weight=class_weight)
+    if batch.binary or class_weight is not None or ignore_index is None:
+        losses, denominator = element_losses(batch, class_weight, label_smoothing)
+        return reduced(losses, denominator, batch.keep, None, "mean")
+    return fused(ignore_index=ignore_index, reduction="sum") / batch.keep.sum().clamp_min(1)
 
 
 def element_losses(batch: Batch, class_weight: Tensor | None, label_smoothing: float) -> tuple[Tensor, Tensor]:
