@@ -80,7 +80,8 @@ def answer(
         if len(images):
             split = split_of(images, np.zeros(len(images), dtype=np.int64))
             network, mean, std = trained.network, record.mean, record.std
-            parts.append(methods.predict_split(trained.method, network, split, mean, std, seed=number))
+            method, mirror = trained.method, trained.config.mirror
+            parts.append(methods.predict_split(method, network, split, mean, std, seed=number, mirror=mirror))
         if on_progress:
             on_progress(min(start + size, len(names)), len(names))
     if not parts:

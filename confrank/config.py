@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from confrank import recipes
 from confrank.method_facts import facts_of
 
 
@@ -16,7 +17,7 @@ def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> An
 
 
 DATA, NETWORK, TRAINING, OUTPUT = "data", "network and method", "training", "output"
-OPTIMIZERS = ("sgd", "adamw")
+RECIPE = "recipe"
 # Settings of what is recorded during training; they do not change the network.
 RECORDED = ("test_every", "snapshots")
 
@@ -36,15 +37,29 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     **dict.fromkeys(
         ("epochs", "batch_size", "seed", "test_every", "image_size", "padding"), (operator.index, "a whole number")
     ),
-    "flip": (lambda value: bool((False, True).index(value)), "true or false"),
+    **dict.fromkeys(("flip", "mirror"), (lambda value: bool((False, True).index(value)), "true or false")),
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
+    **dict.fromkeys(("averaging_start", "averaging_lr", "sam", "mix_weight"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
+# The values that a setting may have, and how a message calls one of them.
+CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "recipe": ("a recipe", tuple(recipes.RECIPES)),
+    "schedule": ("a schedule", ("step", "cosine", "constant")),
+    "optimizer": ("an optimizer", ("sgd", "adamw")),
+    "averaging": ("an averaging", ("none", "swa", "ema")),
+    "mix": ("a mix", ("none", "mixup", "cutmix", "both")),
+    "head": ("a head", ("linear", "cosine")),
+}
+# Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
+NAMED = ("schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror")
+NAMED_LATER = ("epochs", "batch_size", "lr", "lr_drops", "momentum", "weight_decay")
 # What must hold for the values of these settings, and how a message says it.
 RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("epochs", "batch_size"), lambda value: value >= 1, "at least 1"),
-    (("holdout",), lambda value: 0 <= value < 1, "a share in [0, 1)"),
-    (("lr",), lambda value: 0 < value < math.inf, "positive"),
+    (("holdout", "averaging_start"), lambda value: 0 <= value < 1, "a share in [0, 1)"),
+    (("lr", "averaging_lr"), lambda value: 0 < value < math.inf, "positive"),
+    (("sam", "mix_weight"), lambda value: 0 <= value < math.inf, "a finite number of at least 0"),
     (("momentum",), lambda value: value < 1, "below 1"),
     (("weight", "weight_decay"), lambda value: 0 <= value < math.inf, "at least 0 and finite"),
     (("momentum", "seed", "test_every", "padding"), lambda value: value >= 0, "at least 0"),
@@ -96,6 +111,26 @@ class RunConfig:
     flip: bool | None = _flag(
         None, "mirror half of the training images left to right (default: set by the data set)", DATA
     )
+    recipe: str = _flag("paper", "how to train: defaults of the other settings", RECIPE, "NAME")
+    schedule: Literal["step", "cosine", "constant"] = _flag(
+        "step", "learning rate over the epochs; step: divided by 10 at each of the drops", RECIPE
+    )
+    averaging: Literal["none", "swa", "ema"] = _flag(
+        "none", "average the weights; swa: of each epoch, ema: a moving average over the steps", RECIPE
+    )
+    averaging_start: float = _flag(0.6, "share of the epochs after which averaging starts", RECIPE, "SHARE")
+    averaging_lr: float | None = _flag(
+        None, "learning rate while averaging (default: that of the schedule)", RECIPE, "X"
+    )
+    sam: float = _flag(0.0, "distance rho of sharpness-aware minimisation (SAM), e.g. 0.05; 0: off", RECIPE)
+    mix: Literal["none", "mixup", "cutmix", "both"] = _flag(
+        "none", "add a loss on mixed images; both: one or the other at each step", RECIPE
+    )
+    mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
+    head: Literal["linear", "cosine"] = _flag(
+        "linear", "last layer; cosine: 8 times the cosine between features and class weights", RECIPE
+    )
+    mirror: bool = _flag(False, "predict with the mean of each image and its mirror image", RECIPE)
 
     def __post_init__(self) -> None:
         for name, (plain, what) in KINDS.items():
@@ -105,8 +140,9 @@ class RunConfig:
                 object.__setattr__(self, name, plain(value))
             except (TypeError, ValueError):
                 raise ValueError(f"expected {name} to be {what}, but got {value!r}") from None
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"expected an optimizer among {', '.join(OPTIMIZERS)}, but got {self.optimizer!r}")
+        for name, (what, allowed) in CHOICES.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ValueError(f"expected {what} among {', '.join(allowed)}, but got {value!r}")
         for names, holds, what in RULES:
             for name in names:
                 if (value := getattr(self, name)) is not None and not holds(value):
@@ -122,7 +158,22 @@ class RunConfig:
         weighted = self.weight != RunConfig.weight and facts_of(self.method).weighted
         weight = f"-weight{self.weight:g}" if weighted else ""
         optimizer = "" if self.optimizer == RunConfig.optimizer else f"-{self.optimizer}"
-        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}{optimizer}"
+        return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}{optimizer}{self._recipe_name}"
+
+    @property
+    def departures(self) -> dict[str, Any]:
+        """The settings of how to train that differ from those of the recipe, except the held-out share."""
+        usual = {**RunConfig(dataset=self.dataset).as_dict(), **recipes.values(self.recipe, self.dataset)}
+        mine = self.as_dict()
+        return {name: mine[name] for name in (*NAMED_LATER, *NAMED) if mine[name] != usual[name]}
+
+    @property
+    def _recipe_name(self) -> str:
+        """The end of a name: the recipe and departures from it; empty for runs as there were before recipes."""
+        is_paper = self.recipe == "paper"
+        departures = {key: value for key, value in self.departures.items() if key in NAMED or not is_paper}
+        departures |= {"holdout": self.holdout} if self.holdout else {}
+        return "".join(["" if is_paper else f"-{self.recipe}", *map(_tag, departures, departures.values())])
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}
@@ -137,13 +188,45 @@ class RunConfig:
         return cls(**values)
 
 
+def _tag(name: str, value: Any) -> str:
+    """A setting in the name of a run.
+
+    >>> _tag("averaging_lr", 0.05), _tag("mix", "cutmix"), _tag("mirror", True), _tag("lr_drops", [0.5, 0.75])
+    ('-averaginglr0.05', '-mixcutmix', '-mirror', '-lrdrops0.5,0.75')
+    """
+    if isinstance(value, list):
+        text = ",".join(f"{one:g}" for one in value)
+    elif isinstance(value, bool):
+        text = "" if value else "off"
+    else:
+        text = f"{value:g}" if isinstance(value, float) else str(value).lower()
+    return f"-{name.replace('_', '')}{text}"
+
+
+def first_averaged(config: RunConfig) -> int:
+    """The epoch, of 0..epochs-1, from which on weights are averaged; at least the last one is.
+
+    >>> first_averaged(RunConfig(epochs=200)), first_averaged(RunConfig(epochs=1))
+    (120, 0)
+    """
+    return min(math.floor(config.averaging_start * config.epochs + 0.5), config.epochs - 1)
+
+
 def learning_rate(config: RunConfig, epoch: int) -> float:
-    """The rate in epoch 0..epochs-1: divided by 10 at each drop that has passed.
+    """The rate in epoch 0..epochs-1, by the schedule; while weights are averaged, `averaging_lr` if it is given.
+
+    The step schedule divides it by 10 at each drop that has passed, the cosine schedule takes it to 0 at the end.
 
     >>> [learning_rate(RunConfig(), epoch) for epoch in (0, 149, 150, 249, 250)]
     [0.1, 0.1, 0.01, 0.01, 0.001]
     >>> learning_rate(RunConfig(epochs=1), 0)  # halves are rounded up: no drop before the first epoch
     0.1
     """
+    if config.averaging != "none" and config.averaging_lr is not None and epoch >= first_averaged(config):
+        return config.averaging_lr
+    if config.schedule == "constant":
+        return config.lr
+    if config.schedule == "cosine":
+        return config.lr * (1 + math.cos(math.pi * epoch / config.epochs)) / 2
     drops = sum(epoch >= math.floor(share * config.epochs + 0.5) for share in config.lr_drops)
     return config.lr / 10.0**drops

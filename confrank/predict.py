@@ -40,5 +40,6 @@ def predict(
         record.mean,
         record.std,
         metadata=record.of_predictions(split),
+        mirror=trained.config.mirror,
         on_progress=on_progress,
     )

@@ -179,4 +179,4 @@ def _data_of(
 
 def _network(provenance: Provenance, num_classes: int | None = None) -> nn.Module:
     config, classes = provenance.config, num_classes or len(provenance.class_names)
-    return methods.get(config.method).network(config.model, classes, provenance.input_shape[-1])
+    return methods.get(config.method).network(config.model, classes, provenance.input_shape[-1], head=config.head)

@@ -17,6 +17,7 @@ from confrank.data import IMAGE_SETS, LOADERS
 from confrank.methods import METHODS
 from confrank.models import MODELS
 from confrank.ood import DETECTORS
+from confrank.recipes import RECIPES
 
 ALL = {**COMMANDS, **{f"active {name}": command for name, command in ACTIONS.items()}}
 METAVAR = re.compile(r"[A-Z]+(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
@@ -96,6 +97,7 @@ def test_every_example_is_a_command_that_can_be_parsed(name):
         ("images", IMAGE_SETS),
         ("model", MODELS),
         ("method", METHODS),
+        ("recipe", RECIPES),
         ("strategy", STRATEGIES),
         ("detector", DETECTORS),
     ],

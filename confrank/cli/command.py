@@ -28,13 +28,17 @@ LISTED = 50
 
 @dataclass(frozen=True)
 class Command:
-    """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it."""
+    """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it.
+
+    `defaults` are defaults of its options that depend on the options given.
+    """
 
     summary: str
     example: str
     add_arguments: Callable[["ArgumentParser"], None]
     run: Callable[["Namespace"], None]
     guide: str = ""
+    defaults: Callable[["Namespace"], dict[str, Any]] | None = None
 
 
 def make_parser(command: Command, prog: str) -> "ArgumentParser":
@@ -50,6 +54,13 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
             _check_settings(given[0] if given else options.get("content", options.get("cfg_str", "")))
             settings: Namespace = super().parse_string(*given, **options)
             return settings
+
+        def parse_args(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> "Namespace":  # type: ignore[override]
+            given = super().parse_args(args, *others, **options)
+            if command.defaults is not None and (defaults := command.defaults(given)):
+                self.set_defaults(defaults)
+                given = super().parse_args(args, *others, **options)
+            return given
 
         def format_help(self, formatter: HelpFormatter | None = None) -> str:
             return help_text(help_of(self, command.example, command.guide))

@@ -1,12 +1,14 @@
 """Names that help texts list: copies of the registries' keys, since importing a registry imports torch."""
 
 from confrank.method_facts import FACTS
+from confrank.recipes import RECIPES
 
 NAMES = {
     "dataset": ("digits", "cifar10", "cifar100", "svhn"),
     "images": ("tinyimagenet", "lsun", "isun"),
     "model": ("small", "mlp", "vgg16", "resnet110", "densenet-bc", "resnet18"),
     "method": tuple(name for name, facts in FACTS.items() if facts.member is None),
+    "recipe": tuple(RECIPES),
     "strategy": ("random", "entropy", "margin", "core-set", "mc-entropy", "least-confidence"),
     "detector": ("max-probability", "odin", "mahalanobis", "max-logit", "energy", "negative-entropy", "knn"),
 }

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def _train_arguments(parser: "ArgumentParser") -> None:
     from confrank.config import RunConfig
 
-    titles = ("data", "network and method", "training", "output", "computing")
+    titles = ("data", "network and method", "training", "recipe", "output", "computing")
     groups = {title: parser.add_argument_group(title) for title in titles}
     for item in dataclasses.fields(RunConfig):
         switch: dict[str, Any] = {"nargs": "?", "const": True} if item.type in (bool, bool | None) else {}
@@ -67,6 +67,13 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--config", action="config", metavar="FILE", help=config)
 
 
+def _recipe_defaults(arguments: "Namespace") -> dict[str, Any]:
+    """The settings of the recipe, in place of the defaults: flags and --config still override them."""
+    from confrank import recipes
+
+    return recipes.values(arguments.recipe, arguments.dataset)
+
+
 def _train(arguments: "Namespace") -> None:
     import torch
 
@@ -84,7 +91,11 @@ def _train(arguments: "Namespace") -> None:
 
     def announce(job: "Job") -> None:
         what = "already finished:" if job.run.finished else "training"
-        say(console, f"{what} {job.run.config.run_name} in {job.folder.path}")
+        config = job.run.config
+        say(console, f"{what} {config.run_name} in {job.folder.path}")
+        if config.recipe != "paper" and (departures := config.departures):
+            listed_departures = ", ".join(f"{name} {value}" for name, value in departures.items())
+            say(console, f"departures from the recipe {config.recipe}: {listed_departures}")
 
     with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
         results = train_together(
@@ -160,4 +171,5 @@ TRAIN = Command(
     _train_arguments,
     _train,
     guide="how-to/train.md",
+    defaults=_recipe_defaults,
 )

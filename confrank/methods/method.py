@@ -31,7 +31,8 @@ class Method:
     criterion: Callable[[CorrectnessHistory, float], nn.Module]
     predict: Callable[[nn.Module, Tensor], Output]
 
-    def network(self, model: str, num_classes: int, in_channels: int) -> nn.Module:
+    def network(self, model: str, num_classes: int, in_channels: int, *, head: str = "linear") -> nn.Module:
         """The network of that name, in the form that this method trains."""
         facts = self.facts
-        return models.create(model, num_classes, facts.dropout, facts.variance_head, in_channels=in_channels)
+        form = facts.dropout, facts.variance_head
+        return models.create(model, num_classes, *form, in_channels=in_channels, head=head)

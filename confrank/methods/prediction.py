@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from confrank import confidence
 from confrank.data import Split
-from confrank.methods.method import Method
+from confrank.methods.method import Method, Output
 from confrank.metrics.arrays import to_numpy
 from confrank.models import Network
 from confrank.predictions import Predictions
@@ -93,6 +94,16 @@ def _set(target: Any, **values: object) -> Iterator[None]:
             setattr(target, name, value)
 
 
+def mirrored(method: Method, model: nn.Module, image: Tensor) -> Output:
+    """The mean of the probabilities of images [b, c, h, w] and of their mirror images, with its confidence."""
+    both = [method.predict(model, each) for each in (image, image.flip(3))]
+    tables = [output.probabilities if output.logits is None else output.logits.double().softmax(1) for output in both]
+    assert tables[0] is not None and tables[1] is not None
+    mean = (tables[0].double() + tables[1].double()) / 2
+    confidence_of = confidence.get(method.facts.confidence or "negative_entropy")
+    return Output(probabilities=mean.float(), confidence=confidence_of(mean.log()))
+
+
 def predict_split(
     method: Method,
     model: nn.Module,
@@ -103,18 +114,20 @@ def predict_split(
     batch_size: int = 1000,
     seed: int = 0,
     metadata: dict[str, str] | None = None,
+    mirror: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Predictions:
     """Predictions of the network (on its device, in float32) for every image of the split, in order.
 
     `on_progress` is called with the number of images done and the total. A stochastic method draws from `seed`: the
-    same call gives the same predictions, and torch's global random state does not change.
+    same call gives the same predictions, and torch's global random state does not change. `mirror` averages the
+    probabilities of each image and its mirror image; the metadata say so.
     """
     outputs, done = [], 0
     # no_grad, not inference mode: tensors that a network caches must stay usable in training.
     with torch.no_grad(), evaluating(model) as device, _seeded(method, device, seed):
         for image in normalised(split.images, mean, std, device, batch_size):
-            outputs.append(method.predict(model, image))
+            outputs.append(mirrored(method, model, image) if mirror else method.predict(model, image))
             done += len(image)
             if on_progress:
                 on_progress(done, len(split))
@@ -130,7 +143,11 @@ def predict_split(
         label=split.labels,
         index=split.index,
         key=split.path,
-        metadata={**(metadata or {}), **({} if split.path is None else {"key": "path"})},
+        metadata={
+            **(metadata or {}),
+            **({} if split.path is None else {"key": "path"}),
+            **({"mirror": "true"} if mirror else {}),
+        },
     )
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from torch import nn
 
 from confrank.models.densenet import densenet_bc
+from confrank.models.heads import HEADS, CosineHead
 from confrank.models.mlp import mlp
 from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of
 from confrank.models.resnet import resnet18, resnet110
@@ -25,21 +26,35 @@ MODELS: dict[str, Callable[..., Network]] = {
 
 
 def create(
-    name: str, num_classes: int, dropout: bool = False, variance_head: bool = False, *, in_channels: int = 3
+    name: str,
+    num_classes: int,
+    dropout: bool = False,
+    variance_head: bool = False,
+    *,
+    in_channels: int = 3,
+    head: str = "linear",
 ) -> nn.Module:
     """The network of that name, initialised from torch's random state.
 
     "package.module:factory" calls your own `factory(num_classes)`; it also gets `in_channels`, `dropout` and
-    `variance_head` if they differ from their defaults.
+    `variance_head` if they differ from their defaults. `head` "cosine" replaces the last layer of our own networks
+    (see `CosineHead`).
 
     >>> sum(p.numel() for p in create("vgg16", 10).parameters())
     15253578
     """
+    if head not in HEADS:
+        raise ValueError(f"expected a head among {', '.join(HEADS)}, but got {head!r}")
     if ":" in name:
+        if head != "linear":
+            raise ValueError(f"expected one of confrank's networks for a {head} head, but got {name!r}")
         return _custom(name, num_classes, dropout, variance_head, in_channels)
     if name not in MODELS:
         raise ValueError(f"expected a model among {', '.join(MODELS)} or package.module:factory, but got {name!r}")
-    return MODELS[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
+    network = MODELS[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
+    if head == "cosine":
+        network.head = CosineHead(network.head.in_features, num_classes)
+    return network
 
 
 def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_channels: int) -> nn.Module:
@@ -73,4 +88,14 @@ def _worded(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-__all__ = ["MODELS", "Features", "Network", "OtherWeightsError", "create", "load_weights", "logits_of"]
+__all__ = [
+    "HEADS",
+    "MODELS",
+    "CosineHead",
+    "Features",
+    "Network",
+    "OtherWeightsError",
+    "create",
+    "load_weights",
+    "logits_of",
+]

@@ -20,7 +20,7 @@ AHEAD = 32
 def _compiled() -> StepFunctions:
     # One set of functions for all runs: runs of the same network share its code, whatever their data and method.
     compiled = partial(torch.compile, dynamic=False, fullgraph=True)
-    return StepFunctions(compiled(PLAIN.fetch), compiled(PLAIN.infer), compiled(PLAIN.judge))
+    return StepFunctions(*map(compiled, PLAIN))
 
 
 def compiled_forward(run: Run, size: int, functions: StepFunctions) -> tuple[Tensor, Tensor]:
@@ -68,9 +68,11 @@ class CapturedRun:
     def _capture(self, size: int, compiled: bool) -> torch.cuda.CUDAGraph:
         run = self.run
 
+        def forward() -> tuple[Tensor, Tensor]:
+            return compiled_forward(run, size, _compiled()) if compiled else run.forward(size, bf16=True)
+
         def body() -> None:
-            outcome = compiled_forward(run, size, _compiled()) if compiled else run.forward(size, bf16=True)
-            run.update(*outcome, size)
+            run.advance(size, forward)
 
         self.stream.wait_stream(torch.cuda.current_stream(run.device))
         with torch.cuda.stream(self.stream):

@@ -29,5 +29,10 @@ def initial_seed(seed: int) -> int:
     return _mixed(seed, 2**32)
 
 
+def generator_of(*numbers: int) -> np.random.Generator:
+    """numpy's random numbers, for distributions that torch draws from its global state only."""
+    return np.random.default_rng(np.random.SeedSequence(numbers))
+
+
 def _mixed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

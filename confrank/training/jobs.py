@@ -97,8 +97,9 @@ class Job:
         return evaluations
 
     def predict(self, name: str, split: Split) -> Predictions:
+        mirror = self.run.config.mirror
         mean, std, metadata = self.data.mean, self.data.std, self.provenance.of_predictions(name)
-        return predict_split(self.run.method, self.run.model, split, mean, std, metadata=metadata)
+        return predict_split(self.run.method, self.run.model, split, mean, std, metadata=metadata, mirror=mirror)
 
 
 def open_job(

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.config import RunConfig, learning_rate
+from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.loss import are_correct
-from confrank.phrasing import Remedied
+from confrank.phrasing import InputError, Remedied
+from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
+from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
+from confrank.training.sharpness import Sharpness
 from confrank.training.store import Batch, Store, fetch, store_on
 
 Output = Tensor | tuple[Tensor, Tensor]
@@ -39,8 +42,15 @@ class Run:
         self.config, self.device = config, device
         self.method = methods.get(config.method)
         torch.manual_seed(initial_seed(config.seed))
+        if network is not None and config.head != "linear":
+            raise InputError(
+                f"expected a linear head with your own network, but got {config.head}",
+                "build the head into the network, and leave {head} out",
+            )
         if network is None:
-            network = self.method.network(config.model, data.num_classes, data.train.images.shape[-1])
+            network = self.method.network(
+                config.model, data.num_classes, data.train.images.shape[-1], head=config.head
+            )
         _check_fit(network, config, data)
         self.model = network.to(device).train()
         if device.type == "cuda":
@@ -61,6 +71,15 @@ class Run:
         self.step_loss = torch.zeros(self.num_steps, device=device)
         self.num_correct = torch.zeros((), dtype=torch.int64, device=device)
         self.random = _own_random_state(device, initial_seed(config.seed))
+        self.average = WeightAverage(self.model) if config.averaging != "none" else None
+        # The step of a moving average: all the way until averaging starts.
+        self.average_share = torch.tensor(1.0 if first_averaged(config) else 1 - EMA_DECAY, device=device)
+        self.sharpness: Sharpness | None = None
+        if config.sam:
+            buffers = (*self.model.buffers(), *self.criterion.buffers())
+            self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
+        drawn = self._drawn_mixing(0)
+        self.mixing = None if drawn is None else Mixing(*(values.to(device) for values in drawn))
 
     @property
     def finished(self) -> bool:
@@ -73,8 +92,9 @@ class Run:
 
     def step(self) -> None:
         """One optimizer step on the next mini-batch of the epoch."""
+        size = self.next_size
         with self.own_random_state():
-            self.update(*self.forward(self.next_size), self.next_size)
+            self.advance(size, lambda: self.forward(size))
         self.next_step += 1
 
     def forward(
@@ -82,22 +102,41 @@ class Run:
     ) -> tuple[Tensor, Tensor]:
         """The loss of the next batch and its number of correct samples; the history records them.
 
-        Here and in `update` no Python value depends on data, so that both can be captured.
+        Here and in `advance` no Python value depends on data, so that both can be captured.
         """
         do = functions or PLAIN
         batch = do.fetch(self.store, self.draws, self.position, size)
-        output = do.infer(self.model, batch.image, bf16)
-        return do.judge(self.criterion, output, batch.label, batch.index)
+        if self.mixing is None:
+            output = do.infer(self.model, batch.image, bf16)
+            return do.judge(self.criterion, output, batch.label, batch.index)
+        mixed, share = do.mix(batch.image, self.mixing.at(self.step_number))
+        output = do.infer(self.model, torch.cat((batch.image, mixed)), bf16)
+        clean = (output[0][:size], output[1][:size]) if isinstance(output, tuple) else output[:size]
+        loss, num_correct = do.judge(self.criterion, clean, batch.label, batch.index)
+        additional = do.mixed_loss(models.logits_of(output)[size:], batch.label, share)
+        return torch.add(loss, additional, alpha=self.config.mix_weight), num_correct
 
-    def update(self, loss: Tensor, num_correct: Tensor, size: int) -> None:
-        """Backward pass, optimizer, and the record of the step."""
-        self.optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
+    def advance(self, size: int, forward: Callable[[], tuple[Tensor, Tensor]]) -> None:
+        """Backward pass, optimizer, and the record of the step; `forward` gives the loss, twice for SAM."""
+        if self.sharpness is not None:
+            self.sharpness.remember()
+        loss, num_correct = forward()
+        self._backward(loss)
+        if self.sharpness is not None:
+            self.sharpness.climb()
+            self._backward(forward()[0])
+            self.sharpness.descend()
         self.optimizer.step()
+        if self.average is not None and self.config.averaging == "ema":
+            self.average.follow(self.average_share)
         self.step_loss.index_copy_(0, self.step_number, loss.detach().view(1).float())
         self.num_correct += num_correct
         self.position += size
         self.step_number += 1
+
+    def _backward(self, loss: Tensor) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
 
     @contextmanager
     def own_random_state(self) -> Iterator[None]:
@@ -114,10 +153,15 @@ class Run:
             default.graphsafe_set_state(shared)
 
     def finish_epoch(self) -> dict[str, float]:
-        """Check the epoch's losses, enter the next epoch, and return the record of this one."""
+        """Check the epoch's losses, enter the next epoch, and return the record of this one.
+
+        After the last epoch, the network has the averaged weights, if they are averaged.
+        """
         assert self.next_step == self.num_steps
         upcoming = self._drawn(self.epoch + 1)
         self.check_finite()
+        if self.average is not None and self.config.averaging == "swa" and self.epoch >= first_averaged(self.config):
+            self.average.add()
         sizes = torch.full((self.num_steps,), float(self.config.batch_size), dtype=torch.float64)
         sizes[-1] = self.num_samples - self.config.batch_size * (self.num_steps - 1)
         record = {
@@ -129,7 +173,18 @@ class Run:
         self._enter(self.epoch + 1, 0, upcoming)
         self.step_loss.zero_()
         self.num_correct.zero_()
+        if self.finished and self.average is not None:
+            self._apply_average(self.average)
         return record
+
+    def _apply_average(self, average: WeightAverage) -> None:
+        """Give the network the averaged weights, and batch norm statistics over an augmented training set."""
+        average.apply()
+        size = self.config.batch_size
+        starts = range(0, self.num_samples, size)
+        batches = (fetch(self.store, self.draws, start, min(size, self.num_samples - start)) for start in starts)
+        with self.own_random_state():
+            estimate_statistics(self.model, (batch.image for batch in batches))
 
     def check_finite(self) -> None:
         """Raise if a loss of this epoch or a weight is NaN or infinite; the only wait for the device."""
@@ -160,6 +215,7 @@ class Run:
             "step_loss": self.step_loss,
             "num_correct": self.num_correct,
             "random": self.random.get_state(),
+            **({} if self.average is None else {"average": self.average.state_dict()}),
         }
 
     @torch.no_grad()
@@ -173,6 +229,8 @@ class Run:
         self.step_loss.copy_(state["step_loss"])
         self.num_correct.copy_(state["num_correct"])
         self.random.set_state(state["random"])
+        if self.average is not None:
+            self.average.load_state(state["average"])
         self._enter(state["epoch"], state["next_step"], self._drawn(state["epoch"]))
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -186,11 +244,21 @@ class Run:
     def _drawn(self, epoch: int) -> Draws:
         return epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
 
+    def _drawn_mixing(self, epoch: int) -> Mixing | None:
+        if self.config.mix == "none":
+            return None
+        store = self.store
+        return epoch_mixing(self.config.mix, self.config.seed, epoch, self.num_steps, store.height, store.width)
+
     def _enter(self, epoch: int, step: int, drawn: Draws) -> None:
         self.epoch, self.next_step = epoch, step
         for mine, values in zip(self.draws, drawn, strict=True):
             mine.copy_(values)
+        if self.mixing is not None and (mixing := self._drawn_mixing(epoch)) is not None:
+            for mine, values in zip(self.mixing, mixing, strict=True):
+                mine.copy_(values)
         self.learning_rate.fill_(learning_rate(self.config, epoch))
+        self.average_share.fill_(1 - EMA_DECAY if epoch >= first_averaged(self.config) else 1.0)
         self.position.fill_(step * self.config.batch_size)
         self.step_number.fill_(step)
 
@@ -203,6 +271,8 @@ class StepFunctions(NamedTuple):
     fetch: Callable[[Store, Draws, Tensor, int], Batch]
     infer: Callable[[nn.Module, Tensor, bool], Output]
     judge: Callable[[nn.Module, Output, Tensor, Tensor], tuple[Tensor, Tensor]]
+    mix: Callable[[Tensor, Mixing], tuple[Tensor, Tensor]] = mix
+    mixed_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = mixed_loss
 
 
 def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:

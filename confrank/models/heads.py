@@ -1,0 +1,25 @@
+"""Last layers in place of the linear one."""
+
+from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
+
+HEADS = ("linear", "cosine")
+TEMPERATURE = 8.0
+
+
+class CosineHead(nn.Linear):
+    """Temperature x cosine of the angle between the features and each class's weights (Li et al. 2024, SURE).
+
+    The logits lie within +-8, so that no sample can become arbitrarily sure.
+    """
+
+    def __init__(self, width: int, num_classes: int, temperature: float = TEMPERATURE) -> None:
+        super().__init__(width, num_classes, bias=False)
+        self.temperature = temperature
+
+    def forward(self, vector: Tensor) -> Tensor:
+        """Logits [n, K] of features [n, width]."""
+        return self.temperature * linear(normalize(vector, dim=1), normalize(self.weight, dim=1))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, temperature={self.temperature}"

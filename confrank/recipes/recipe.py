@@ -1,0 +1,20 @@
+"""What a recipe says about itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """Settings of `confrank.config.RunConfig` that differ from their defaults.
+
+    source: who proposed it. passes: forward and backward passes of a step, in units of a plain step.
+    expected: a result to compare with. by_dataset: settings that the source changes for a data set.
+    """
+
+    source: str
+    passes: int
+    expected: str
+    settings: Mapping[str, Any]
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

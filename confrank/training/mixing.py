@@ -1,0 +1,67 @@
+"""RegMixup (Pinto et al. 2022) and its form with CutMix: an additional loss on mixed images with soft labels.
+
+Each image is mixed with its predecessor in the batch, whose order is random. A mask [h, w] says how much of each
+pixel stays: a constant lambda ~ Beta(10, 10) for mixup; for CutMix (Yun et al. 2019), 0 in a box that covers the
+share 1 - lambda of the image, lambda ~ Beta(1, 1), and 1 outside. A label keeps the mean of the mask.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from confrank.training.draws import generator_of
+
+MIXUP_BETA, CUTMIX_BETA = 10.0, 1.0
+# An epoch's mixing has a random stream of its own: order, crops and flips are the same with and without it.
+STREAM = 1
+
+
+class Mixing(NamedTuple):
+    """For each step of an epoch: lambda [s], the box (top, bottom, left, right) [s, 4], whether to cut it [s]."""
+
+    share: Tensor
+    box: Tensor
+    cuts: Tensor
+
+    def at(self, step: Tensor) -> "Mixing":
+        """What is drawn for one step, given by its number as a tensor [1]."""
+        return Mixing(*(values.index_select(0, step) for values in self))
+
+
+def epoch_mixing(
+    kind: Literal["mixup", "cutmix", "both"], seed: int, epoch: int, num_steps: int, height: int, width: int
+) -> Mixing:
+    """The mixing of an epoch depends on (seed, epoch) alone; "both" tosses a fair coin at each step."""
+    random = generator_of(seed, epoch, STREAM)
+    mixup, cutmix = (random.beta(beta, beta, num_steps) for beta in (MIXUP_BETA, CUTMIX_BETA))
+    centre = random.random((num_steps, 2))
+    coin = random.random(num_steps) < 0.5
+    cuts = coin if kind == "both" else np.full(num_steps, kind == "cutmix")
+    bounds = []
+    for number, size in enumerate((height, width)):
+        length = (size * np.sqrt(1 - cutmix)).astype(np.int64)
+        start = (size * centre[:, number]).astype(np.int64) - length // 2
+        bounds += [start.clip(0, size), (start + length).clip(0, size)]
+    box = torch.from_numpy(np.stack(bounds, axis=1))
+    return Mixing(torch.from_numpy(mixup).float(), box, torch.from_numpy(cuts))
+
+
+def mix(image: Tensor, mixing: Mixing) -> tuple[Tensor, Tensor]:
+    """Mixed images [b, c, h, w], and the share of its own label that each keeps, a tensor [1]."""
+    height, width = image.shape[2:]
+    top, bottom, left, right = mixing.box[0]
+    row = torch.arange(height, device=image.device)[:, None]
+    column = torch.arange(width, device=image.device)
+    inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
+    mask = torch.where(mixing.cuts, 1 - inside.float(), mixing.share)
+    return mask * image + (1 - mask) * image.roll(1, 0), mask.mean().view(1)
+
+
+def mixed_loss(logits: Tensor, label: Tensor, share: Tensor) -> Tensor:
+    """Cross-entropy of the logits of mixed images with their soft labels."""
+    logits = logits.float()
+    own, other = cross_entropy(logits, label), cross_entropy(logits, label.roll(1, 0))
+    return (share * own + (1 - share) * other).squeeze(0)

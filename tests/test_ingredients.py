@@ -1,0 +1,403 @@
+"""Each ingredient of a recipe against a naive form, and a killed run with all of them against one that was not."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from confrank import CorrectnessHistory, CorrectnessRankingLoss, recipes
+from confrank.checkpoint import load_latest
+from confrank.config import RunConfig, learning_rate
+from confrank.data import load
+from confrank.methods import get, predict_split
+from confrank.models import CosineHead, create
+from confrank.predict import predict
+from confrank.predictions import load_predictions
+from confrank.run_folder import RunFolder, load_config
+from confrank.trained import load_run
+from confrank.training import Run, train
+from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
+from confrank.training.captured import compiled_forward
+from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
+from confrank.training.run import PLAIN, StepFunctions
+from confrank.training.sharpness import Sharpness
+from confrank.training.store import fetch
+
+CPU = torch.device("cpu")
+EVERYTHING = {
+    "schedule": "cosine",
+    "averaging": "swa",
+    "averaging_start": 0.5,
+    "averaging_lr": 0.02,
+    "sam": 0.05,
+    "mix": "both",
+    "mix_weight": 0.5,
+    "head": "cosine",
+    "mirror": True,
+}
+
+
+def tiny(**settings):
+    return RunConfig(**{"epochs": 4, "batch_size": 80, "seed": 5, "lr": 0.05, **settings})
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Three steps an epoch."""
+    data = load("digits")
+    return replace(data, train=data.train.select(np.arange(200)))
+
+
+def finish(run):
+    while not run.finished:
+        run.step()
+        if run.next_step == run.num_steps:
+            run.finish_epoch()
+    return run
+
+
+def test_schedules():
+    rates = {
+        kind: [learning_rate(tiny(schedule=kind), epoch) for epoch in range(4)] for kind in ("cosine", "constant")
+    }
+    weights = [nn.Parameter(torch.zeros(1))]
+    optimizer = torch.optim.SGD(weights, lr=0.05)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+    expected = []
+    for _ in range(4):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert rates["cosine"] == pytest.approx(expected)
+    assert rates["constant"] == [0.05] * 4
+    averaged = tiny(schedule="cosine", averaging="swa", averaging_start=0.5, averaging_lr=0.02)
+    assert [learning_rate(averaged, epoch) for epoch in range(4)] == pytest.approx([*expected[:2], 0.02, 0.02])
+    assert learning_rate(replace(averaged, averaging="none"), 3) == pytest.approx(expected[3])
+
+
+def test_swa_is_the_mean_of_the_weights_of_its_epochs(digits):
+    config = tiny(averaging="swa", averaging_start=0.5, method="baseline")
+    run, stored = Run(config, digits, CPU), []
+    while run.epoch < 3:
+        run.step()
+        if run.next_step == run.num_steps:
+            stored.append({name: values.detach().clone() for name, values in run.model.named_parameters()})
+            run.finish_epoch()
+    for _ in range(3):
+        run.step()
+    stored.append({name: values.detach().clone() for name, values in run.model.named_parameters()})
+    run.finish_epoch()
+    for name, values in run.model.named_parameters():
+        assert torch.allclose(values, (stored[2][name] + stored[3][name]) / 2, atol=1e-6), name
+        assert not torch.equal(values, stored[3][name])
+    assert run.average.count == 2
+    # The statistics of the averaged network, by torch's own tool: it weighs batches equally, so there are two of 100.
+    estimate_statistics(run.model, (fetch(run.store, run.draws, start, 100).image for start in (0, 100)))
+    twin = create("small", 10, in_channels=1)
+    twin.load_state_dict(run.model.state_dict())
+    order = run.draws.order.numpy()
+    images = torch.tensor(
+        ((digits.train.images[order] / 255 - 0.4) / 0.25).transpose(0, 3, 1, 2), dtype=torch.float32
+    )
+    for layer in twin.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.num_batches_tracked = torch.tensor(0)
+    torch.optim.swa_utils.update_bn(images.split(100), twin)
+    for name, values in run.model.named_buffers():
+        assert torch.allclose(values, twin.state_dict()[name], rtol=1e-4), name
+
+
+def test_ema_follows_the_weights_from_its_start_on(digits):
+    run = Run(tiny(averaging="ema", averaging_start=0.5), digits, CPU)
+    mean = None
+    while run.epoch < 3:
+        run.step()
+        weights = run.model.head.weight.detach().clone()
+        mean = weights if run.epoch < 2 or mean is None else EMA_DECAY * mean + (1 - EMA_DECAY) * weights
+        if run.next_step == run.num_steps:
+            run.finish_epoch()
+    position = [name for name, _ in run.model.named_parameters()].index("head.weight")
+    assert torch.allclose(run.average.mean[position], mean, atol=1e-6)
+    finish(run)
+    assert torch.equal(run.model.head.weight, run.average.mean[position])
+
+
+def test_an_average_in_any_loop():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    average, members = WeightAverage(model), []
+    for value in (1.0, 2.0, 6.0):
+        nn.init.constant_(model[0].weight, value)
+        members.append(value)
+        average.add()
+        assert average.mean[0].flatten().tolist() == pytest.approx([sum(members) / len(members)] * 6)
+    average.apply()
+    batches = [torch.randn(4, 3), torch.randn(2, 3)]
+    estimate_statistics(model, batches)
+    outputs = [model[0](batch) for batch in batches]
+    expected = (4 * outputs[0].mean(0) + 2 * outputs[1].mean(0)) / 6
+    assert torch.allclose(model[1].running_mean, expected)
+    assert model[1].momentum == 0.1
+    estimate_statistics(nn.Linear(3, 2), iter(int, 1))  # without batch norm, nothing is read
+
+
+def test_mixing_is_drawn_from_seed_and_epoch():
+    first, again = (epoch_mixing("both", 1, 2, 400, 32, 24) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    for other in ((2, 2), (1, 3)):
+        assert not torch.equal(first.share, epoch_mixing("both", *other, 400, 32, 24).share)
+    assert 160 < first.cuts.sum() < 240
+    assert first.share.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert first.share.var().item() == pytest.approx(1 / 84, rel=0.3)  # Beta(10, 10)
+    top, bottom, left, right = first.box.T
+    assert (top >= 0).all() and (bottom <= 32).all() and (left >= 0).all() and (right <= 24).all()
+    assert (top <= bottom).all() and (left <= right).all()
+    assert not epoch_mixing("mixup", 1, 2, 400, 32, 24).cuts.any()
+    assert epoch_mixing("cutmix", 1, 2, 400, 32, 24).cuts.all()
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_mixed_images_and_their_loss_against_numpy(cuts):
+    image, logits, label = torch.randn(5, 3, 8, 6), torch.randn(5, 4), torch.tensor([0, 3, 1, 2, 3])
+    drawn = Mixing(torch.tensor([0.3]), torch.tensor([[1, 5, 2, 6]]), torch.tensor([cuts]))
+    mixed, share = mix(image, drawn)
+    before = image.numpy()
+    expected = np.empty_like(before)
+    for row in range(5):
+        other = before[row - 1]
+        if cuts:
+            expected[row] = before[row]
+            expected[row, :, 1:5, 2:6] = other[:, 1:5, 2:6]
+        else:
+            expected[row] = 0.3 * before[row] + 0.7 * other
+    kept = 1 - 16 / 48 if cuts else 0.3
+    assert np.allclose(mixed.numpy(), expected, atol=1e-6)
+    assert share.item() == pytest.approx(kept)
+    soft = np.zeros((5, 4), dtype=np.float32)
+    for row in range(5):
+        soft[row, label[row]] += kept
+        soft[row, label[row - 1]] += 1 - kept
+    assert mixed_loss(logits, label, share).item() == pytest.approx(
+        cross_entropy(logits, torch.from_numpy(soft)).item(), rel=1e-5
+    )
+
+
+def test_a_step_with_mixing_against_a_plain_loop(digits):
+    config = tiny(method="crl-softmax", mix="mixup", mix_weight=0.7)
+    run, twin = (Run(config, digits, CPU) for _ in range(2))
+    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    for step in range(2):
+        rows = twin.draws.order[80 * step : 80 * (step + 1)]
+        pixels = torch.from_numpy(digits.train.images)[rows].permute(0, 3, 1, 2)
+        image, label = (pixels / 255 - 0.4) / 0.25, torch.from_numpy(digits.train.labels)[rows]
+        share = twin.mixing.share[step]
+        mixed = share * image + (1 - share) * image.roll(1, 0)
+        logits = twin.model(torch.cat((image, mixed)))
+        soft = share * nn.functional.one_hot(label, 10) + (1 - share) * nn.functional.one_hot(label.roll(1), 10)
+        loss = twin.criterion(logits[:80], label, rows) + 0.7 * cross_entropy(logits[80:], soft)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.step()
+        assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-5)
+    assert torch.equal(run.history.correct, twin.history.correct)
+    assert run.history.examined.sum() == 160
+
+
+def test_sam_against_two_steps_written_by_hand(digits):
+    config = tiny(method="crl-softmax", sam=0.1)
+    run, twin = (Run(config, digits, CPU) for _ in range(2))
+    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    for step in range(3):
+        rows = twin.draws.order[80 * step : 80 * (step + 1)]
+        pixels = torch.from_numpy(digits.train.images)[rows].permute(0, 3, 1, 2)
+        image, label = (pixels / 255 - 0.4) / 0.25, torch.from_numpy(digits.train.labels)[rows]
+        optimizer.zero_grad()
+        logits = twin.model(image)
+        loss = twin.criterion(logits, label, rows, record=False)
+        loss.backward()
+        statistics = [values.clone() for values in twin.model.buffers()]
+        weights = [values.detach().clone() for values in twin.model.parameters()]
+        gradients = [values.grad.clone() for values in twin.model.parameters()]
+        norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
+        with torch.no_grad():
+            for values, gradient in zip(twin.model.parameters(), gradients, strict=True):
+                values += 0.1 * gradient / norm
+        optimizer.zero_grad()
+        twin.criterion(twin.model(image), label, rows, record=False).backward()
+        with torch.no_grad():
+            for values, before in zip(twin.model.parameters(), weights, strict=True):
+                values.copy_(before)
+            for values, before in zip(twin.model.buffers(), statistics, strict=True):
+                values.copy_(before)
+        optimizer.step()
+        twin.history.update(rows, logits.argmax(1) == label, label)
+        run.step()
+        assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-4)
+    for name, values in run.model.state_dict().items():
+        assert torch.allclose(values, twin.model.state_dict()[name], atol=1e-4), name
+    assert torch.equal(run.history.correct, twin.history.correct)
+    assert run.history.audit(epochs=1).ok
+
+
+def test_sam_in_any_loop():
+    model, history = nn.Linear(4, 3), CorrectnessHistory(8)
+    criterion = CorrectnessRankingLoss(history)
+    sharpness = Sharpness(model.parameters(), 0.5, history.buffers())
+    image, label, index = torch.randn(8, 4), torch.arange(8) % 3, torch.arange(8)
+    before = model.weight.detach().clone()
+    sharpness.remember()
+    criterion(model(image), label, index).backward()
+    sharpness.climb()
+    steps = [(now - then).detach() for now, then in zip(model.parameters(), sharpness._weights, strict=True)]
+    moved = math.sqrt(sum(float(step.square().sum()) for step in steps))
+    assert moved == pytest.approx(0.5, rel=1e-4)
+    assert not history.examined.any()  # the second pass ranks by the rates that the first one used
+    criterion(model(image), label, index).backward()
+    sharpness.descend()
+    assert torch.equal(model.weight, before)
+    assert history.examined.tolist() == [1] * 8
+
+
+def test_cosine_head_against_numpy():
+    head = CosineHead(6, 4)
+    vector = torch.randn(5, 6)
+    weight, features = head.weight.detach().numpy(), vector.numpy()
+    cosine = features @ weight.T / np.linalg.norm(features, axis=1)[:, None] / np.linalg.norm(weight, axis=1)
+    assert np.allclose(head(vector).detach().numpy(), 8 * cosine, atol=1e-5)
+    network = create("small", 10, in_channels=1, head="cosine")
+    assert network(torch.randn(3, 1, 8, 8)).abs().max() <= 8
+    with pytest.raises(ValueError, match="expected a head among linear, cosine, but got 'round'"):
+        create("small", 10, head="round")
+    with pytest.raises(ValueError, match="expected one of confrank's networks for a cosine head, but got 'a:b'"):
+        create("a:b", 10, head="cosine")
+    with pytest.raises(ValueError, match=r"a linear head with your own network, but got cosine; .* leave `head` out"):
+        Run(tiny(head="cosine"), load("digits"), CPU, network=network)
+
+
+@pytest.mark.parametrize("method", ["crl-margin", "mcdropout"])
+def test_mirrored_prediction(digits, method):
+    model = get(method).network("small", 10, 1)
+    few = digits.test.select(np.arange(40))
+    flipped = replace(few, images=np.ascontiguousarray(few.images[:, :, ::-1]))
+    tables = []
+    for split in (few, flipped):
+        one = predict_split(get(method), model, split, digits.mean, digits.std)
+        tables.append(one.probabilities if one.logits is None else torch.tensor(one.logits).softmax(1).numpy())
+    both = predict_split(get(method), model, few, digits.mean, digits.std, mirror=True)
+    assert both.logits is None and both.metadata["mirror"] == "true"
+    assert np.allclose(both.probabilities.sum(axis=1), 1, atol=1e-6)
+    if method == "crl-margin":
+        mean = (tables[0] + tables[1]) / 2
+        assert np.allclose(both.probabilities, mean, atol=1e-6)
+        ordered = np.sort(mean, axis=1)
+        assert np.allclose(both.confidence, ordered[:, -1] - ordered[:, -2], atol=1e-6)
+
+
+@pytest.mark.parametrize("averaging", ["swa", "ema"])
+def test_resumed_with_every_ingredient_equals_an_uninterrupted_run(digits, tmp_path, averaging):
+    config = tiny(**{**EVERYTHING, "averaging": averaging}, method="crl-softmax")
+    whole = finish(Run(config, digits, CPU))
+    run = Run(config, digits, CPU)
+    for kill in (2, 7, 10):  # steps, three an epoch: before, in and at the end of the averaged epochs
+        while 3 * run.epoch + run.next_step < kill:
+            run.step()
+            if run.next_step == run.num_steps:
+                run.finish_epoch()
+        weights, state = run.snapshot()
+        torch.save(state, tmp_path / "state.pt")
+        run = Run(config, digits, CPU)
+        run.load_state(weights, torch.load(tmp_path / "state.pt", weights_only=True))
+    finish(run)
+    for name, values in whole.model.state_dict().items():
+        assert torch.equal(values, run.model.state_dict()[name]), name
+    for one, other in zip(whole.state_dict()["optimizer"], run.state_dict()["optimizer"], strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(whole.history.correct, run.history.correct)
+    assert whole.history.audit(epochs=4).ok
+
+
+def test_a_folder_holds_the_averaged_network_and_mirrored_predictions(tmp_path):
+    config = tiny(**EVERYTHING, holdout=0.1, batch_size=300)
+    finished = train(config, tmp_path, device=CPU, checkpoint_epochs=1)
+    folder = RunFolder(tmp_path)
+    assert load_config(tmp_path) == config
+    checkpoint, _ = load_latest(folder.checkpoint)
+    assert checkpoint.state["average"]["count"] == 2
+    assert torch.equal(checkpoint.weights["head.weight"], checkpoint.state["average"]["mean"][-1])
+    assert isinstance(load_run(tmp_path).network.head, CosineHead)
+    stored = load_predictions(folder.predictions("test"))
+    assert stored.metadata["mirror"] == "true"
+    assert np.array_equal(predict(tmp_path).probabilities, stored.probabilities)
+    assert train(config, tmp_path, device=CPU).evaluations == finished.evaluations
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_ingredients_compile_as_one_graph_each(digits):
+    torch._dynamo.reset()
+    compiled = StepFunctions(*(torch.compile(each, dynamic=False, fullgraph=True, backend="eager") for each in PLAIN))
+    fast, plain = (Run(tiny(**EVERYTHING), digits, CPU) for _ in range(2))
+    for _ in range(2):
+        fast.advance(80, lambda: compiled_forward(fast, 80, compiled))
+        plain.advance(80, lambda: plain.forward(80, bf16=True))
+    assert fast.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-4)
+    assert torch.equal(fast.history.correct, plain.history.correct)
+
+
+def test_recipes_resolve_once():
+    assert recipes.settings("paper") == RunConfig()
+    config = recipes.settings("sure", dataset="cifar10", model="resnet18", holdout=0.1)
+    assert (config.recipe, config.sam, config.head, config.mix_weight, config.weight) == (
+        "sure", 0.05, "cosine", 0.5, 0.5,
+    )  # fmt: skip
+    assert RunConfig.from_dict(config.as_dict()) == config
+    assert config.departures == {}
+    assert config.run_name == "cifar10-resnet18-crl-softmax-stretched-weight0.5-sure-holdout0.1-seed0"
+    changed = recipes.settings("best", mix="both", epochs=100, mirror=True)
+    assert changed.departures == {"epochs": 100, "mix": "both", "mirror": True}
+    assert changed.run_name == "digits-small-baseline-best-epochs100-mixboth-mirror-seed0"
+    assert RunConfig(epochs=7, sam=0.05).run_name == "digits-small-crl-softmax-sam0.05-seed0"
+    with pytest.raises(ValueError, match="expected a recipe among paper, fmfp, sure, best, but got 'bst'"):
+        recipes.settings("bst")
+    with pytest.raises(ValueError, match="expected run settings among .*, but got mixing"):
+        recipes.settings("best", mixing="both")
+
+
+def test_every_recipe_says_what_it_is():
+    for name, recipe in recipes.RECIPES.items():
+        config = recipes.settings(name)
+        assert recipe.passes == (2 if config.sam else 1) * (2 if config.mix != "none" else 1)
+        assert recipe.source and "AURC" in recipe.expected
+
+
+def test_flags_override_the_recipe(tmp_path, command, capsys):
+    flags = ["--epochs", 1, "--batch-size", 300, "--model", "mlp", "--device", "cpu"]
+    command("train", "--recipe", "fmfp", *flags, "--averaging-start", 0, "--out", tmp_path / "run")
+    config = load_config(tmp_path / "run")
+    changes = {"epochs": 1, "batch_size": 300, "model": "mlp", "averaging_start": 0.0}
+    assert config == recipes.settings("fmfp", **changes)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "departures from the recipe fmfp: epochs 1, batch_size 300, averaging_start 0.0" in printed
+    command("train", "--config", tmp_path / "run" / "config.yaml", "--device", "cpu", "--out", tmp_path / "again")
+    assert load_config(tmp_path / "again") == config
+    command("train", "--recipe", "bst", *flags, "--out", tmp_path / "no", code=2)
+    assert "expected a recipe among paper, fmfp, sure, best, but got 'bst'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"averaging_start": 1.0}, r"averaging_start to be a share in \[0, 1\)"),
+        ({"averaging_lr": 0}, "averaging_lr to be positive"),
+        ({"sam": -1}, "sam to be a finite number of at least 0"),
+        ({"mix": "cut"}, "expected a mix among none, mixup, cutmix, both, but got 'cut'"),
+        ({"schedule": "linear"}, "expected a schedule among step, cosine, constant"),
+        ({"mirror": "yes"}, "expected mirror to be true or false, but got 'yes'"),
+    ],
+)
+def test_settings_that_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=message):
+        RunConfig(**changes)
