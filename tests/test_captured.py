@@ -41,6 +41,7 @@ def epoch_of(*steppers):
 
 
 ADAPTIVE = {"optimizer": "adamw", "lr": 0.001}
+INGREDIENTS = {"sam": 0.05, "mix": "both", "averaging": "ema", "averaging_start": 0.0, "schedule": "cosine"}
 
 
 def vgg(seed, **settings):
@@ -70,7 +71,27 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
     assert not torch.equal(alone["head.weight"], together[2]["head.weight"])
 
 
-@pytest.mark.parametrize("settings", [{}, ADAPTIVE])
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"head": "cosine"}, {**INGREDIENTS, "head": "cosine"}],
+)
+def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
+    config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
+    plain, run = (Run(config, random_set(), CUDA) for _ in range(2))
+    captured = CapturedRun(run, compiled=compiled, bf16=False)
+    for _ in range(3):
+        plain.step()
+        captured.step()
+    torch.cuda.synchronize()
+    assert run.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-3)
+    assert torch.equal(run.history.examined, plain.history.examined)
+    if run.average is not None:
+        for one, other in zip(run.average.mean, plain.average.mean, strict=True):
+            assert torch.allclose(one, other, atol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{}, ADAPTIVE, INGREDIENTS])
 def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
     whole, first = vgg(3, **settings), vgg(3, **settings)
     (expected,) = epoch_of(whole)
@@ -87,6 +108,15 @@ def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
     got = second.run.model.state_dict()
     assert all(torch.equal(expected[name], got[name]) for name in expected)
     assert torch.equal(whole.run.history.correct, second.run.history.correct)
+
+
+def test_averaged_networks_side_by_side(tmp_path):
+    configs = [
+        RunConfig(epochs=3, seed=seed, **{**INGREDIENTS, "averaging": kind}, averaging_lr=0.02, lr=0.05)
+        for seed, kind in enumerate(("swa", "ema"))
+    ]
+    results = train_together(configs, [tmp_path / config.run_name for config in configs], device=CUDA)
+    assert all(result.evaluations["test"].metrics["acc"] > 0.1 for result in results)
 
 
 def test_train_together_writes_whole_runs(tmp_path):

@@ -27,7 +27,7 @@ from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
-from confrank.study.tables import Cell, load_results, table_cells
+from confrank.study.tables import Cell, label_of, load_results, table_cells
 from confrank.trained import load_run, save_weights_file
 from confrank.training import train
 
@@ -75,7 +75,7 @@ def test_a_table_is_printed_without_torch(arguments):
 
 def test_every_recipe_names_its_table_command_time_and_expectation():
     for name, function in RECIPES.items():
-        assert name in paper_tables() or name == "reproduction"
+        assert name in paper_tables() or name in ("reproduction", "record")
         for word in (f"Command: confrank study {name}", "Run time:", "Expected"):
             assert word in function.__doc__
     with pytest.raises(ValueError, match="expected a study among"):
@@ -367,6 +367,22 @@ def test_results_of_the_same_images_stand_in_one_row(tmp_path):
         ("cifar10", 0): 1,
         ("cifar10 (noisy )", 0): 1,
     }
+
+
+def test_record_runs_follow_their_training_recipes_under_names_of_their_own():
+    runs = plan(*recipe("record")).runs
+    assert {(run.recipe, run.epochs, run.holdout) for run in runs} == {
+        ("paper", 300, 0.1), ("fmfp", 200, 0.1), ("sure", 200, 0.1), ("best", 200, 0.1),
+    }  # fmt: skip
+    assert not any(run.departures for run in runs)
+    assert {run.weight for run in runs if (run.recipe, run.dataset) == ("sure", "cifar10")} == {0.5}
+    others = [run for name in RECIPES if name != "record" for run in plan(*recipe(name)).runs]
+    assert not {run.run_name for run in runs} & {run.run_name for run in others}
+    labels = {label_of(run.as_dict()) for run in runs if run.dataset == "cifar100"}
+    assert labels == {
+        "baseline-holdout0.1", "crl-softmax-holdout0.1", "baseline-fmfp-holdout0.1",
+        "crl-softmax-stretched-sure-holdout0.1", "baseline-best-holdout0.1",
+    }  # fmt: skip
 
 
 def test_run_times_in_the_recipes_are_the_estimates():

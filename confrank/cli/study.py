@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 
 
 def _study_arguments(parser: "ArgumentParser") -> None:
-    table = "classification table of the paper, see `confrank table list`; reproduction: the part that we have run"
+    table = "classification table of the paper, see `confrank table list`, or one of our own studies:"
+    table += " reproduction, the part of the tables that we have run; record, training recipes compared"
     parser.add_argument("name", type=str, metavar="TABLE", help=table)
     runs = parser.add_argument_group("runs")
     methods = "methods (also aes-10, aes-30 and ensemble-METHOD)"
     for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", methods)):
         add_option(runs, f"--{flag}s", str, "NAME,...", with_names(f"only these {what}, separated by commas", flag))
     add_option(runs, "--seeds", str, "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
-    add_option(runs, "--epochs", int, "N", "passes over the training set", 300)
+    add_option(runs, "--epochs", int, "N", "passes over the training set (default: 300, or those of the recipe)")
     runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_root(runs)
     output = parser.add_argument_group("output")
@@ -94,7 +95,7 @@ def _table_of(study: str, results: Path) -> str:
     """A table that shows results of a study; the paper's tables have no other data sets or shorter runs."""
     from confrank.study.comparison import ALL, comparison_cells
 
-    table = "table-clf-perf" if study == "reproduction" else study
+    table = "table-clf-perf" if study in ("reproduction", "record") else study
     return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
 
 

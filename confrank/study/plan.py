@@ -10,13 +10,14 @@ from confrank.config import RunConfig
 from confrank.data import PUBLISHED, changed_settings
 from confrank.method_facts import FACTS, aes_epochs, facts_of
 from confrank.phrasing import InputError
+from confrank.recipes import RECIPES, settings
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.results import load_result
 from confrank.weights import read_provenance
 
-# Milliseconds per step and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
-STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0}
+# Milliseconds per pass and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
+STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0, "resnet18": 1.9}
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,9 @@ def plan(*recipes: Recipe) -> Plan:
     for recipe in recipes:
         snapshots = any(facts_of(method).snapshots for method in recipe.methods)
         for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
-            base = RunConfig(dataset=dataset, model=model, epochs=recipe.epochs, weight=recipe.weight)
+            given = {"epochs": recipe.epochs, "weight": recipe.weight, "holdout": recipe.holdout}
+            changes = {name: value for name, value in given.items() if value is not None}
+            base = settings(recipe.training, dataset=dataset, model=model, **changes)
             members = [_member(base, method, seed, snapshots) for seed in recipe.seeds]
             for member in members:
                 known = runs.setdefault(member.run_name, member)
@@ -131,7 +134,8 @@ def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
         if config.model not in STEP_MS or config.dataset not in PUBLISHED:
             return None
         steps = -(-sum(PUBLISHED[config.dataset].train) // config.batch_size) * config.epochs
-        total += steps * STEP_MS[config.model] / 3.6e6
+        passes = (1 - config.holdout) * RECIPES[config.recipe].passes
+        total += steps * passes * STEP_MS[config.model] / 3.6e6
     return total
 
 

@@ -10,6 +10,7 @@ from confrank.config import RECORDED, RunConfig
 from confrank.data import LOADERS
 from confrank.method_facts import facts_of
 from confrank.metrics.repeats import Summary, summarise
+from confrank.recipes import settings
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
 
@@ -46,18 +47,20 @@ def load_results(folder: Path) -> list[Result]:
 
 
 def label_of(config: Mapping[str, Any]) -> str:
-    """The method, with the settings that differ from the paper's, and the size of an ensemble.
+    """The method, the recipe unless it is the paper's, the settings that differ from it, and the size of an ensemble.
 
     >>> label_of({"method": "baseline", "epochs": 60}), label_of({"method": "crl-softmax", "weight": 0.5})
     ('baseline-60epochs', 'crl-softmax-weight0.5')
     """
-    method, usual = config["method"], RunConfig().as_dict()
+    recipe = config.get("recipe", "paper")
+    method, usual = config["method"], settings(recipe, dataset=config.get("dataset", "")).as_dict()
     differing = {key: value for key, value in config.items() if key in usual and value != usual[key]}
     weight = f"-weight{differing['weight']:g}" if "weight" in differing and facts_of(method).weighted else ""
     epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
     shown = ("dataset", "model", "method", "seed", "weight", "epochs", *RECORDED)
     others = [f"-{key}{value}" for key, value in differing.items() if key not in shown]
-    return "".join((method, weight, epochs, *others, size_of(config)))
+    trained = "" if recipe == "paper" else f"-{recipe}"
+    return "".join((method, trained, weight, epochs, *others, size_of(config)))
 
 
 def size_of(config: Mapping[str, Any]) -> str:

@@ -23,22 +23,25 @@ def _compiled() -> StepFunctions:
     return StepFunctions(*map(compiled, PLAIN))
 
 
-def compiled_forward(run: Run, size: int, functions: StepFunctions) -> tuple[Tensor, Tensor]:
+def compiled_forward(run: Run, size: int, functions: StepFunctions, *, bf16: bool = True) -> tuple[Tensor, Tensor]:
     """`run.forward` with compiled functions that work for training sets of any size."""
     for values in (run.store.images, run.store.labels, *run.draws, *run.history.buffers()):
         torch._dynamo.mark_dynamic(values, 0)
     # Without the first patch the compiler fixes the size of buffers, and the history's counters are buffers.
     # The second lets a study of many networks compile `infer` for each of them.
     with torch._dynamo.config.patch(force_parameter_static_shapes=False, recompile_limit=256):
-        return run.forward(size, functions, bf16=True)
+        return run.forward(size, functions, bf16=bf16)
 
 
 class CapturedRun:
-    """A run on a GPU whose steps are replayed from graphs, on a separate stream."""
+    """A run on a GPU whose steps are replayed from graphs, on a separate stream.
 
-    def __init__(self, run: Run, *, compiled: bool = True) -> None:
+    Without `bf16` it computes in float32, to be compared with plain steps.
+    """
+
+    def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True) -> None:
         assert run.device.type == "cuda"
-        self.run, self.compiled = run, compiled
+        self.run, self.compiled, self.bf16 = run, compiled, bf16
         self.stream: torch.cuda.Stream = torch.cuda.Stream(run.device)  # type: ignore[no-untyped-call]
         self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if not torch.are_deterministic_algorithms_enabled():
@@ -69,7 +72,9 @@ class CapturedRun:
         run = self.run
 
         def forward() -> tuple[Tensor, Tensor]:
-            return compiled_forward(run, size, _compiled()) if compiled else run.forward(size, bf16=True)
+            if compiled:
+                return compiled_forward(run, size, _compiled(), bf16=self.bf16)
+            return run.forward(size, bf16=self.bf16)
 
         def body() -> None:
             run.advance(size, forward)
