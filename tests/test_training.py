@@ -389,7 +389,7 @@ def test_a_data_set_without_a_name_can_be_predicted(tmp_path):
     assert len(predict(tmp_path / "run", "train", data=mine)) == len(load_run(tmp_path / "run", data=mine).data.train)
     assert predict(tmp_path / "w.safetensors", data=mine).logits == pytest.approx(again.logits, abs=0.01)
     for source in ("run", "w.safetensors"):
-        with pytest.raises(ValueError, match=r"data of .* at mine, but nothing is there.*the data set as data="):
+        with pytest.raises(ValueError, match=r"data of .* at mine, but nothing is there.*the data set as `data`"):
             predict(tmp_path / source)
         with pytest.raises(
             ValueError, match=r"have changed since; restore the old data \(in Python, you can pass them as `data`\)$"
@@ -703,7 +703,7 @@ def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
     ("change", "message"),
     [
         ({"model": "vgg16"}, "expected a network for images of 8x8x1, but vgg16 does not take them"),
-        ({"model": "tests.test_training:CPU"}, "to be a function that makes a network, but got device"),
+        ({"model": "tests.test_training:CPU"}, "to be a function that builds a network, but got device"),
         (
             {"model": "tests.test_training:three_channels"},
             "three_channels to take num_classes, in_channels, but it does",
