@@ -5,7 +5,7 @@ each. The settings were chosen on held-out training images with other seeds (`ex
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,11 @@ def demo_configs(seeds: Sequence[int], epochs: int = EPOCHS) -> list[RunConfig]:
     return [RunConfig(**SETTINGS, method=method, epochs=epochs, seed=seed) for method in COMPARED for seed in seeds]
 
 
+def _folder(config: RunConfig, out: Path) -> Path:
+    """The folder of a run, named without the held-out share, which all of them have."""
+    return out / replace(config, holdout=0.0).run_name
+
+
 def run_demo(
     configs: Sequence[RunConfig],
     out: Path,
@@ -44,14 +49,14 @@ def run_demo(
 ) -> None:
     """Train the runs that are not finished yet."""
     for config in configs:
-        train(config, out / config.run_name, on_epoch=on_epoch, on_note=on_note)
+        train(config, _folder(config, out), on_epoch=on_epoch, on_note=on_note)
 
 
 def first_runs(configs: Sequence[RunConfig], out: Path) -> list[Path]:
     """The run folder of each method's first seed."""
     first: dict[str, Path] = {}
     for config in configs:
-        first.setdefault(config.method, out / config.run_name)
+        first.setdefault(config.method, _folder(config, out))
     return list(first.values())
 
 
@@ -59,7 +64,7 @@ def load_samples(configs: Sequence[RunConfig], out: Path, split: str = "test") -
     """The predictions of each finished run on a split, by method, in the order of the seeds."""
     samples: dict[str, list[Samples]] = {}
     for config in configs:
-        predictions = load_predictions(RunFolder(out / config.run_name).predictions(split))
+        predictions = load_predictions(RunFolder(_folder(config, out)).predictions(split))
         samples.setdefault(config.method, []).append(sample_values(**predictions.evaluation_inputs()))
     return samples
 
