@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
+from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse, with_keys
 from confrank.metrics import (
     Interval,
@@ -18,6 +20,7 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.arrays import ArrayLike, to_numpy
+from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
 from confrank.phrasing import InputError
 from confrank.predictions import ARRAYS, Array, Predictions, pairing
@@ -25,6 +28,8 @@ from confrank.predictions import ARRAYS, Array, Predictions, pairing
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
 Resampled = dict[str, NDArray[np.float64]]
+Pairing = tuple[Array | None, str]
+Result = TypeVar("Result", Analysis, Group)
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class Comparison:
     """Several models. Each property has one entry per model; differences are of each later model to the first."""
 
     models: tuple[Analysis, ...]
+    samples: tuple[Samples, ...] = ()
 
     @property
     def metrics(self) -> tuple[dict[str, float | None], ...]:
@@ -52,19 +58,31 @@ class Comparison:
         """How the rows of each later model were matched with those of the first, or why they were not."""
         return tuple(model.pairing for model in self.models[1:])
 
+    @property
+    def groups(self) -> tuple[dict[str, Grouping], ...]:
+        """By column, the groups of each model; empty without `by`."""
+        return tuple(model.groups for model in self.models)
+
 
 def compare(
     first: Predictions | Mapping[str, ArrayLike],
     second: Predictions | Mapping[str, ArrayLike],
     *others: Predictions | Mapping[str, ArrayLike],
+    by: Columns | None = None,
+    sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
     seed: int = 0,
+    coverage: float = COVERAGE,
 ) -> Comparison:
     """Metrics, 95% intervals and paired differences of two or more models, as `confrank evaluate A B` gives them.
 
     Each model is a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to match rows
     by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
     intervals and no differences.
+    `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
+    arrays by name, in the order of the first model's rows. `.groups` then has all of this for each group, and the
+    error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
+    `sample_weight` is the name of a column or an array [n].
 
     >>> label, right = np.arange(300) % 2, np.arange(300) % 3 > 0
     >>> a = {"confidence": np.linspace(0, 1, 300), "label": label, "prediction": np.where(right, label, 1 - label)}
@@ -75,19 +93,27 @@ def compare(
     >>> round(difference["aurc"].value, 3), difference["aurc"].high < 0
     (-0.263, True)
     """
-    predictions = [_as_predictions(model) for model in (first, second, *others)]
+    columns, arrays = named_columns(by, "group")
+    weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
+    predictions = [_as_predictions(model, [*columns, *weight_name]) for model in (first, second, *others)]
+    predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
     names = [f"model {number + 1}" for number in range(len(predictions))]
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
-    return compare_samples(names, predictions, samples, resamples, seed)
+    weight = next(iter([*weight_name, *weights]), None)
+    return compare_samples(
+        names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
+    )
 
 
-def _as_predictions(model: Predictions | Mapping[str, ArrayLike]) -> Predictions:
+def _as_predictions(model: Predictions | Mapping[str, ArrayLike], columns: Sequence[str]) -> Predictions:
+    """A mapping of arrays as predictions, with the named columns as `extra`."""
     if isinstance(model, Predictions):
         return model
-    if unknown := [name for name in model if name not in ARRAYS]:
+    if unknown := [name for name in model if name not in (*ARRAYS, *columns)]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
     arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items()}
-    return Predictions(**arrays)
+    extra = {name: values for name, values in arrays.items() if name in columns}
+    return Predictions(**{name: values for name, values in arrays.items() if name in ARRAYS}, extra=extra)
 
 
 def _samples_of(name: str, predictions: Predictions) -> Samples:
@@ -115,31 +141,88 @@ def compare_samples(
     samples: Sequence[Samples],
     resamples: int | None = None,
     seed: int = 0,
+    *,
+    by: Sequence[str] = (),
+    sample_weight: str | None = None,
+    coverage: float = COVERAGE,
 ) -> Comparison:
-    """`compare` for one or more named models whose samples have been computed."""
+    """`compare` for one or more named models whose samples have been computed, with columns by name."""
     check_resamples(resamples)
+    pairings = [pairing(predictions[0], one) for one in predictions]
+    wanted = list(dict.fromkeys([*by, *([] if sample_weight is None else [sample_weight])]))
+    columns = shared_columns(names, predictions, pairings, wanted)
+    if sample_weight is not None:
+        samples = [_weighted(*one, sample_weight) for one in zip(names, samples, columns, strict=True)]
     models = []
     for name, one, values in zip(names, predictions, samples, strict=True):
         parser = one.metadata.get("parser")
         source = one.describe() + (f", parsed {parser}" if parser else "")
         models.append(with_keys(analyse(name, values, source, one.class_names), one.key_of))
-    pairings = [pairing(predictions[0], one) for one in predictions]
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
-    return Comparison(tuple(with_intervals(models, samples, pairings, counts, seed)))
+    models = with_intervals(models, samples, pairings, counts, seed)
+    if sample_weight is not None:
+        models = [replace(model, weighted_by=sample_weight) for model in models]
+    for column in by:
+        cells = [shared[column] for shared in columns]
+        models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage)
+    return Comparison(tuple(models), tuple(samples))
+
+
+def _weighted(name: str, samples: Samples, columns: Mapping[str, Array], column: str) -> Samples:
+    try:
+        return samples.weighted(weights_of(columns[column], column))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _with_groups(
+    models: Sequence[Analysis],
+    samples: Sequence[Samples],
+    pairings: Sequence[Pairing],
+    num_resamples: Sequence[int],
+    seed: int,
+    column: str,
+    cells: Sequence[Array],
+    coverage: float,
+) -> list[Analysis]:
+    """Add the groups of one column; groups have as many resamples as the whole set, shared by paired models."""
+    results = list(models)
+    for group in _paired(pairings):
+        rows = rows_by_group(cells[group[0]], column)
+        aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
+        groupings = [grouping_of(column, one, rows, coverage) for one in aligned]
+        parts: list[list[Group]] = [[] for _ in group]
+        for position, chosen in enumerate(rows.values()):
+            same = [(np.arange(len(chosen)), pairings[number][1]) for number in group]
+            chosen_samples = [one.select(chosen) for one in aligned]
+            found = [grouping.groups[position] for grouping in groupings]
+            counts = [num_resamples[group[0]]] * len(group)
+            for part, one in zip(parts, with_intervals(found, chosen_samples, same, counts, seed), strict=True):
+                part.append(one)
+        for number, grouping, part in zip(group, groupings, parts, strict=True):
+            finished = replace(grouping, groups=tuple(part))
+            results[number] = replace(results[number], groups=results[number].groups | {column: finished})
+    return results
+
+
+def _paired(pairings: Sequence[Pairing]) -> list[list[int]]:
+    """Numbers of models that have the same samples: first those paired with the first model, then each other one."""
+    paired = [number for number, (rows, _) in enumerate(pairings) if rows is not None]
+    return [paired, *([number] for number, (rows, _) in enumerate(pairings) if rows is None)]
 
 
 def with_intervals(
-    analyses: Sequence[Analysis],
+    analyses: Sequence[Result],
     samples: Sequence[Samples],
-    pairings: Sequence[tuple[Array | None, str]],
+    pairings: Sequence[Pairing],
     num_resamples: Sequence[int],
     seed: int = 0,
-) -> list[Analysis]:
+) -> list[Result]:
     """Add intervals to each model, and differences to the first for those with the same samples.
 
     `pairings` gives, for each model, its rows in the order of the first model's (None if its samples differ).
     """
-    resampled = _resampled(samples, [rows for rows, _ in pairings], num_resamples, seed)
+    resampled = _resampled(samples, pairings, num_resamples, seed)
     first, results = analyses[0].evaluation.metrics, []
     for number, (model, (rows, reason)) in enumerate(zip(analyses, pairings, strict=True)):
         metrics = model.evaluation.metrics
@@ -156,14 +239,13 @@ def with_intervals(
 
 
 def _resampled(
-    samples: Sequence[Samples], rows: Sequence[Array | None], num_resamples: Sequence[int], seed: int
+    samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int], seed: int
 ) -> dict[int, Resampled]:
     """Resampled metrics by model number; models with the first one's samples share its resamples."""
-    paired = [number for number, chosen in enumerate(rows) if chosen is not None]
     values: dict[int, Resampled] = {}
-    for group in (paired, *([number] for number, chosen in enumerate(rows) if chosen is None)):
+    for group in _paired(pairings):
         if num_resamples[group[0]]:
-            aligned = [_aligned(samples[number], rows[number]) for number in group]
+            aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
             values |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed), strict=True)
     return values
 

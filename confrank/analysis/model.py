@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,11 @@ from confrank.metrics import (
 )
 from confrank.metrics.arrays import TOLERANCE
 from confrank.metrics.classes import confident_mistakes
-from confrank.metrics.ranking import Ranking, curve_of, rank
+from confrank.metrics.proper import mean_of
+from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, ranked
+
+if TYPE_CHECKING:
+    from confrank.analysis.groups import Grouping
 
 NUM_POINTS = 1000
 NUM_MISTAKES = 12
@@ -31,11 +35,11 @@ Image = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of right and wrong predictions in equal-width bins of confidence."""
+    """Numbers (or weights) of right and wrong predictions in equal-width bins of confidence."""
 
     edges: NDArray[np.float64]
-    right: NDArray[np.int64]
-    wrong: NDArray[np.int64]
+    right: NDArray[Any]
+    wrong: NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,8 @@ class Mistake:
 class Analysis:
     """What a report says about one set of predictions.
 
-    `differences` are to the first of several models, and `pairing` says how their rows were matched.
+    `differences` are to the first of several models, and `pairing` says how their rows were matched. `weighted_by`
+    is the column of sample weights, and `groups` are the groups of each column asked for.
     """
 
     name: str
@@ -71,6 +76,8 @@ class Analysis:
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""
+    weighted_by: str = ""
+    groups: "dict[str, Grouping]" = field(default_factory=dict)
 
     def class_name(self, label: int) -> str:
         names = self.class_names
@@ -91,37 +98,44 @@ class Analysis:
             extra["pairing"] = self.pairing
         if self.differences:
             extra["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
+        if self.weighted_by:
+            extra["weighted_by"] = self.weighted_by
+        if self.groups:
+            extra["groups"] = {column: grouping.as_dict() for column, grouping in self.groups.items()}
+            worst = {column: grouping.worst for column, grouping in self.groups.items()}
+            extra["worst_group"] = {column: group and group.value for column, group in worst.items()}
         extra["classes"] = [{"name": self.class_name(one.label), **asdict(one)} for one in self.classes]
         return {"file": self.name, **self.evaluation.as_dict(), **extra}
 
 
 def analyse(name: str, samples: Samples, source: str = "", class_names: list[str] | None = None) -> Analysis:
     """Everything except intervals and images. The samples must not be empty."""
-    probability, ranked = samples.probability, rank(samples.confidence, samples.correct)
-    bins = None if probability is None else reliability_bins(probability, samples.correct)
+    probability, weight = samples.probability, samples.weight
+    ranking = ranked(samples.confidence, samples.correct, weight)
+    bins = None if probability is None else reliability_bins(probability, samples.correct, sample_weight=weight)
     return Analysis(
         name=name,
         source=source,
-        evaluation=evaluation_of(samples, ranked, bins),
-        curve=_thinned_curve(ranked),
+        evaluation=evaluation_of(samples, ranking, bins),
+        curve=thinned_curve(ranking),
         bins=bins,
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
         mistakes=[_mistake(samples, row) for row in confident_mistakes(samples, NUM_MISTAKES)],
-        mean_probability=None if probability is None else float(probability.mean(dtype=np.float64)),
+        mean_probability=None if probability is None else mean_of(probability.astype(np.float64, copy=False), weight),
     )
 
 
-def _thinned_curve(ranked: Ranking) -> RiskCoverageCurve:
+def thinned_curve(ranking: AnyRanking, points: int = NUM_POINTS) -> RiskCoverageCurve:
     """About 1,000 points of the curve, each with all predictions that its threshold accepts, near-ties included."""
-    curve = curve_of(ranked, NUM_POINTS)
-    following = ranked.confidence_at(np.minimum(curve.accepted, ranked.num_samples - 1))
-    if not ((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranked.num_samples)).any():
-        return curve
-    every = curve_of(ranked)
-    last = every.last_accepted(curve.threshold)
-    return replace(curve, accepted=every.accepted[last], wrong=every.wrong[last])
+    curve = curve_of(ranking, points)
+    if isinstance(ranking, Ranking):
+        following = ranking.confidence_at(np.minimum(curve.accepted, ranking.num_samples - 1))
+        if not ((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranking.num_samples)).any():
+            return curve
+    every = curve_of(ranking)
+    return replace(every.taken(every.last_accepted(curve.threshold)), threshold=curve.threshold)
 
 
 def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
@@ -133,9 +147,11 @@ def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     widened = max(high - low, 1e-9 * max(abs(low), abs(high), 1))
     limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, max(high, low + widened))
     edges = np.linspace(*limits, bars + 1)
-    both = np.histogram(scores, bars, limits)[0]
-    wrong = np.histogram(scores[~samples.correct], bars, limits)[0]
-    return Histogram(edges, both - wrong, wrong)
+    parts = []
+    for chosen in (samples.correct, ~samples.correct):
+        weights = None if samples.weight is None else samples.weight[chosen]
+        parts.append(np.histogram(scores[chosen], bars, limits, weights=weights)[0])
+    return Histogram(edges, *parts)
 
 
 def _mistake(samples: Samples, row: int) -> Mistake:

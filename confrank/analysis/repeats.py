@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import Evaluation, Samples, evaluation_of
-from confrank.metrics.ranking import curve_of, rank
+from confrank.metrics.ranking import curve_of, ranked
 from confrank.metrics.repeats import Difference, Summary, paired_difference, summarise
 
 # The coverages at which the curves of several runs are averaged.
@@ -61,5 +61,5 @@ def repeats_of(samples: Mapping[str, Sequence[Samples]]) -> Repeats:
 
 def risks_on_grid(runs: Sequence[Samples]) -> Floats:
     """The error rate among accepted at each coverage of `GRID`, run by run: [runs, 400]."""
-    curves = [curve_of(rank(run.confidence, run.correct)) for run in runs]
+    curves = [curve_of(ranked(run.confidence, run.correct, run.weight)) for run in runs]
     return np.array([np.interp(GRID, curve.coverage, curve.risk) for curve in curves])

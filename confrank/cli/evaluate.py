@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, add_option, add_root, at_least, make_console, root_of, say
+from confrank.cli.command import Command, add_option, add_root, at_least, listed, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.show import show_sources
 from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
-    from confrank.analysis import Analysis, Repeats
+    from confrank.analysis import Analysis, Comparison, Repeats
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
@@ -29,6 +29,11 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--figure", str, "FILE", "draw the curves into this .png, .svg or .pdf")
     add_option(output, "--figures", str, "FOLDER", "draw each chart as PNG and SVG into this folder")
     add_root(output, ", for images of mistakes")
+    groups = parser.add_argument_group("groups and weights")
+    add_option(groups, "--by", str, "COLUMN,...", "report every metric for each value of these columns")
+    coverage = "share of all predictions to accept where groups are compared"
+    add_option(groups, "--coverage", float, "SHARE", coverage, 0.8)
+    add_option(groups, "--sample-weight", str, "COLUMN", "weight of each row; weights are scaled to mean 1")
     intervals = parser.add_argument_group("intervals")
     resamples = "bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)"
     add_option(intervals, "--resamples", int, "N", resamples)
@@ -47,24 +52,30 @@ def _evaluate(arguments: "Namespace") -> None:
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([*arguments.files, *map(predictions_path, arguments.files), *truth], figure, report, table)
     keep_out_of_data(arguments.files, figure, figures)
+    if not 0 < arguments.coverage <= 1:
+        raise ValueError(f"expected --coverage in (0, 1], but got {arguments.coverage:g}")
+    by, weight = listed(arguments.by), arguments.sample_weight
     sources: list[Source] = []
     for file in arguments.files:
         # A file may be given twice, e.g. to check that it does not differ from itself.
         is_repeated = any(item.name == file for item in sources)
-        sources.append(
-            read_source(file, f"{file} ({len(sources) + 1})" if is_repeated else file, reading_of(arguments))
-        )
+        name = f"{file} ({len(sources) + 1})" if is_repeated else file
+        columns = [*by, *filter(None, [weight])]
+        sources.append(_read(file, name, reading_of(arguments), columns, is_first=not sources))
     if arguments.show:
         show_sources(make_console(), sources)
         return
-    models = compare_sources(sources, arguments.resamples, arguments.seed)
+    compared = _compared(
+        sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage
+    )
+    models = list(compared.models)
     # Files first, since a reader of the output may close the pipe after a few lines.
     written = []
     if figure:
         from confrank.report.plots import comparison_figure
 
         names = short_names([item.name for item in sources])
-        comparison_figure({name: [item.samples] for name, item in zip(names, sources, strict=True)}, figure)
+        comparison_figure({name: [one] for name, one in zip(names, compared.samples, strict=True)}, figure)
         written.append(f"figure: {figure}")
     if table:
         results = [model.as_dict() for model in models]
@@ -87,15 +98,30 @@ def _evaluate(arguments: "Namespace") -> None:
         say(console, line)
 
 
+def _read(file: str, name: str, reading: dict[str, Any], columns: list[str], *, is_first: bool) -> Source:
+    """Read a file with the columns that group or weight it; a later file may take them from the first."""
+    try:
+        return read_source(file, name, reading, columns)
+    except ValueError:
+        if is_first or not columns:
+            raise
+        return read_source(file, name, reading)  # which raises, too, if not the columns were missing
+
+
 def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int) -> "list[Analysis]":
     """What a report says about each source; the later ones are compared with the first."""
+    return list(_compared(sources, resamples, seed).models)
+
+
+def _compared(sources: Sequence[Source], resamples: int | None, seed: int, **options: Any) -> "Comparison":
     from confrank.analysis import compare_samples
 
     names, samples = [item.name for item in sources], [item.samples for item in sources]
-    return list(compare_samples(names, [item.predictions for item in sources], samples, resamples, seed).models)
+    return compare_samples(names, [item.predictions for item in sources], samples, resamples, seed, **options)
 
 
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
+    from confrank.report.groups import group_lines, group_tables, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, footnotes
 
@@ -104,6 +130,14 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
     differences = {model.name: model.differences for model in models if model.differences}
     if differences:
         console.print(difference_table(differences, models[0].name))
+    for model in models:
+        for grouping in model.groups.values():
+            for table in group_tables(grouping, model.name if len(models) > 1 else ""):
+                console.print(table)
+            for line in group_lines(grouping):
+                say(console, line)
+        for grouping in list(model.groups.values())[:1]:
+            say(console, threshold_sentence(grouping), style="dim")
     remedy = "" if any(model.num_resamples for model in models) else "; --resamples 200 computes them"
     for line in [*comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy]:
         say(console, line, style="dim")

@@ -24,6 +24,11 @@ class ReliabilityBins:
     accuracy: Floats
     weight: Floats | None = None
 
+    @property
+    def size(self) -> Array:
+        """Number or weight of the predictions in each bin."""
+        return self.count if self.weight is None else self.weight
+
 
 def reliability_bins(
     confidence: ArrayLike, correct: ArrayLike, bins: int = 15, *, sample_weight: ArrayLike | None = None
@@ -89,10 +94,9 @@ def ece(
 
 
 def ece_of(bins: ReliabilityBins) -> float | None:
-    size = bins.count if bins.weight is None else bins.weight
-    total = size.sum()
-    filled = size > 0
-    surplus = ((bins.accuracy - bins.confidence) * size)[filled]
+    total = bins.size.sum()
+    filled = bins.size > 0
+    surplus = ((bins.accuracy - bins.confidence) * bins.size)[filled]
     return float(mean_gap(surplus, total)) if total else None
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import aurc
 from confrank.metrics.samples import Samples
 
@@ -12,7 +14,7 @@ from confrank.metrics.samples import Samples
 class ClassSummary:
     """The samples with one label: their number, accuracy, mean confidence, AURC, and share of all errors.
 
-    `error_share` is None if there are no errors at all.
+    `error_share` is None if there are no errors at all. With sample weights, all but the number are weighted.
     """
 
     label: int
@@ -37,16 +39,28 @@ def class_summaries(samples: Samples) -> list[ClassSummary]:
     order = np.argsort(samples.label.astype(np.uint16) if few else samples.label, kind="stable")
     ordered = samples.label[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    num_wrong = len(samples) - int(np.count_nonzero(samples.correct))
-    summaries = []
+    num_wrong, summaries = _amount(samples, ~samples.correct), []
     for label, rows in zip(ordered[starts].tolist(), np.split(order, starts[1:]), strict=True):
-        confidence, correct = samples.confidence[rows], samples.correct[rows]
-        area, wrong = aurc(confidence, correct), len(rows) - int(np.count_nonzero(correct))
-        assert area is not None, "every class that occurs has a sample"
-        mean = float(confidence.mean(dtype=np.float64))
-        share = wrong / num_wrong if num_wrong else None
-        summaries.append(ClassSummary(label, len(rows), 1 - wrong / len(rows), mean, area, share))
+        part = samples.select(rows)
+        if part.weight is None or part.weight.any():
+            summaries.append(_summary(label, part, num_wrong))
     return summaries
+
+
+def _summary(label: int, part: Samples, num_wrong: float) -> ClassSummary:
+    area = aurc(part.confidence, part.correct, sample_weight=part.weight)
+    mean = mean_of(part.confidence.astype(np.float64), part.weight)
+    assert area is not None and mean is not None, "every class that occurs has a sample"
+    size, wrong = _amount(part, np.ones(len(part), dtype=bool)), _amount(part, ~part.correct)
+    share = wrong / num_wrong if num_wrong else None
+    return ClassSummary(label, len(part), 1 - wrong / size, mean, area, share)
+
+
+def _amount(samples: Samples, chosen: NDArray[np.bool_]) -> float:
+    """The number of chosen samples, or the sum of their weights."""
+    if samples.weight is None:
+        return int(np.count_nonzero(chosen))
+    return float(samples.weight[chosen].sum())
 
 
 def confident_mistakes(samples: Samples, limit: int) -> list[int]:

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from confrank import __version__
-from confrank.analysis import Analysis, Mistake, Repeats
+from confrank.analysis import COVERAGE, Analysis, Mistake, Repeats
 from confrank.metrics import ClassSummary, PairedDifference
 from confrank.phrasing import counted
 from confrank.report import svg
@@ -22,7 +22,7 @@ from confrank.report.content_policy import content_policy
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
-from confrank.report.verdict import COVERAGE, comparisons, ece_note, footnotes, percent, verdict
+from confrank.report.verdict import comparisons, ece_note, footnotes, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000

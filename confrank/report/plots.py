@@ -46,7 +46,7 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path
 
 
 def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
-    risks, areas = risks_on_grid(runs), (aurc(run.confidence, run.correct) for run in runs)
+    risks, areas = risks_on_grid(runs), (aurc(run.confidence, run.correct, sample_weight=run.weight) for run in runs)
     area = float(np.mean([value for value in areas if value is not None]))
     axes.plot(
         GRID,
@@ -71,16 +71,19 @@ def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) ->
     probabilities = [run.probability for run in runs if run.probability is not None]
     if len(probabilities) < len(runs):
         return
-    bins = reliability_bins(np.concatenate(probabilities), np.concatenate([run.correct for run in runs]))
+    correct = np.concatenate([run.correct for run in runs])
+    weights = [run.weight for run in runs if run.weight is not None]
+    weight = np.concatenate(weights) if weights else None
+    bins = reliability_bins(np.concatenate(probabilities), correct, sample_weight=weight)
     _draw_bins(axes, bins, name, colour)
 
 
 def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> None:
     """A thin line through the filled bins, and a dot for each whose area grows with its share of the predictions."""
-    filled = bins.count > 0
+    filled, size = bins.size > 0, bins.size
     line = bins.confidence[filled], bins.accuracy[filled]
     axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=legend_text(name))
-    sizes = [(DOT_SCALE * dot_radius(count / bins.count.sum())) ** 2 for count in bins.count[filled]]
+    sizes = [(DOT_SCALE * dot_radius(part / size.sum())) ** 2 for part in size[filled]]
     axes.scatter(*line, s=sizes, color=colour, alpha=0.6, clip_on=False, zorder=3)
 
 
@@ -156,7 +159,7 @@ def _draw_reliability(axes: Axes, models: Sequence[Analysis]) -> None:
 def _draw_histograms(axes: Axes, models: Sequence[Analysis]) -> None:
     for model, colour in _coloured(models):
         for counts, style in ((model.histogram.right, "-"), (model.histogram.wrong, "--")):
-            share = counts / max(1, counts.sum())
+            share = counts / (counts.sum() or 1)
             axes.stairs(share, model.histogram.edges, color=colour, linestyle=style)
         axes.plot([], [], color=colour, label=legend_text(model.name))
     for kind, style in (("right", "-"), ("wrong", "--")):

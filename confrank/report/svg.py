@@ -88,27 +88,27 @@ def dot_radius(share: float) -> float:
 
 def reliability_dots(bins: ReliabilityBins) -> list[Dot]:
     """One dot per filled bin."""
-    total = bins.count.sum()
+    total = bins.size.sum()
     return [
         Dot(
             round(SIZE * float(bins.confidence[number]), 1),
             round(SIZE * (1 - float(bins.accuracy[number])), 1),
-            round(dot_radius(bins.count[number] / total), 1),
+            round(dot_radius(bins.size[number] / total), 1),
             f"{int(bins.count[number]):,} predictions: confidence {bins.confidence[number]:.1%},"
             f" accuracy {bins.accuracy[number]:.1%}",
         )
-        for number in np.flatnonzero(bins.count)
+        for number in np.flatnonzero(bins.size)
     ]
 
 
 def reliability_path(bins: ReliabilityBins) -> str:
-    filled = bins.count > 0
+    filled = bins.size > 0
     return line(bins.confidence[filled], bins.accuracy[filled])
 
 
 def mirrored_bars(histogram: Histogram) -> tuple[list[Bar], list[Bar], float]:
     """Bars for right predictions upwards and wrong ones downwards, as shares of their kind, and the largest share."""
-    right, wrong = (counts / max(1, counts.sum()) for counts in (histogram.right, histogram.wrong))
+    right, wrong = (counts / (counts.sum() or 1) for counts in (histogram.right, histogram.wrong))
     top = float(max(right.max(), wrong.max(), 1e-9))
     width, half = SIZE / len(right), SIZE / 2
     up = [Bar(width * k + 1, half - half * v / top, width - 2, half * v / top) for k, v in enumerate(right) if v]

@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from confrank.analysis import Analysis
+from confrank.analysis import COVERAGE, Analysis
 from confrank.metrics import Evaluation
 from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, p_text, shown
 
-COVERAGE = 0.8
 CLEAR = 0.05
 AURC = SHOWN["aurc"].heading
 

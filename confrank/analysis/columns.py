@@ -1,0 +1,95 @@
+"""Columns that group or weight the rows of several models, which may share them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from confrank.metrics.arrays import ArrayLike, to_numpy
+from confrank.predictions import Array, Predictions
+
+Columns = str | Sequence[str] | Mapping[str, ArrayLike] | Array
+Pairing = tuple[Array | None, str]
+
+
+def named_columns(given: Columns | None, name: str) -> tuple[list[str], dict[str, Array]]:
+    """What a caller gave, as names of columns in the predictions, or as arrays by name (one array is called `name`).
+
+    >>> named_columns("site", "group"), named_columns({"age": [3, 4]}, "group")
+    ((['site'], {}), ([], {'age': array([3, 4])}))
+    """
+    if given is None:
+        return [], {}
+    if isinstance(given, str):
+        return [given], {}
+    if isinstance(given, Mapping):
+        return [], {column: to_numpy(values) for column, values in given.items()}
+    if isinstance(given, list | tuple) and all(isinstance(column, str) for column in given):
+        return [str(column) for column in given], {}
+    values: Any = given
+    return [], {name: to_numpy(values)}
+
+
+def shared_columns(
+    names: Sequence[str], predictions: Sequence[Predictions], pairings: Sequence[Pairing], columns: Sequence[str]
+) -> list[dict[str, Array]]:
+    """Each model's values of the named columns, in the order of its rows.
+
+    A model without a column takes it from the first, if its rows were matched with those of the first. If it has the
+    column, matched rows must agree.
+    """
+    first = {column: _column(names[0], predictions[0], column) for column in columns}
+    shared = [first]
+    for name, model, (rows, _) in zip(names[1:], predictions[1:], pairings[1:], strict=True):
+        shared.append({column: _shared(name, model, rows, column, first[column]) for column in columns})
+    return shared
+
+
+def _column(name: str, predictions: Predictions, column: str) -> Array:
+    if column in predictions.extra:
+        return predictions.extra[column]
+    known = [key for key, values in predictions.arrays().items() if values.ndim == 1]
+    if column in known:
+        return predictions.arrays()[column]
+    raise ValueError(
+        f"expected a column {column!r} in {name}, but it has none; keep it when you read the file, or give an array"
+    )
+
+
+def _shared(name: str, model: Predictions, rows: Array | None, column: str, first: Array) -> Array:
+    has_it = column in model.extra
+    if rows is None:
+        return _column(name, model, column)
+    if not has_it:
+        values = np.empty_like(first)
+        values[rows] = first
+        return values
+    differs = model.extra[column][rows].astype(str) != first.astype(str)
+    if differs.any():
+        row = int(differs.argmax())
+        raise ValueError(
+            f"expected the same {column!r} for the same samples, but got {model.extra[column][rows[row]]!r} in {name}"
+            f" and {first[row]!r} in the first, for row {row} of the first"
+        )
+    return model.extra[column]
+
+
+def weights_of(values: Array, column: str) -> Array:
+    """The cells of a column as numbers."""
+    if values.dtype.kind in "fiub":
+        return values
+    try:
+        return values.astype(np.float64)
+    except (ValueError, TypeError):
+        row = next(row for row, cell in enumerate(values.tolist()) if not _is_number(cell))
+        raise ValueError(
+            f"expected numbers in the column {column!r} of weights, but got {values[row]!r} in row {row}"
+        ) from None
+
+
+def _is_number(cell: Any) -> bool:
+    try:
+        float(cell)
+    except (ValueError, TypeError):
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Groups of one model's predictions: metrics, intervals, and the error rate among accepted at one threshold."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from confrank.analysis.model import thinned_curve
+from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
+from confrank.metrics.areas import Counts
+from confrank.metrics.groups import Acceptance, accepted_at
+from confrank.metrics.ranking import curve_of, ranked
+
+# The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
+COVERAGE = 0.8
+NUM_POINTS = 120
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group: its metrics, its curve, and what the threshold of the whole set does to it.
+
+    `risk_at_coverage` is the error rate among its own most confident share instead. `too_small` means that the 95%
+    interval of its error rate among accepted includes that of the whole set and is wider than it is high. `weight` is
+    its share of all weight.
+    """
+
+    value: str
+    evaluation: Evaluation
+    acceptance: Acceptance
+    risk_at_coverage: float | None
+    curve: RiskCoverageCurve
+    weight: float
+    too_small: bool
+    intervals: dict[str, Interval | None] = field(default_factory=dict)
+    num_resamples: int = 0
+    differences: dict[str, PairedDifference | None] = field(default_factory=dict)
+    pairing: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        point = self.acceptance
+        at_threshold = asdict(point)
+        at_threshold["risk_interval"] = None if point.risk is None else list(point.interval(LEVEL))
+        result: dict[str, Any] = {
+            "n": self.evaluation.num_samples,
+            "metrics": self.evaluation.metrics,
+            "intervals": {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()},
+            "undefined": self.evaluation.undefined,
+            "weight": self.weight,
+            "risk_at_coverage": self.risk_at_coverage,
+            "at_threshold": at_threshold,
+            "too_small": self.too_small,
+        }
+        if self.differences:
+            result["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
+        return result
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The groups of one column, and what the threshold does to all predictions together."""
+
+    column: str
+    coverage: float
+    overall: Acceptance
+    groups: tuple[Group, ...]
+
+    def __getitem__(self, value: str) -> Group:
+        return next(group for group in self.groups if group.value == value)
+
+    @property
+    def by_risk(self) -> list[Group]:
+        """The groups with the highest error rate among accepted first, those too small to say last."""
+        return sorted(self.groups, key=lambda one: (one.too_small, -(one.acceptance.risk or 0)))
+
+    @property
+    def worst(self) -> Group | None:
+        """Of the groups large enough to say, the one with the highest error rate among accepted; None without any."""
+        first = self.by_risk[0]
+        return first if len(self.groups) > 1 and not first.too_small and first.acceptance.wrong else None
+
+    def is_clear(self, group: Group) -> bool:
+        """Whether a group's error rate exceeds that of all predictions beyond chance, for this many groups."""
+        low, _ = group.acceptance.interval(1 - (1 - LEVEL) / len(self.groups))
+        return low > (self.overall.risk or 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {group.value: group.as_dict() for group in self.groups}
+
+
+def grouping_of(column: str, samples: Samples, rows: Mapping[str, Counts], coverage: float = COVERAGE) -> Grouping:
+    """The groups of a column, given by the rows of each value, without intervals."""
+    if not 0 < coverage <= 1:
+        raise ValueError(f"expected a coverage in (0, 1], but got {coverage}")
+    curve = curve_of(ranked(samples.confidence, samples.correct, samples.weight))
+    overall = accepted_at(samples, float(curve.threshold[curve.at_coverage(coverage)]))
+    total = len(samples) if samples.weight is None else float(samples.weight.sum())
+    groups = tuple(_group(value, samples.select(chosen), overall, coverage, total) for value, chosen in rows.items())
+    return Grouping(column, coverage, overall, groups)
+
+
+def _group(value: str, part: Samples, overall: Acceptance, coverage: float, total: float) -> Group:
+    ranking = ranked(part.confidence, part.correct, part.weight)
+    point, curve = accepted_at(part, overall.threshold), curve_of(ranking)
+    counts = part.weight is None or bool(part.weight.any())
+    own = curve.last_accepted(curve.threshold[curve.at_coverage(coverage)]) if counts else None
+    return Group(
+        value=value,
+        evaluation=evaluation_of(part, ranking),
+        acceptance=point,
+        risk_at_coverage=None if own is None else float(curve.risk[own]),
+        curve=thinned_curve(ranking, NUM_POINTS),
+        weight=(len(part) if part.weight is None else float(part.weight.sum())) / total,
+        too_small=_is_too_small(point, overall),
+    )
+
+
+def _is_too_small(point: Acceptance, overall: Acceptance) -> bool:
+    """Whether the interval of the error rate includes that of all predictions, and is wider than that is high."""
+    if point.risk is None:
+        return True
+    risk, (low, high) = overall.risk or 0.0, point.interval(LEVEL)
+    return risk > 0 and low <= risk <= high and high - low > risk

@@ -1,0 +1,124 @@
+"""Groups of predictions: the rows of each value of a column, and what one threshold does to each group."""
+
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from confrank.metrics.areas import Counts
+from confrank.metrics.arrays import Array, ArrayLike, at_or_above, to_numpy
+from confrank.metrics.samples import Samples
+from confrank.metrics.weights import effective_number, weighted_mean
+
+# More groups than this are hardly groups: each row of an id column would be one.
+MOST_GROUPS = 2000
+MISSING = "(missing)"
+
+
+def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Counts]:
+    """The rows of each value [n], by the value as text: numbers in ascending order, words in alphabetical order.
+
+    Empty cells and NaN are the group "(missing)", which comes last.
+
+    >>> {value: rows.tolist() for value, rows in rows_by_group(np.array(["b", "a", "", "b"])).items()}
+    {'a': [1], 'b': [0, 3], '(missing)': [2]}
+    """
+    column = to_numpy(values)
+    if column.ndim != 1:
+        raise ValueError(f"expected one value of {name!r} for each row, but got shape {column.shape}")
+    names, codes = _coded(column)
+    if len(names) > MOST_GROUPS:
+        raise ValueError(
+            f"expected at most {MOST_GROUPS:,} groups, but {name!r} has {len(names):,} different values;"
+            " choose a column with fewer"
+        )
+    texts = [_text(value) for value in names]
+    order = sorted(range(len(texts)), key=_sort_key(texts))
+    # Several values may have one text, e.g. an empty cell and NaN.
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts[position] for position in order))}
+    of_code = np.array([numbers[text] for text in texts], dtype=np.uint16)
+    groups = of_code[codes]  # numpy sorts 16-bit integers by radix
+    rows = np.argsort(groups, kind="stable")
+    ends = np.cumsum(np.bincount(groups, minlength=len(numbers)))
+    return dict(zip(numbers, np.split(rows, ends[:-1]), strict=True))
+
+
+def _coded(column: Array) -> tuple[list[Any], Counts]:
+    """The different values, and the position of each row's value among them."""
+    if column.dtype.kind in "fiub":
+        names, codes = np.unique(column, return_inverse=True)
+        return names.tolist(), codes
+    # Hashing words is much faster than sorting them.
+    words = column.tolist()
+    position = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    return list(position), np.fromiter(map(position.__getitem__, words), dtype=np.int64, count=len(words))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float):
+        return MISSING if value != value else str(int(value)) if value.is_integer() else str(value)
+    return MISSING if value is None else str(value).strip() or MISSING
+
+
+def _sort_key(texts: list[str]) -> Any:
+    """Sorts positions of texts: by number if all are numbers, with missing values last."""
+    try:
+        numbers = [0.0 if text == MISSING else float(text) for text in texts]
+    except ValueError:
+        return lambda position: (texts[position] == MISSING, texts[position])
+    return lambda position: (texts[position] == MISSING, numbers[position], texts[position])
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What a threshold does to some predictions: rows accepted, how many of them are wrong, and the shares.
+
+    `coverage` and `risk`, the error rate among accepted, are shares of weight where there are weights. `risk` is None
+    if nothing is accepted. `num_effective` is the number of equally weighted rows that the risk is worth.
+    """
+
+    threshold: float
+    accepted: int
+    wrong: int
+    coverage: float
+    risk: float | None
+    num_effective: float
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Wilson's interval of the risk for a threshold that was not chosen on these predictions."""
+        return wilson_interval(self.risk or 0.0, self.num_effective, level)
+
+
+def accepted_at(samples: Samples, threshold: float) -> Acceptance:
+    """What a threshold does to these samples.
+
+    >>> accepted_at(Samples(np.array([0.9, 0.8, 0.4]), np.array([True, False, True])), 0.5).risk
+    0.5
+    """
+    chosen = at_or_above(samples.confidence, threshold)
+    wrong = chosen & ~samples.correct
+    counts = int(np.count_nonzero(chosen)), int(np.count_nonzero(wrong))
+    if samples.weight is None:
+        risk = counts[1] / counts[0] if counts[0] else None
+        return Acceptance(threshold, *counts, counts[0] / max(1, len(samples)), risk, float(counts[0]))
+    weight = samples.weight[chosen]
+    coverage = weighted_mean(chosen, samples.weight) if samples.weight.any() else 0.0
+    risk = weighted_mean(wrong[chosen], weight) if weight.any() else None
+    return Acceptance(threshold, *counts, coverage, risk, effective_number(weight))
+
+
+def wilson_interval(share: float, number: float, level: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share of `number` samples; (0, 1) without samples.
+
+    >>> tuple(round(limit, 4) for limit in wilson_interval(0.1, 50))
+    (0.0435, 0.2136)
+    """
+    if not number:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre, spread = share + z * z / (2 * number), z * np.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
+    low, high = (float(value / (1 + z * z / number)) for value in (centre - spread, centre + spread))
+    return max(0.0, low) if share else 0.0, min(1.0, high) if share < 1 else 1.0
