@@ -175,6 +175,23 @@ def test_captured_as_a_cuda_graph_equals_eager(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("options", [{}, {"stretched": True}, {"reduction": "none"}, {"weight": 0.0}])
+def test_no_value_is_read_in_a_step(form, options):
+    """Tensors without values raise where one of them is read, or where a shape depends on one."""
+    history, logits, label, index = case(form, 12)
+    criterion = CorrectnessRankingLoss(history, **options).to("meta")
+    logits, label, index = (values.to("meta") for values in (logits, label, index))
+    logits.requires_grad_()
+    for weight in (None, torch.ones(len(logits), device="meta")):
+        total, base, ranking = criterion.parts(logits, label, index, sample_weight=weight)
+        assert total.shape == base.shape == ranking.shape
+        (criterion(logits, label, index, sample_weight=weight).sum() + total.sum()).backward()
+    with pytest.raises(RuntimeError):
+        total.sum().item()
+    assert logits.grad.shape == logits.shape
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_each_form_under_autocast(form):
     history, logits, label, index = case(form, 7)
     logits = logits.bfloat16().requires_grad_()
