@@ -6,6 +6,7 @@ Left alone: docstrings, annotations, f-strings, what a `raise` or an `assert` sa
 
 import ast
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -28,18 +29,23 @@ NAMES = {a: b for pair in PAIRS for a, b in (pair, pair[::-1])}
 
 @dataclass(frozen=True)
 class Mutant:
-    """`line` of the original source, its text, and the change; `number` is the position among the file's mutants."""
+    """`line` of the original source, its text, and the change; `number` is the position among the file's mutants.
+
+    `repeat` counts mutants of the file with the same text and change before this one.
+    """
 
     path: str
     number: int
     line: int
     text: str
     change: str
+    repeat: int
 
     @property
     def key(self) -> str:
         """The same for the same change of the same line, wherever the line moves."""
-        return f"{self.path} | {self.text} | {self.change}"
+        repeat = f" | {self.repeat}" if self.repeat else ""
+        return f"{self.path} | {self.text} | {self.change}{repeat}"
 
 
 def mutants_of(source: str, path: str) -> list[Mutant]:
@@ -49,8 +55,13 @@ def mutants_of(source: str, path: str) -> list[Mutant]:
     ['a < 1 -> a <= 1', 'a < 1 -> not a < 1', '1 -> 2', 'b() -> pass']
     """
     lines = source.splitlines()
-    changes = [(node.lineno, f"{_text(node)} -> {_text(new)}") for node, new in _changes(ast.parse(source))]
-    return [Mutant(path, k, line, lines[line - 1].strip(), change) for k, (line, change) in enumerate(changes)]
+    seen: Counter[tuple[str, str]] = Counter()
+    mutants = []
+    for number, (node, new) in enumerate(_changes(ast.parse(source))):
+        text, change = lines[node.lineno - 1].strip(), f"{_text(node)} -> {_text(new)}"
+        mutants.append(Mutant(path, number, node.lineno, text, change, seen[text, change]))
+        seen[text, change] += 1
+    return mutants
 
 
 def mutated(source: str, number: int) -> str:

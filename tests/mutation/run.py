@@ -11,10 +11,10 @@ Equivalent mutants, which no test can notice, are listed with the reason in equi
 import argparse
 import compileall
 import contextlib
+import hashlib
 import importlib
 import json
 import os
-import random
 import resource
 import shutil
 import signal
@@ -80,10 +80,14 @@ def tests_of(module: str) -> list[str]:
 
 
 def sampled(num: int, seed: int) -> list[Mutant]:
-    """Mutants drawn from those of all modules, each as likely as any other."""
+    """Mutants drawn from those of all modules, each as likely as any other.
+
+    They are ordered by a hash of seed and change, so a change of the code replaces only the mutants that it touches,
+    and the first of a sample are a smaller sample.
+    """
     sources = {module: (ROOT / "confrank" / module).read_text(encoding="utf-8") for module in modules()}
     every = [mutant for module, source in sources.items() for mutant in mutants_of(source, module)]
-    return random.Random(seed).sample(every, min(num, len(every)))
+    return sorted(every, key=lambda one: hashlib.sha256(f"{seed} {one.key}".encode()).digest())[:num]
 
 
 def warm_up() -> None:
@@ -218,7 +222,7 @@ def equivalents() -> dict[str, str]:
     if not EQUIVALENT.exists():
         return {}
     entries = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8")).get("mutant", [])
-    return {f"{one['path']} | {one['text']} | {one['change']}": one["reason"] for one in entries}
+    return {one["key"]: one["reason"] for one in entries}
 
 
 def summary(ended: dict[str, tuple[Mutant, str]], seed: int, planned: int, seconds: float) -> str:
@@ -274,25 +278,20 @@ def main() -> None:
     options = parser.parse_args()
     mutants = [one for one in sampled(options.num, options.seed) if not options.module or options.module in one.path]
     before = read_outcomes(options.outcomes)
-    # A mutant of a repeated line has the same key as its twin; both are tried unless both are known to be dead.
-    ended = {f"{one.key} #{one.number}": (one, before[f"{one.key} #{one.number}"])
-             for one in mutants if before.get(f"{one.key} #{one.number}", "survived") != "survived"}  # fmt: skip
+    ended = {one.key: (one, before[one.key]) for one in mutants if before.get(one.key, "survived") != "survived"}
     same = equivalents()
-    left = [one for one in mutants if f"{one.key} #{one.number}" not in ended]
-    known = [one for one in left if one.key in same and before]
-    ended |= {f"{one.key} #{one.number}": (one, "survived") for one in known}
-    left = [one for one in left if one not in known]
+    ended |= {one.key: (one, "survived") for one in mutants if one.key in same and one.key in before}
+    left = [one for one in mutants if one.key not in ended]
     warm_up()
     if not options.unchecked:
         check_unmutated(sorted({one.path for one in left}))
     began = time.monotonic()
     for number, (mutant, outcome) in enumerate(outcomes(left, options.workers), 1):
-        key = f"{mutant.key} #{mutant.number}"
-        ended[key] = mutant, outcome
+        ended[mutant.key] = mutant, outcome
         print(f"{number}/{len(left)} {outcome}: {_named(mutant)}", flush=True)
         if options.outcomes:
             with options.outcomes.open("a") as file:
-                file.write(json.dumps({"key": key, "outcome": outcome}) + "\n")
+                file.write(json.dumps({"key": mutant.key, "outcome": outcome}) + "\n")
     text = summary(ended, options.seed, len(mutants), time.monotonic() - began)
     print(text)
     if options.out:
