@@ -312,3 +312,26 @@ def test_zeros_are_raised_to_half_of_the_smallest_other_probability():
     exact, notes = as_logits(probabilities=probabilities)
     assert notes == []
     assert fit_temperature(exact, label) == pytest.approx(fit_temperature(logits, label), rel=1e-6)
+
+
+def test_a_random_split_is_a_permutation_of_the_seed():
+    for seed, given_seed in ((0, {}), (7, {"seed": 7})):
+        order = np.random.default_rng(seed).permutation(20)
+        chosen, checked = random_split(20, 0.25, **given_seed)
+        assert (chosen.tolist(), checked.tolist()) == (sorted(order[5:]), sorted(order[:5]))
+    for share in (0, 1, -0.5, 0.01, 0.99):
+        with pytest.raises(ValueError, match="expected a share"):
+            random_split(20, share)
+    assert [len(rows) for rows in random_split(2, 0.5)] == [1, 1]
+
+
+def test_an_unreachable_rate_says_which_one_can_be_reached():
+    right = np.arange(50) > 4
+    with pytest.raises(
+        UnreachableError, match=r"but got 0.001: .* comes nearest; .*, or ask for 0\.\d+ or more$"
+    ) as caught:
+        guaranteed_threshold(np.linspace(0, 1, 50), right, 0.001, delta=0.05)
+    nearest = caught.value.best
+    assert guaranteed_threshold(np.linspace(0, 1, 50), right, math.ceil(nearest.bound * 1e6) / 1e6, delta=0.05)
+    with pytest.raises(UnreachableError, match=r"use more validation predictions$"):
+        guaranteed_threshold([0.5, 0.25], [False, False], 0.01)

@@ -412,3 +412,9 @@ def test_class_100_counts_as_any_other(ignore_index):
     expected = -torch.log_softmax(logits, 1)[torch.arange(3), label].mean().item()
     assert criterion(logits, label, torch.arange(3)).item() == pytest.approx(expected)
     assert history.examined.tolist() == [1, 1, 1]
+
+
+def test_weights_of_samples_must_be_a_tensor():
+    history, logits, label, index = random_case(0, 4, 3)
+    with pytest.raises(ValueError, match="expected sample_weight to be a torch tensor, but got builtins.list"):
+        CorrectnessRankingLoss(history)(logits, label, index, sample_weight=[1.0] * 4)

@@ -21,7 +21,7 @@ from confrank.models import create
 from confrank.ood import LogitDetector, Mahalanobis, NearestNeighbours, Odin
 from confrank.ood import neighbours as neighbours_module
 from confrank.ood import odin as odin_module
-from confrank.ood.features import features_of
+from confrank.ood.features import features_of, repeatable
 from confrank.ood.gaussian import Moments, fit_gaussians
 from confrank.ood.mahalanobis import EPS, LayerWeights, layer_scores
 from confrank.ood.neighbours import kth_distance
@@ -485,3 +485,11 @@ def test_neighbours_refuse_what_they_cannot_use():
         fitted = NearestNeighbours(model, "body", k=k).fit(loader(images, labels))
         every = cdist(fitted.stored.numpy(), fitted.stored.numpy())
         assert fitted.score(images).numpy() == pytest.approx(-np.sort(every, axis=1)[:, k - 1], abs=1e-3)
+
+
+def test_scores_are_computed_deterministically_and_the_switch_is_restored():
+    model, cudnn = Tiny(), torch.backends.cudnn
+    before = cudnn.deterministic
+    with repeatable(model):
+        assert cudnn.deterministic and not cudnn.benchmark and not model.training
+    assert cudnn.deterministic == before and model.training

@@ -285,3 +285,27 @@ def test_stored_results_stand_in_the_papers_table(tmp_path):
         (tmp_path / "ood" / "other.json").write_text(text)
         with pytest.raises(ValueError, match="results of out-of-distribution detection in .*other.json, but"):
             comparison_cells("table-ood-perf", tmp_path)
+
+
+def test_the_protocol_is_the_papers_unless_told_otherwise():
+    usual = Protocol()
+    assert (usual.num_tuning, usual.seed, usual.neighbours, usual.aupr, usual.batch_size) == (
+        1000,
+        0,
+        50,
+        "average",
+        500,
+    )
+    assert usual.is_of_the_paper and usual.tuned == ("odin", "mahalanobis")
+    for other in (Protocol(num_tuning=0), Protocol(num_tuning=500), Protocol(aupr="trapezoid")):
+        assert not other.is_of_the_paper
+        assert bool(other.tuned) == (other.num_tuning > 0)
+
+
+@pytest.mark.parametrize(
+    ("num_tuning", "remedy"), [(3, "an even number"), (10, "a smaller"), (-2, "a smaller"), (12, "a smaller")]
+)
+def test_tuning_images_must_leave_some_for_the_test(num_tuning, remedy):
+    with pytest.raises(ValueError, match=f"below the 10 in the set, but got {num_tuning}; set .* to {remedy}"):
+        divide(10, num_tuning, 0)
+    assert len(divide(10, 8, 0).test) == 2

@@ -200,3 +200,10 @@ def test_weights_without_both_kinds_of_predictions():
     assert result.metrics["auroc"] is None and result.metrics["acc"] == 1
     assert result.undefined["auroc"] == "needs right and wrong predictions, but none is wrong"
     assert as_weights([], 0).shape == (0,)
+
+
+def test_rows_of_weight_zero_are_counted_in_a_note():
+    samples = sample_values(confidence=[0.5, 0.75, 1.0, 0.25], correct=[True, False, True, True])
+    assert samples.weighted([1, 0, 2, 0]).notes == ["2 of 4 rows have weight 0 and do not count"]
+    assert samples.weighted([1, 1, 2, 3]).notes == []
+    assert effective_number(np.zeros(3)) == 0
