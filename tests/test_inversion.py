@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from confrank.metrics import Interval, ece, ece_interval, reliability_bins
-from confrank.metrics.inversion import TAIL_FACTOR, ece_limits
+from confrank.metrics.inversion import TAIL_FACTOR, _family, ece_limits
 
 TAIL = TAIL_FACTOR * 0.025
 
@@ -134,3 +134,13 @@ def test_intervals_contain_the_populations_ece(power, true):
         interval = ece_interval(confidence, rng.random(150) < confidence**power, seed=repetition)
         covered += interval.low <= true <= interval.high
     assert 53 <= covered <= 60
+
+
+def test_each_bin_gets_two_more_successes_and_failures():
+    """By hand: 5 of 5 right counts as 7 of 9, 2 of 5 as 4 of 9; the ECE is the mean size of the gaps."""
+    confidence = np.array([0.9, 0.3])
+    family = _family(np.array([0.5, 0.5]), confidence, np.array([1.0, 0.4]), 10)
+    assert family.gap == pytest.approx([7 / 9 - 0.9, 4 / 9 - 0.3])
+    ece = (abs(7 / 9 - 0.9) + abs(4 / 9 - 0.3)) / 2
+    assert family.accuracy(ece) == pytest.approx([7 / 9, 4 / 9])
+    assert family.accuracy(0.0) == pytest.approx(confidence)

@@ -43,6 +43,8 @@ TESTS = {
     "metrics/arrays.py": "evaluation ranking_metrics acceptance separation intervals",
     "metrics/acceptance.py": "acceptance",
     "metrics/intervals.py": "intervals weights",
+    "metrics/inversion.py": "inversion intervals",
+    "metrics/calibration.py": "evaluation inversion weights intervals",
     "metrics/separation.py": "separation",
     "metrics/classes.py": "intervals front_door",
     "metrics/repeats.py": "intervals analysis ood_protocol",
