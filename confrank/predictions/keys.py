@@ -26,7 +26,7 @@ def distinct_keys(columns: Mapping[str, Any]) -> tuple[dict[str, Array], dict[st
         keys = keys_or_reason(columns[name])
         if isinstance(keys, str):
             ignored.append(name + keys)
-        elif repeated_row(keys) is not None:
+        elif repeated_rows(keys) is not None:
             ignored.append(name + NOT_UNIQUE)
         else:
             identifying[name] = keys
@@ -51,17 +51,21 @@ def keys_or_reason(keys: Array) -> Array | str:
         keys = keys.astype(np.int64)
     if keys.ndim != 1 or keys.dtype.kind not in "iuUSO":
         return ""
-    if keys.dtype.kind in "USO" and max(map(len, keys), default=0) > LONGEST_KEY:
+    is_fixed = keys.dtype.kind == "S" and keys.dtype.itemsize <= LONGEST_KEY
+    if keys.dtype.kind in "USO" and not is_fixed and max(map(len, keys), default=0) > LONGEST_KEY:
         return f" (longer than {LONGEST_KEY:,} bytes)"
     return as_keys(np.array(keys.tolist()) if keys.dtype.kind == "O" else keys)
 
 
-def repeated_row(keys: Array) -> tuple[int, int] | None:
+def repeated_rows(keys: Array) -> tuple[int, int] | None:
     """Two rows with the same key; None if all differ.
 
-    >>> repeated_row(np.array([b"a", b"b", b"a"]))
+    >>> repeated_rows(np.array([b"a", b"b", b"a"]))
     (0, 2)
     """
+    ordered = np.sort(hashes(keys, 8 * -(-max(1, keys.dtype.itemsize) // 8)))
+    if not (ordered[1:] == ordered[:-1]).any():
+        return None
     ordered = np.sort(keys)
     same = ordered[1:] == ordered[:-1]
     if not same.any():
@@ -77,7 +81,7 @@ def refuse_repeats(columns: Mapping[str, Any], names: Mapping[str, str]) -> None
         if isinstance(keys, str):
             continue
         keys = keys[keys != b""]
-        rows = repeated_row(keys)
+        rows = repeated_rows(keys)
         if rows is not None and 2 * len(np.unique(keys)) > len(column):
             name = names.get(role, role)
             key = bytes(keys[rows[0]]).decode(errors="replace")
@@ -85,3 +89,13 @@ def refuse_repeats(columns: Mapping[str, Any], names: Mapping[str, str]) -> None
                 f"expected each sample once, but got {name} {key[:80]!r} in rows {rows[0]} and {rows[1]}",
                 f"remove one of them, or use {{columns}} group={name} if several rows may share it",
             )
+
+
+def hashes(keys: Array, width: int) -> Array:
+    """A 64-bit number for each of the keys [n], padded to `width` bytes."""
+    words = np.ascontiguousarray(keys.astype(f"S{width}")).view("<u8").reshape(len(keys), -1)
+    total = np.zeros(len(keys), dtype=np.uint64)
+    for column in words.T:
+        total = (total ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        total ^= total >> np.uint64(29)
+    return total
