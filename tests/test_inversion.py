@@ -77,6 +77,14 @@ def test_extremes(confidence, correct, low, high):
     assert interval.low <= ece(confidence, correct) <= interval.high
 
 
+def test_gaps_are_proportional_to_those_with_two_more_of_each_outcome():
+    family = _family(np.array([0.2, 0.8]), np.array([0.6, 0.9]), np.array([0.5, 0.75]), 20)
+    gap = np.array([(2 + 2) / 8 - 0.6, (12 + 2) / 20 - 0.9])
+    assert family.accuracy(0.05) == pytest.approx(np.array([0.6, 0.9]) + gap * 0.05 / (0.2 * 0.1 + 0.8 * 0.2))
+    assert family.accuracy(0.0).tolist() == [0.6, 0.9]
+    assert family.accuracy(1.0).tolist() == [0, 0] and family.eces[-1] == pytest.approx(0.2 * 0.6 + 0.8 * 0.9)
+
+
 def test_no_predictions_have_no_interval():
     assert ece_interval([], []) is None
 
