@@ -1,5 +1,6 @@
 """What a file may cost: sizes come from headers, and whatever a file holds ends in one line."""
 
+import gzip
 import hashlib
 import io
 import struct
@@ -59,6 +60,12 @@ def test_a_packed_archive_is_refused_by_its_directory(tmp_path, capsys, command)
     with pytest.raises(InputError, match=r"at most 0.05 GB when unpacked, but got 60 MB from .*`max_gigabytes`"):
         read(path, max_gigabytes=0.05)
     assert len(read(path, max_gigabytes=0.07)) == 30_000_000
+    command("evaluate", path, "--max-gigabytes", 0.05, code=2)
+    line = f"{path}: expected at most 0.05 GB when unpacked, but got 60 MB from {path.stat().st_size / 1e3:.3g} kB"
+    remedy = "raise the limit with --max-gigabytes if the file is meant to be this large"
+    assert capsys.readouterr().err == f"confrank: error: {line}; {remedy}\n"
+    command("evaluate", path, "--max-gigabytes", -1, code=2)
+    assert "expected a positive limit in gigabytes, but got -1.0; change --max-gigabytes" in capsys.readouterr().err
 
 
 def test_the_environment_sets_the_limit_and_is_named_where_there_is_no_flag(tmp_path, monkeypatch):
@@ -194,3 +201,14 @@ def test_a_name_with_a_line_break_on_the_contact_sheet(tmp_path):
     contact_sheet([("a\nb\x07.png", picture)], tmp_path / "sheet.png")
     contact_sheet([("a?b?.png", picture)], tmp_path / "same.png")
     assert (tmp_path / "sheet.png").read_bytes() == (tmp_path / "same.png").read_bytes()
+
+
+def test_gz_is_counted_up_to_the_limit(tmp_path):
+    path = tmp_path / "bomb.csv.gz"
+    with gzip.open(path, "wb") as file:
+        file.write(b"confidence,correct\n")
+        for _ in range(60):
+            file.write(b"0.5,1\n" * 100_000)
+    with pytest.raises(InputError, match=r"at most 0.02 GB when unpacked, but got 2[01](\.\d)? MB from"):
+        read(path, max_gigabytes=0.02)
+    assert len(read(path, max_gigabytes=0.04)) == 6_000_000

@@ -39,11 +39,13 @@ def add_reading(parser: "ArgumentParser") -> None:
     reading.add_argument("--probabilities", action="store_true", help="class columns hold probabilities")
     skip = "leave out rows without a label, prediction or score, and count them"
     reading.add_argument("--skip-missing", action="store_true", help=skip)
+    limit = "refuse a compressed file that unpacks to more (default: 4, or $CONFRANK_MAX_GIGABYTES)"
+    add_option(reading, "--max-gigabytes", float, "X", limit)
 
 
 def reading_of(arguments: "Namespace") -> dict[str, Any]:
     """What `confrank.predictions.read` takes, from the flags of `add_reading`."""
-    names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing")
+    names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing", "max_gigabytes")
     given = {name: getattr(arguments, name) for name in names}
     return given | {"columns": columns_of(arguments.columns), "scale": _scale_of(arguments.scale)}
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -111,6 +112,11 @@ def as_probabilities(values: ArrayLike) -> Array:
     return as_distributions(values)[0]
 
 
+def _has_digits(digits: int, part: Array) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):  # near the largest number
+        return bool((np.abs(part - part.round(digits)) <= 1e-7).all())
+
+
 def rounding_of(table: Array) -> float:
     """How far the sum of a row of probabilities may be from 1: `ROUNDING`, or more if all have few digits.
 
@@ -122,7 +128,7 @@ def rounding_of(table: Array) -> float:
     for digits in (2, 3, 4):
         limit: float = table.shape[1] * 0.5 * 10.0**-digits
         pieces = (table[rows] for rows in chunks(len(table), table.shape[1]))
-        if limit > ROUNDING and all((np.abs(part - part.round(digits)) <= 1e-7).all() for part in pieces):
+        if limit > ROUNDING and all(map(partial(_has_digits, digits), pieces)):
             return min(limit, 0.1) + 1e-6
     return ROUNDING
 

@@ -78,7 +78,8 @@ def _guarded(
     try:
         return load(names)
     except Exception as error:  # as above
-        raise ValueError(f"expected {kind}, but it cannot be read: {error}") from None
+        objects = "; save text as np.array(names, dtype=str)" if "allow_pickle" in str(error) else ""
+        raise ValueError(f"expected {kind}, but it cannot be read: {error}{objects}") from None
 
 
 def open_npy(path: Path) -> Opened:

@@ -22,8 +22,8 @@ def checked_binary(label: Array) -> str:
         raise InputError(
             "expected labels 0 and 1 with a single column of probabilities, which is that of class 1,"
             f" but got {label[row]} in row {row}",
-            "give a column probability_NAME for each class, or name it confidence if it belongs to the predicted"
-            " class, or use {positive} NAME",
+            "give a column probability_NAME for each class, or use {columns} confidence=COLUMN if it belongs to the"
+            " predicted class, or {positive} NAME",
         )
     return "a single column read as the probability of class 1"
 

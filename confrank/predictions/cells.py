@@ -35,7 +35,7 @@ MISSING = frozenset(
         "NaT",
     ]
 )
-TRUTH = {"true": True, "false": False, "1": True, "0": False}
+TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 _PERCENT = re.compile(r"([-+]?[\d.]+) ?%")
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
@@ -93,8 +93,9 @@ def is_missing(column: Column) -> Array:
     """Flags [n] of the cells without a value: empty ones, words such as None, and NaN."""
     if isinstance(column, Text):
         return np.array([value in MISSING for value in column.values], dtype=bool)[column.codes]
-    if column.dtype.kind != "f" or not np.isnan(column.sum()):
-        return np.zeros(len(column), dtype=bool)
+    with np.errstate(all="ignore"):  # a sum is NaN if a number is, or if it has both infinities
+        if column.dtype.kind != "f" or not np.isnan(column.sum()):
+            return np.zeros(len(column), dtype=bool)
     flags: Array = np.isnan(column).reshape(len(column), -1)
     return np.array(flags.any(axis=1))
 

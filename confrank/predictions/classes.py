@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from confrank.phrasing import InputError
 from confrank.predictions.cells import TRUTH, Column, Text
 from confrank.predictions.schema import Array
 
@@ -21,7 +22,9 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
     values = {value for text in texts.values() for value in text.values}
     are_names, are_indices = all(value in index_of for value in values), all(_is_index(value) for value in values)
     if not are_names and not are_indices:
-        known = f"; the classes are {shown(names)}"
+        known = (
+            f"the classes are {shown(names)}, unless you name them with {{columns}}, as in probability:NAME=COLUMN"
+        )
         for role, text in texts.items():
             refuse_values(
                 text, [value not in index_of for value in text.values], "a class name or a class index", role, known
@@ -58,7 +61,7 @@ def _as_numbers(column: Column, role: str) -> Array:
     if not isinstance(column, Text):
         return column
     numbers = [TRUTH.get(value.strip().lower(), whole_number(value)) for value in column.values]
-    remedy = "; for names, add columns like probability_NAME or an array class_names in class order"
+    remedy = "for names, add columns like probability_NAME or an array class_names in class order"
     refuse_values(column, [number is None for number in numbers], "a class index", role, remedy)
     return np.array(numbers, dtype=np.int64)[column.codes]
 
@@ -68,7 +71,7 @@ def refuse_values(column: Text, wrong: list[bool], expected: str, role: str, rem
     for code, value in enumerate(column.values):
         if wrong[code]:
             row = column.first_row(code)
-            raise ValueError(f"expected {expected} in {role}, but got {value[:80]!r} in row {row}{remedy}")
+            raise InputError(f"expected {expected} in {role}, but got {value[:80]!r} in row {row}", remedy)
 
 
 def shown(names: list[str]) -> str:

@@ -37,6 +37,7 @@ CHECKED = (
 )
 
 
+@np.errstate(over="ignore", invalid="ignore")  # infinite values are refused when they are evaluated
 def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predictions:
     """Predictions from the columns that a reader gives; doubts are errors that say how to settle them."""
     content, notes = _without_missing(content, layout, reading)
@@ -221,7 +222,7 @@ def _truth(column: Column) -> Array:
     if not isinstance(column, Text):
         return column
     flags = [TRUTH.get(value.lower()) for value in column.values]
-    refuse_values(column, [flag is None for flag in flags], "true or false (or 1 or 0)", "correct")
+    refuse_values(column, [flag is None for flag in flags], "true or false, yes or no, or 1 or 0", "correct")
     return np.array(flags, dtype=bool)[column.codes]
 
 

@@ -59,7 +59,7 @@ def _loaded(file: CsvFile, layout: Layout) -> Content:
     with readable("a CSV file"):
         try:
             content, parser = _read_with_pyarrow(file, layout), "by pyarrow"
-            if content is None:
+            if content is None or any(map(_is_quoted_after_spaces, content[0].values())):
                 content, parser = _read_row_by_row(file, layout), "row by row"
         except csv.Error as error:
             raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
@@ -90,7 +90,7 @@ def _num_columns(path: Path, encoding: str, mark: str) -> int:
     """The number of columns if `mark` separates them; 0 if the header cannot be read that way."""
     with open_text(path, encoding) as file:
         try:
-            return len(next(filled(csv.reader(file, delimiter=mark)), []))
+            return len(next(filled(csv.reader(file, delimiter=mark, skipinitialspace=True)), []))
         except csv.Error:  # a column name of more than 131,072 characters
             return 0
 
@@ -98,7 +98,7 @@ def _num_columns(path: Path, encoding: str, mark: str) -> int:
 def _opening(path: Path, encoding: str, mark: str) -> tuple[list[str], int, list[str]]:
     """The header, the number of lines up to its end, and the first row."""
     with open_text(path, encoding) as file:
-        reader = csv.reader(file, delimiter=mark, strict=True)
+        reader = csv.reader(file, delimiter=mark, skipinitialspace=True, strict=True)
         header = next(filled(reader), None)
         if header is None:
             raise ValueError("expected a header line, but there are only empty lines")
@@ -122,8 +122,16 @@ def _unguarded_key(key: bytes) -> bytes:
 
 
 def filled(rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """The rows that are not empty lines."""
-    return (row for row in rows if len(row) > 1 or (row and row[0].strip()))
+    """The rows that are not empty lines, without a first line such as sep=; which Excel writes and reads."""
+    for count, row in enumerate(row for row in rows if len(row) > 1 or (row and row[0].strip())):
+        if count or not row[0].lower().startswith("sep=") or any(row[1:]):
+            yield row
+
+
+def _is_quoted_after_spaces(column: Column) -> bool:
+    """Whether some cells are, which pyarrow reads as text with quotes."""
+    cells = column.values if isinstance(column, Text) else column.tolist() if column.dtype == object else ()
+    return any(cell[:1] in ('"', b'"') and cell[-1:] in ('"', b'"') for cell in cells if len(cell) > 1)
 
 
 # The columns by number, and the class columns as a table [n, K].
@@ -242,7 +250,7 @@ def _chunks(file: CsvFile) -> Iterator[tuple[int, list[int], list[tuple[str, ...
     """Chunks of rows: the number of the first row, the lines, and the cells of each column."""
     row = 0
     with open_text(file.path, file.encoding) as stream:
-        reader = csv.reader(stream, delimiter=file.mark, strict=True)
+        reader = csv.reader(stream, delimiter=file.mark, skipinitialspace=True, strict=True)
         numbered = ((reader.line_num, cells) for cells in filled(reader))
         next(numbered)
         while chunk := list(islice(numbered, CHUNK_ROWS)):

@@ -111,7 +111,10 @@ def _of_rows(rows: list[Any]) -> Columns:
     """Columns of all names that occur, with None where a row lacks one."""
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            raise ValueError(f"expected an object in each row, but got {_kind(row)} in row {number}")
+            raise ValueError(
+                f"expected an object in each row, but got {_kind(row)} in row {number};"
+                ' write rows such as {"label": "cat", "prediction": "dog", "confidence": 0.7}'
+            )
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -165,7 +168,7 @@ def _numbers(cells: list[Any], name: str) -> Array:
 def _table(cells: list[Any], name: str) -> Array:
     """Lists of numbers as [n, K]."""
     lengths = {len(cell) if isinstance(cell, list) else 0 for cell in cells}
-    if len(lengths) != 1:
+    if len(lengths) != 1 or lengths == {0}:
         raise ValueError(f"expected lists of one length in {name[:80]!r}, but got lengths {sorted(lengths)[:5]}")
     flat = [value for cell in cells for value in cell]
     if not all(type(value) in (int, float) for value in flat):

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from confrank.phrasing import InputError, named
+from confrank.predictions.cells import number
 from confrank.predictions.names import (
     PREFIXES,
     ROW_NAMES,
@@ -259,4 +260,9 @@ def _refuse_incomplete(header: Sequence[str], known: Collection[str], single: di
         raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
     if {"prediction", "confidence"} <= {*known}:
         raise InputError(problem, "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE")
-    raise InputError(problem, "say what they are with {columns}, as in label=COLUMN,prediction=COLUMN")
+    if any(number(name) is not None for name in header):
+        raise InputError(problem, "add a line with the names of the columns if the file has none")
+    raise InputError(
+        problem,
+        "say what they are with {columns}, as in label=COLUMN,prediction=COLUMN, or add the labels with {truth} FILE",
+    )
