@@ -20,7 +20,7 @@ from confrank.ood import DETECTORS
 from confrank.recipes import RECIPES
 
 ALL = {**COMMANDS, **{f"active {name}": command for name, command in ACTIONS.items()}}
-METAVAR = re.compile(r"[A-Z]+(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
+METAVAR = re.compile(r"[A-Z]+(=[A-Z]+)?(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
 
 THRESHOLD = """\
 usage: confrank threshold FILE [options]
@@ -29,6 +29,20 @@ Choose a confidence threshold with a guaranteed error rate among accepted answer
 
 arguments:
   FILE                    predictions on data that the model was not trained on, or a run folder
+
+reading:
+  --columns ROLE=COLUMN,...
+                          what columns hold, as in
+                          label=gold,prediction=answer,confidence=conf,probability:cat=p1
+  --truth FILE            take the labels from this file
+  --on COLUMN             column to join --truth by, or COLUMN=COLUMN if the names differ
+  --positive CLASS        the score is the probability of this class
+  --scale X               divide probabilities and confidence by this (100); log for logarithms
+  --logits                class columns hold logits
+  --probabilities         class columns hold probabilities
+  --skip-missing          leave out rows without a label, prediction or score, and count them
+  --max-gigabytes X       refuse a compressed file that unpacks to more (default: 4, or
+                          $CONFRANK_MAX_GIGABYTES)
 
 threshold:
   --risk SHARE            error rate among accepted predictions to guarantee
