@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from confrank.active import STRATEGIES
-from confrank.analysis import analyse, repeats_of, with_images, with_intervals
+from confrank.analysis import analyse, compare, repeats_of, with_images, with_intervals
 from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.metrics.separation import DETECTION_METRICS, detection
@@ -505,3 +505,107 @@ def test_the_verdict_says_what_was_counted():
 def test_pictures_become_small_pngs():
     assert data_uri(np.zeros((8, 8, 1), dtype=np.uint8)).startswith("data:image/png;base64,")
     assert len(data_uri(np.zeros((500, 400, 3), dtype=np.uint8))) < 2000
+
+
+def grouped_page(num_groups=5):
+    """Two models with weights, two columns of groups, and a group that is too small to say."""
+    rng = np.random.default_rng(0)
+    size = 900
+    site = np.array([NASTY[number % len(NASTY)] for number in rng.integers(0, num_groups, size)], dtype=object)
+    site[:4] = "tiny"
+    label = rng.integers(0, 3, size)
+    models = []
+    for seed in (1, 2):
+        confidence = np.random.default_rng(seed).uniform(0.3, 1, size)
+        right = np.random.default_rng(seed + 9).random(size) < confidence * np.where(site == NASTY[3], 0.7, 1)
+        models.append(
+            {"confidence": confidence, "label": label, "prediction": np.where(right, label, (label + 1) % 3)}
+        )
+    by = {"site": site, "age": rng.integers(0, 4, size) * 10}
+    result = compare(*models, by=by, sample_weight=rng.random(size) + 0.1, resamples=100)
+    return page(list(result.models)), result
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory):
+    content, result = grouped_page()
+    path = tmp_path_factory.mktemp("groups") / "report.html"
+    path.write_text(content, encoding="utf-8")
+    return path, result
+
+
+CUT_OFF = """() => {
+  const width = document.documentElement.clientWidth, found = [];
+  if (document.documentElement.scrollWidth > width) found.push("the page scrolls sideways");
+  for (const node of document.querySelectorAll("main *")) {
+    if (node.closest(".sr") || node.closest("svg")) continue;
+    const box = node.getBoundingClientRect();
+    const inner = node.closest("#groups, .metrics");
+    if (inner && node.matches("td, th, small, p, b, bdi, h3") && box.width &&
+        (box.right > width + 1
+         || node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== "inline"))
+      found.push(node.tagName + " " + node.textContent.trim().slice(0, 60));
+  }
+  for (const region of document.querySelectorAll("#groups .scroll, .scroll:has(.metrics)"))
+    if (region.scrollWidth > region.clientWidth + 1) found.push("scrolls: " + region.getAttribute("aria-label"));
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [360, 500, 1280])
+def test_nothing_of_groups_and_p_values_is_cut_off(browser, grouped, width):
+    watched = Watched(browser, grouped[0], width)
+    assert watched.page.evaluate(CUT_OFF) == []
+    assert watched.complaints == [] and watched.network() == [] and watched.dialogs == []
+    gaps = watched.page.locator(".metrics td:has(.even), .metrics td:has(.better), .metrics td:has(.worse)")
+    assert gaps.count() == 8 and all("p = " in text for text in gaps.all_inner_texts())
+    watched.context.close()
+
+
+def test_groups_on_the_page_are_those_of_the_comparison(browser, grouped):
+    path, result = grouped
+    watched = Watched(browser, path, 1280)
+    parts = watched.page.locator("#groups > section")
+    assert parts.count() == 4
+    assert [parts.nth(k).get_attribute("aria-label")[:14] for k in range(4)] == [
+        "groups by site",
+        "groups by age ",
+    ] * 2
+    grouping = result.groups[0]["site"]
+    rows = parts.nth(0).locator("tbody tr")
+    assert rows.count() == len(grouping.groups) == 6
+    for row, group in zip(rows.all(), grouping.by_risk, strict=True):
+        cells = row.locator("td").all_inner_texts()
+        assert cells[0] == f"{group.evaluation.num_samples:,}"
+        assert cells[2].split("\n")[0] == f"{100 * group.acceptance.risk:.2f}%"
+        assert cells[3].split("\n")[0] == f"{100 * group.evaluation.metrics['acc']:.2f}"
+    charts = parts.nth(0).locator(".multiples svg[role=img]")
+    assert charts.count() == 6
+    assert all("risk-coverage curve of site" in chart.get_attribute("aria-label") for chart in charts.all())
+    worst = parts.nth(0).locator(".multiples li").first.inner_text()
+    assert "worst" in worst and f"{100 * grouping.worst.acceptance.risk:.2f}%" in worst
+    assert "too small to say" in parts.nth(0).locator(".multiples li").last.inner_text()
+    # The table can be reached and sorted with the keyboard.
+    button = parts.nth(0).locator("thead button").nth(1)
+    button.focus()
+    watched.page.keyboard.press("Enter")
+    numbers = [int(text) for text in parts.nth(0).locator("tbody td:nth-of-type(1)").all_inner_texts()]
+    assert numbers == sorted(numbers)
+    assert parts.nth(0).locator("thead th").nth(1).get_attribute("aria-sort") == "ascending"
+    watched.context.close()
+
+
+def test_the_slider_shows_shares_of_weight(browser, grouped):
+    path, result = grouped
+    watched = Watched(browser, path, 1280)
+    curve = result.models[0].curve
+    watched.page.locator("#slider").evaluate(SLIDE, 0.5)
+    threshold = float(watched.page.locator("#threshold").get_attribute("title").removeprefix("exactly "))
+    samples = result.samples[0]
+    accepted = samples.confidence >= threshold
+    weight = samples.weight
+    assert watched.text("accepted") == f"{accepted.sum():,}"
+    assert watched.text("coverage") == f"{100 * weight[accepted].sum() / weight.sum():.2f}%"
+    assert watched.text("risk") == f"{100 * weight[accepted & ~samples.correct].sum() / weight[accepted].sum():.2f}%"
+    assert abs(weight[accepted].sum() / weight.sum() - 0.5) < 2 / len(curve.threshold)
+    watched.context.close()

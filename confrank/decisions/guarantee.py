@@ -51,12 +51,18 @@ def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:
 
 
 def guaranteed_threshold(
-    confidence: ArrayLike, correct: ArrayLike, risk: float, *, delta: float = 0.001
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    risk: float,
+    *,
+    delta: float = 0.001,
+    sample_weight: ArrayLike | str | None = None,
 ) -> OperatingPoint:
     """Of the thresholds searched, the one with the largest coverage that guarantees the error rate.
 
     With probability 1 - delta, the true error rate among accepted is at most `risk`. Raises `UnreachableError` if no
-    threshold guarantees it. The model must not have been trained on these predictions.
+    threshold guarantees it. The model must not have been trained on these predictions. `sample_weight` is refused:
+    the bound counts errors among equally weighted rows.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:

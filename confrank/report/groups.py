@@ -5,7 +5,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from confrank.analysis import Group, Grouping
+from confrank.analysis import Analysis, Group, Grouping
+from confrank.metrics import RiskCoverageCurve
 from confrank.phrasing import counted, named
 from confrank.report import svg
 from confrank.report.names import shortened
@@ -13,7 +14,7 @@ from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
 
 # What a terminal and the page show; the JSON output has all groups.
-MOST_PRINTED, MOST_CHARTS, MOST_ROWS = 30, 24, 2000
+MOST_PRINTED, MOST_CHARTS = 30, 24
 # Two tables of the ten metrics fit 120 columns each.
 HALVES = (("acc", "aurc", "e_aurc", "augrc"), ("aupr_error", "fpr95", "auroc", "ece", "nll", "brier"))
 
@@ -109,24 +110,24 @@ def _worst_sentence(grouping: Grouping) -> str:
     return sentence + f" Among {counted(len(grouping.groups), 'group')}, this may be chance."
 
 
-def groups_section(groupings: dict[str, Grouping]) -> list[dict[str, Any]]:
+def groups_section(model: Analysis) -> list[dict[str, Any]]:
     """For the page: by column, sentences, small charts of the worst groups, and a row for each group."""
-    return [_section(grouping) for grouping in groupings.values()]
+    return [_section(grouping, model.curve) for grouping in model.groups.values()]
 
 
-def _section(grouping: Grouping) -> dict[str, Any]:
-    ordered = grouping.by_risk
+def _section(grouping: Grouping, overall: RiskCoverageCurve) -> dict[str, Any]:
+    ordered, order = grouping.by_risk, {group.value: number for number, group in enumerate(grouping.groups)}
     charts = [group for group in ordered if group.evaluation.num_samples > 1][:MOST_CHARTS]
-    limit = svg.risk_limit(group.curve for group in charts) if charts else 1.0
+    limit = svg.risk_limit([overall, *(group.curve for group in charts if not group.too_small)])
     return {
         "column": grouping.column,
         "sentences": verdict_sentences(grouping),
         "threshold": threshold_sentence(grouping),
         "charts": [_chart(group, grouping, limit) for group in charts],
+        "overall": svg.curve_path(overall, limit),
         "num_groups": len(ordered),
         "risk_ticks": svg.ticks(limit, count=3),
-        "rows": [_row(group) for group in ordered[:MOST_ROWS]],
-        "rows_left_out": max(0, len(ordered) - MOST_ROWS),
+        "rows": [_row(group, order[group.value]) for group in ordered],
     }
 
 
@@ -144,11 +145,12 @@ def _chart(group: Group, grouping: Grouping, limit: float) -> dict[str, Any]:
             f" {risk_text(group)}"
         ),
         "is_worst": group is grouping.worst,
+        "is_clear": grouping.is_clear(group),
         "too_small": group.too_small,
     }
 
 
-def _row(group: Group) -> dict[str, Any]:
+def _row(group: Group, order: int) -> dict[str, Any]:
     point = group.acceptance
     cells = []
     for key in SHOWN:
@@ -163,6 +165,7 @@ def _row(group: Group) -> dict[str, Any]:
         )
     return {
         "value": group.value,
+        "order": order,
         "n": group.evaluation.num_samples,
         "coverage": point.coverage,
         "coverage_text": percent(point.coverage),

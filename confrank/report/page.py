@@ -19,6 +19,7 @@ from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.content_policy import content_policy
+from confrank.report.groups import groups_section
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, p_text, shown
@@ -62,6 +63,7 @@ def page(
             "models": [_points(item, colour) for colour, item in zip(colours, models, strict=True)],
         },
         num_samples=sorted({item.curve.num_samples for item in models}),
+        weighted_by=next((item.weighted_by for item in models if item.weighted_by), ""),
         has_intervals=any(item.intervals for item in models),
         ece_note=ece_note(models),
     )
@@ -107,6 +109,8 @@ def _points(item: Analysis, colour: int) -> dict[str, Any]:
         "accepted": curve.accepted.tolist(),
         "errors": curve.wrong.tolist(),
         "start": curve.at_coverage(COVERAGE),
+        "coverage": None if curve.accepted_weight is None else curve.coverage.tolist(),
+        "risk": None if curve.accepted_weight is None else curve.risk.tolist(),
     }
 
 
@@ -133,6 +137,7 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
         "mistakes": [_mistake(item, one) for one in item.mistakes],
         "num_resamples": item.num_resamples,
         "pairing": item.pairing,
+        "groups": groups_section(item),
     }
 
 

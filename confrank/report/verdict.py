@@ -29,9 +29,8 @@ def verdict(model: Analysis) -> list[str]:
     """Sentences about one set of predictions."""
     curve, metrics = model.curve, model.evaluation.metrics
     position = curve.at_coverage(COVERAGE)
-    accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
     assert metrics["acc"] is not None and metrics["aurc"] is not None
-    risk = wrong / accepted
+    risk = float(curve.risk[position])
     sentences = [
         f"Accuracy is {percent(metrics['acc'])} over {counted(curve.num_samples, 'prediction')}.",
         f"Accept the most confident {curve.coverage[position]:.0%}, and {percent(risk)} of them are wrong.",

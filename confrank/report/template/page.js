@@ -5,13 +5,16 @@
   const slider = at("slider"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
   const count = (value) => value.toLocaleString("en-US");
   const share = (value) => (100 * value).toFixed(2) + "%";
+  // With sample weights, coverage and error rate are shares of weight, which the page lists.
+  const coverageAt = (model, i) => model.coverage ? model.coverage[i] : model.accepted[i] / model.n;
+  const riskAt = (model, i) => model.risk ? model.risk[i] : model.errors[i] / model.accepted[i];
   let chosen = 0, point = 0;
 
   // The slider shows a coverage, below the marker in the chart.
   function show(position, announce) {
     const model = data.models[chosen], i = point = position;
     const accepted = model.accepted[i], errors = model.errors[i];
-    const coverage = accepted / model.n, risk = errors / accepted;
+    const coverage = coverageAt(model, i), risk = riskAt(model, i);
     slider.value = coverage;
     at("threshold").textContent = String(Number(model.threshold[i].toPrecision(6)));
     at("threshold").title = "exactly " + model.threshold[i];
@@ -39,13 +42,12 @@
 
   // The point whose coverage is nearest to this share.
   function nearest(model, coverage) {
-    const wanted = coverage * model.n;
     let low = 0, high = model.accepted.length - 1;
     while (low < high) {
       const middle = (low + high) >> 1;
-      if (model.accepted[middle] >= wanted) high = middle; else low = middle + 1;
+      if (coverageAt(model, middle) >= coverage - 1e-12) high = middle; else low = middle + 1;
     }
-    const closer = low && wanted - model.accepted[low - 1] < model.accepted[low] - wanted;
+    const closer = low && coverage - coverageAt(model, low - 1) < coverageAt(model, low) - coverage - 1e-12;
     return closer ? low - 1 : low;
   }
 
@@ -57,7 +59,7 @@
   // A key moves to the next threshold however far that is, or by a tenth of the range.
   function press(event) {
     const model = data.models[chosen], last = model.accepted.length - 1;
-    const tenth = (way) => nearest(model, model.accepted[point] / model.n + way / 10);
+    const tenth = (way) => nearest(model, coverageAt(model, point) + way / 10);
     const targets = {
       ArrowLeft: point - 1, ArrowDown: point - 1, ArrowRight: point + 1, ArrowUp: point + 1, Home: 0, End: last,
       PageDown: Math.min(point - 1, tenth(-1)), PageUp: Math.max(point + 1, tenth(1)),
@@ -86,7 +88,7 @@
   for (const radio of document.querySelectorAll("input[name=model]")) {
     radio.addEventListener("change", () => {
       const model = data.models[radio.value];
-      const before = data.models[chosen].accepted[point] / data.models[chosen].n;
+      const before = coverageAt(data.models[chosen], point);
       choose(Number(radio.value), nearest(model, before));
     });
   }
