@@ -273,3 +273,17 @@ def test_a_later_file_takes_columns_from_the_first(tmp_path, command):
     first, second = json.loads(out.read_text())
     assert first["groups"]["site"]["A"]["metrics"] == second["groups"]["site"]["A"]["metrics"]
     assert second["groups"]["site"]["A"]["difference_to_first"]["aurc"]["value"] == 0
+
+
+def test_a_guarantee_refuses_weights_and_a_coverage_takes_them(tmp_path, capsys, command):
+    path, out = write_csv(tmp_path / "p.csv"), tmp_path / "t.json"
+    command("threshold", path, "--risk", 0.5, "--sample-weight", "w", code=2)
+    assert capsys.readouterr().err == (
+        "confrank: error: expected predictions without weights: a guarantee counts errors among equally weighted"
+        " rows; leave out --sample-weight, or choose a threshold by --coverage\n"
+    )
+    command("threshold", path, "--coverage", 0.5, "--sample-weight", "w", "--json", out)
+    cells = np.array([line.split(",") for line in path.read_text().splitlines()[1:]])
+    confidence, weight = cells[:, 2].astype(float), cells[:, 5].astype(float)
+    shares = [(weight[confidence >= value].sum() / weight.sum(), value) for value in np.unique(confidence)]
+    assert json.loads(out.read_text())["threshold"] == max(value for share, value in shares if share >= 0.5 - 1e-9)

@@ -21,6 +21,8 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
     add_option(threshold, "--delta", float, "SHARE", "largest probability that the guarantee does not hold", 0.001)
     add_option(threshold, "--coverage", float, "SHARE", "share of predictions to accept, instead of --risk")
+    weight = "weight of each row, for --coverage; a guarantee takes none"
+    add_option(threshold, "--sample-weight", str, "COLUMN", weight)
     check = parser.add_argument_group("check")
     split = "share of the rows to check the threshold on; it is chosen on the others"
     add_option(check, "--split", float, "SHARE", split)
@@ -41,6 +43,7 @@ def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
 
 
 def _threshold(arguments: "Namespace") -> None:
+    from confrank.analysis.columns import weights_of
     from confrank.atomic import write_atomically
     from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
@@ -53,17 +56,24 @@ def _threshold(arguments: "Namespace") -> None:
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table)
-    source = read_source(arguments.file, reading=reading_of(arguments))
+    column = arguments.sample_weight
+    source = read_source(arguments.file, reading=reading_of(arguments), keep=[] if column is None else [column])
     predictions, samples = source.predictions, source.samples
+    if column is not None:
+        samples = samples.weighted(weights_of(predictions.extra[column], column))
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     others = None
     if arguments.split is not None:
         rows, other_rows = random_split(len(samples), arguments.split, arguments.seed)
         samples, others = samples.select(rows), samples.select(other_rows)
     if arguments.risk is not None:
-        point = guaranteed_threshold(samples.confidence, samples.correct, arguments.risk, delta=arguments.delta)
+        point = guaranteed_threshold(
+            samples.confidence, samples.correct, arguments.risk, delta=arguments.delta, sample_weight=samples.weight
+        )
     else:
-        point = threshold_for_coverage(samples.confidence, samples.correct, arguments.coverage)
+        point = threshold_for_coverage(
+            samples.confidence, samples.correct, arguments.coverage, sample_weight=samples.weight
+        )
     name, averaged = _rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
     check = None if others is None else measured_at(others.confidence, others.correct, point.threshold)

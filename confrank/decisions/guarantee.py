@@ -14,6 +14,7 @@ from scipy.special import betaincinv
 from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
+from confrank.phrasing import InputError
 
 
 class UnreachableError(ValueError):
@@ -56,7 +57,7 @@ def guaranteed_threshold(
     risk: float,
     *,
     delta: float = 0.001,
-    sample_weight: ArrayLike | str | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> OperatingPoint:
     """Of the thresholds searched, the one with the largest coverage that guarantees the error rate.
 
@@ -64,6 +65,11 @@ def guaranteed_threshold(
     threshold guarantees it. The model must not have been trained on these predictions. `sample_weight` is refused:
     the bound counts errors among equally weighted rows.
     """
+    if sample_weight is not None:
+        raise InputError(
+            "expected predictions without weights: a guarantee counts errors among equally weighted rows",
+            "leave out {sample_weight}, or choose a threshold by {coverage}",
+        )
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
             raise ValueError(f"expected {name} in (0, 1), but got {value}")

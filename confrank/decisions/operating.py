@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics.arrays import ArrayLike, as_flags, at_or_above, same_length
-from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
+from confrank.metrics.ranking import RiskCoverageCurve, curve_of, ranked
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,19 @@ def point_on(curve: RiskCoverageCurve, position: int) -> OperatingPoint:
     return OperatingPoint(threshold, int(curve.accepted[last]), int(curve.wrong[last]), curve.num_samples)
 
 
-def threshold_for_coverage(confidence: ArrayLike, correct: ArrayLike, coverage: float) -> OperatingPoint:
-    """The largest threshold that accepts at least this share of the predictions.
+def threshold_for_coverage(
+    confidence: ArrayLike, correct: ArrayLike, coverage: float, *, sample_weight: ArrayLike | None = None
+) -> OperatingPoint:
+    """The largest threshold that accepts at least this share of the predictions (with weights, of their sum).
+
+    The counts of the result are rows, whatever their weights.
 
     >>> threshold_for_coverage([0.9, 0.8, 0.7, 0.6], [True, True, False, True], 0.75).threshold
     0.7
     """
     if not 0 < coverage <= 1:
         raise ValueError(f"expected a coverage in (0, 1], but got {coverage}")
-    curve = curve_of(rank(confidence, correct))
+    curve = curve_of(ranked(confidence, correct, sample_weight))
     if not curve.num_samples:
         raise ValueError("expected predictions to choose a threshold from, but got none")
     return point_on(curve, curve.at_coverage(coverage))
