@@ -111,12 +111,12 @@ class RunConfig:
     flip: bool | None = _flag(
         None, "mirror half of the training images left to right (default: set by the data set)", DATA
     )
-    recipe: str = _flag("paper", "how to train: defaults of the other settings", RECIPE, "NAME")
+    recipe: str = _flag("paper", "how to train: sets the defaults of the other settings", RECIPE, "NAME")
     schedule: Literal["step", "cosine", "constant"] = _flag(
-        "step", "learning rate over the epochs; step: divided by 10 at each of the drops", RECIPE
+        "step", "learning rate over the epochs (step: divided by 10 at each of the drops)", RECIPE
     )
     averaging: Literal["none", "swa", "ema"] = _flag(
-        "none", "average the weights; swa: of each epoch, ema: a moving average over the steps", RECIPE
+        "none", "average the weights (swa: those after each epoch; ema: moving average over the steps)", RECIPE
     )
     averaging_start: float = _flag(0.6, "share of the epochs after which averaging starts", RECIPE, "SHARE")
     averaging_lr: float | None = _flag(
@@ -124,11 +124,11 @@ class RunConfig:
     )
     sam: float = _flag(0.0, "distance rho of sharpness-aware minimisation (SAM), e.g. 0.05; 0: off", RECIPE)
     mix: Literal["none", "mixup", "cutmix", "both"] = _flag(
-        "none", "add a loss on mixed images; both: one or the other at each step", RECIPE
+        "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
     head: Literal["linear", "cosine"] = _flag(
-        "linear", "last layer; cosine: 8 times the cosine between features and class weights", RECIPE
+        "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE
     )
     mirror: bool = _flag(False, "predict with the mean of each image and its mirror image", RECIPE)
 

@@ -22,13 +22,21 @@ from confrank.run_folder import RunFolder
 from confrank.training import InterruptedRunError, train
 
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
-KILLS = 20
+INGREDIENTS = {
+    "schedule": "cosine",
+    "averaging": "swa",
+    "averaging_lr": 0.02,
+    "sam": 0.05,
+    "mix": "both",
+    "head": "cosine",
+    "mirror": True,
+}
 
 
-def work(out, minutes):
+def work(out, minutes, config=CONFIG):
     torch.set_num_threads(1)
     try:
-        train(CONFIG, out, device=torch.device("cpu"), checkpoint_minutes=minutes)
+        train(config, out, device=torch.device("cpu"), checkpoint_minutes=minutes)
     except InterruptedRunError as error:
         raise SystemExit(128 + error.signal_number) from None
 
@@ -52,15 +60,20 @@ def final_state(out):
 
 
 @pytest.mark.slow
-def test_killed_twenty_times_equals_never_killed(tmp_path, server):
-    process = server.Process(target=work, args=(tmp_path / "whole", 60))
+@pytest.mark.parametrize(
+    ("settings", "epochs", "num_kills"),
+    [({}, 120, 20), (INGREDIENTS, 40, 6), ({**INGREDIENTS, "averaging": "ema"}, 40, 6)],
+)
+def test_killed_many_times_equals_never_killed(tmp_path, server, settings, epochs, num_kills):
+    config = replace(CONFIG, epochs=epochs, **settings)
+    process = server.Process(target=work, args=(tmp_path / "whole", 60, config))
     process.start()
     process.join()
     moments = random.Random(0)
     kills = during_save = 0
-    while kills < KILLS:
+    while kills < num_kills:
         # A checkpoint after every step; every other kill waits for the next save and hits it.
-        process = server.Process(target=work, args=(tmp_path / "killed", 0))
+        process = server.Process(target=work, args=(tmp_path / "killed", 0, config))
         process.start()
         deadline = time.monotonic() + moments.uniform(0.1, 0.8)
         saving = False
@@ -72,19 +85,22 @@ def test_killed_twenty_times_equals_never_killed(tmp_path, server):
         process.join()
         kills += 1
         during_save += saving
-    process = server.Process(target=work, args=(tmp_path / "killed", 60))
+    process = server.Process(target=work, args=(tmp_path / "killed", 60, config))
     process.start()
     process.join()
     assert process.exitcode == 0
     print(f"{kills} kills, {during_save} of them during a save")
-    assert kills == KILLS
-    assert during_save >= 5
+    assert kills == num_kills
+    assert during_save >= num_kills // 4
     (first, *rest), (second, *others) = final_state(tmp_path / "whole"), final_state(tmp_path / "killed")
     assert all(torch.equal(first.weights[name], second.weights[name]) for name in first.weights)
     for one, other in zip(first.state["optimizer"], second.state["optimizer"], strict=True):
         assert torch.equal(one, other)
     for name, value in first.state["criterion"].items():
         assert torch.equal(value, second.state["criterion"][name]), name
+    assert ("average" in first.state) == ("average" in second.state) == bool(settings)
+    for one, other in zip(*(run.state.get("average", {}).get("mean", ()) for run in (first, second)), strict=True):
+        assert torch.equal(one, other)
     log, counts, metrics, snapshots = rest
     assert log == others[0]
     assert all(np.array_equal(counts[name], others[1][name]) for name in counts)
