@@ -287,3 +287,15 @@ def test_a_guarantee_refuses_weights_and_a_coverage_takes_them(tmp_path, capsys,
     confidence, weight = cells[:, 2].astype(float), cells[:, 5].astype(float)
     shares = [(weight[confidence >= value].sum() / weight.sum(), value) for value in np.unique(confidence)]
     assert json.loads(out.read_text())["threshold"] == max(value for share, value in shares if share >= 0.5 - 1e-9)
+
+
+def test_roles_of_columns_group_and_weight_too(tmp_path, capsys, command):
+    path, one, other = write_csv(tmp_path / "p.csv"), tmp_path / "a.json", tmp_path / "b.json"
+    command("evaluate", path, "--by", "site", "--sample-weight", "w", "--json", one, "--resamples", 0)
+    command("evaluate", path, "--columns", "group=site,sample_weight=w", "--json", other, "--resamples", 0)
+    by_flag, by_role = (json.loads(file.read_text()) for file in (one, other))
+    assert by_role["metrics"] == by_flag["metrics"]
+    assert by_role["groups"]["group"] == by_flag["groups"]["site"]
+    capsys.readouterr()
+    command("threshold", path, "--risk", 0.5, "--columns", "sample_weight=w", code=2)
+    assert "a guarantee counts errors among equally weighted rows" in capsys.readouterr().err

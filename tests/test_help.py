@@ -48,6 +48,7 @@ threshold:
   --risk SHARE            error rate among accepted predictions to guarantee
   --delta SHARE           largest probability that the guarantee does not hold (default: 0.001)
   --coverage SHARE        share of predictions to accept, instead of --risk
+  --sample-weight COLUMN  weight of each row, for --coverage; a guarantee takes none
 
 check:
   --split SHARE           share of the rows to check the threshold on; it is chosen on the others

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from confrank.cli.command import Command, add_option, add_root, at_least, listed, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
 from confrank.cli.show import show_sources
-from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
+from confrank.cli.source import (
+    Source,
+    add_reading,
+    predictions_path,
+    read_source,
+    reading_of,
+    role_columns,
+    weight_column,
+)
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -54,14 +62,15 @@ def _evaluate(arguments: "Namespace") -> None:
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:
         raise ValueError(f"expected --coverage in (0, 1], but got {arguments.coverage:g}")
-    by, weight = listed(arguments.by), arguments.sample_weight
+    reading = reading_of(arguments)
+    by, weight = listed(arguments.by) or role_columns(reading, "group"), weight_column(arguments, reading)
     sources: list[Source] = []
     for file in arguments.files:
         # A file may be given twice, e.g. to check that it does not differ from itself.
         is_repeated = any(item.name == file for item in sources)
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
-        columns = [*by, *filter(None, [weight])]
-        sources.append(_read(file, name, reading_of(arguments), columns, is_first=not sources))
+        columns = [column for column in (*by, *filter(None, [weight])) if column not in reading["columns"]]
+        sources.append(_read(file, name, reading, columns, is_first=not sources))
     if arguments.show:
         show_sources(make_console(), sources)
         return

@@ -50,6 +50,17 @@ def reading_of(arguments: "Namespace") -> dict[str, Any]:
     return given | {"columns": columns_of(arguments.columns), "scale": _scale_of(arguments.scale)}
 
 
+def role_columns(reading: Mapping[str, Any], role: str) -> list[str]:
+    """The role as the name of a column, if --columns gives it one."""
+    return [role] if role in reading["columns"] else []
+
+
+def weight_column(arguments: "Namespace", reading: Mapping[str, Any]) -> str | None:
+    """The column of weights: that of --sample-weight, or the one that --columns calls so."""
+    given: str | None = arguments.sample_weight
+    return given or next(iter(role_columns(reading, "sample_weight")), None)
+
+
 def columns_of(text: str | None) -> dict[str, str]:
     """The column of each role.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
+from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of, weight_column
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -56,8 +56,10 @@ def _threshold(arguments: "Namespace") -> None:
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table)
-    column = arguments.sample_weight
-    source = read_source(arguments.file, reading=reading_of(arguments), keep=[] if column is None else [column])
+    reading = reading_of(arguments)
+    column = weight_column(arguments, reading)
+    keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
+    source = read_source(arguments.file, reading=reading, keep=keep)
     predictions, samples = source.predictions, source.samples
     if column is not None:
         samples = samples.weighted(weights_of(predictions.extra[column], column))
