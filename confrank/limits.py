@@ -10,7 +10,7 @@ import numpy as np
 
 from confrank.phrasing import InputError
 
-MAX_GIGABYTES = 4.0
+MAX_GIGABYTES = 2.0
 MAX_MEGAPIXELS = 100
 # The environment variable that replaces MAX_GIGABYTES.
 VARIABLE = "CONFRANK_MAX_GIGABYTES"

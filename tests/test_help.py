@@ -41,7 +41,7 @@ reading:
   --logits                class columns hold logits
   --probabilities         class columns hold probabilities
   --skip-missing          leave out rows without a label, prediction or score, and count them
-  --max-gigabytes X       refuse a compressed file that unpacks to more (default: 4, or
+  --max-gigabytes X       refuse a compressed file that unpacks to more (default: 2, or
                           $CONFRANK_MAX_GIGABYTES)
 
 threshold:

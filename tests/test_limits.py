@@ -212,3 +212,13 @@ def test_gz_is_counted_up_to_the_limit(tmp_path):
     with pytest.raises(InputError, match=r"at most 0.02 GB when unpacked, but got 2[01](\.\d)? MB from"):
         read(path, max_gigabytes=0.02)
     assert len(read(path, max_gigabytes=0.04)) == 6_000_000
+
+
+def test_a_picture_that_pillow_itself_refuses(tmp_path):
+    path = tmp_path / "huge.png"
+    path.write_bytes(png_of(20_000, 1)[:16] + struct.pack(">II", 20_000, 20_000) + png_of(20_000, 1)[24:])
+    damaged = bytearray(path.read_bytes())
+    damaged[29:33] = struct.pack(">I", zlib.crc32(bytes(damaged[12:29])))
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(ValueError, match="at most 100 megapixels, but .*huge.png has far more; scale it down"):
+        read_picture(path)

@@ -39,7 +39,7 @@ def add_reading(parser: "ArgumentParser") -> None:
     reading.add_argument("--probabilities", action="store_true", help="class columns hold probabilities")
     skip = "leave out rows without a label, prediction or score, and count them"
     reading.add_argument("--skip-missing", action="store_true", help=skip)
-    limit = "refuse a compressed file that unpacks to more (default: 4, or $CONFRANK_MAX_GIGABYTES)"
+    limit = "refuse a compressed file that unpacks to more (default: 2, or $CONFRANK_MAX_GIGABYTES)"
     add_option(reading, "--max-gigabytes", float, "X", limit)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from confrank.data.published import member_bytes, open_archive
 from confrank.folders import files_under
-from confrank.limits import check_pixels
+from confrank.limits import MAX_MEGAPIXELS, check_pixels
 from confrank.phrasing import InputError
 
 if TYPE_CHECKING:
@@ -90,6 +90,10 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
                 raise ValueError(f"its pixels are {mode}, not 8-bit")
             # Palettes go through RGBA, which handles every kind of transparency.
             return upright.convert("L") if mode in ("1", "L", "LA") else upright.convert("RGBA").convert("RGB")
+    except Image.DecompressionBombError:
+        raise ValueError(
+            f"expected an image of at most {MAX_MEGAPIXELS} megapixels, but {origin} has far more; scale it down"
+        ) from None
     except Exception as error:  # Pillow raises many kinds of errors for damaged files
         why = " ".join(str(error).split()) or type(error).__name__
         why = "not an image of these formats" if "cannot identify image file" in why else why

@@ -65,7 +65,7 @@ def read(
     whose probability the score is. Probabilities or confidences are divided by `scale`, or are logarithms if it is
     "log". `logits` and `probabilities` say what class columns hold; `skip_missing` drops rows without a label,
     prediction or score. The columns named in `keep` are in `.extra` of the result, as they are in the file.
-    A compressed file that unpacks to more than `max_gigabytes` (default: 4) is refused before it is unpacked.
+    A compressed file that unpacks to more than `max_gigabytes` (default: 2) is refused before it is unpacked.
 
     A `ValueError` says what was expected and what settles a doubt.
     """
