@@ -11,10 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
+from confrank.active import STRATEGIES
 from confrank.active.labelled import read_labelled
 from confrank.active.labelled_set import labelled_set
 from confrank.active.pool import open_pool
-from confrank.active.query import ask_pool
+from confrank.active.query import _from_scored, ask_pool
+from confrank.active.scoring import Scored
 from confrank.atomic import write_atomically
 from confrank.cli import main
 from confrank.cli.active import ACTIONS
@@ -514,3 +516,22 @@ def test_a_picture_beside_the_question_that_is_no_contact_sheet_is_kept(pool, tm
     assert (tmp_path / "mine.png").read_bytes() == b"a picture of mine"
     flags[-1] = tmp_path / "new.csv"
     assert command(*flags) == command(*flags) == 0  # its own sheet is written again
+
+
+def test_arrays_of_a_pool_have_one_row_per_sample(tmp_path):
+    file = tmp_path / "pool.npz"
+    np.savez(file, probabilities=np.full((4, 2), 0.5), features=np.zeros((5, 3)))
+    with pytest.raises(
+        ValueError, match="same number of rows in each array of .*, but got 4 in probabilities, 5 in feat"
+    ):
+        open_pool(file)
+
+
+def test_without_labelled_samples_there_are_no_centres():
+    values = np.arange(6.0).reshape(3, 2)
+    scored = Scored(np.array([0, 1, 2]), values, {})
+    for name, known, expected in (("core-set", [], None), ("core-set", [1], [[2.0, 3.0]]), ("entropy", [1], None)):
+        rows, left, centres = _from_scored(scored, STRATEGIES[name], np.array(known, dtype=np.int64), print)
+        assert rows.tolist() == [row for row in range(3) if row not in known]
+        assert left.tolist() == values[rows].tolist()
+        assert (None if centres is None else centres.tolist()) == expected

@@ -228,3 +228,8 @@ def test_a_thinned_curve_takes_the_first_point_of_each_cell_and_the_last(levels,
         thinned = curve_of(rank(levels, correct), limit)
     for name in ("threshold", "accepted", "wrong"):
         assert getattr(thinned, name).tolist() == getattr(full, name)[taken].tolist()
+
+
+def test_a_ranking_of_errors_alone_is_as_good_as_it_can_be():
+    assert e_aurc([0.1, 0.2, 0.3], [False] * 3) == pytest.approx(0, abs=1e-12)  # and no logarithm of 0 warns
+    assert areas.best_aurc(np.array([0.0, 0.5, 1.0])) == pytest.approx([0, 0.5 + 0.5 * math.log(0.5), 1])
