@@ -299,3 +299,7 @@ def test_roles_of_columns_group_and_weight_too(tmp_path, capsys, command):
     capsys.readouterr()
     command("threshold", path, "--risk", 0.5, "--columns", "sample_weight=w", code=2)
     assert "a guarantee counts errors among equally weighted rows" in capsys.readouterr().err
+
+
+def test_a_share_of_no_samples_may_be_anything():
+    assert wilson_interval(0.0, 0) == (0, 1)

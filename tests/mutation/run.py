@@ -67,6 +67,8 @@ TESTS = {
 }
 # Per mutant: at most this many seconds of processor time, and ten times as many on the clock.
 CPU_SECONDS = 150
+# The exit code of a process in which pytest itself could not start.
+BROKEN = 99
 
 
 def modules() -> list[str]:
@@ -116,7 +118,7 @@ def start(folder: Path, mutant: Mutant | None, module: str) -> int:
     process = os.fork()
     if process:
         return process
-    code = 1
+    code = BROKEN
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
@@ -138,7 +140,18 @@ def run_tests(folder: Path, path: Path, module: str) -> int:
     tempfile.tempdir = str(folder)
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
-    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}", "--tb=short"]
+    options = [
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        f"--rootdir={ROOT}",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+    ]
+    # hypothesis is imported already, which pytest would warn about, and warnings are errors.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning", "--tb=short"]
     return int(pytest.main([*options, *tests_of(module), str(path)]))
 
 
@@ -171,6 +184,8 @@ class Slot:
         (self.folder / "confrank" / self.mutant.path).write_text(original, encoding="utf-8")
         if not ended or os.WIFSIGNALED(status):
             return "timeout" if not ended or os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else "crash"
+        if os.WEXITSTATUS(status) == BROKEN:
+            sys.exit(f"expected the tests to start, but\n{_tail(self.folder)}")
         return "survived" if os.WEXITSTATUS(status) == 0 else "failed"
 
 
