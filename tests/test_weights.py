@@ -8,7 +8,16 @@ from scipy.special import digamma
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
 from confrank import metrics as module
-from confrank.metrics import KEYS, bootstrap, evaluate, evaluation_of, intervals_of, sample_values
+from confrank.metrics import (
+    KEYS,
+    Samples,
+    bootstrap,
+    evaluate,
+    evaluation_of,
+    intervals_of,
+    paired_differences,
+    sample_values,
+)
 from confrank.metrics import intervals as interval_module
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.weights import as_weights, effective_number
@@ -158,6 +167,15 @@ def test_each_weighted_resample_is_the_metric_of_the_repeated_rows(decimals, mon
         rows = np.repeat(np.arange(len(samples)), counts)
         metrics = evaluation_of(samples.select(rows)).metrics
         assert {key: values[position] for key, values in found.items()} == pytest.approx(metrics, abs=1e-12)
+
+
+def test_the_accuracy_of_the_same_answers_does_not_differ_by_rounding():
+    """Two rankings add up the same weights in other orders."""
+    _, _, confidence, correct, weight = example(size=400)
+    models = [Samples(scores, correct).weighted(weight) for scores in (confidence, -confidence)]
+    first, second = (evaluation_of(one).metrics for one in models)
+    found = paired_differences(*bootstrap(models, 200), first, second)["acc"]
+    assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 
 def test_weighted_intervals_are_wider_for_fewer_effective_samples():

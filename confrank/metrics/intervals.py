@@ -8,14 +8,14 @@ Several sets of predictions for the same samples share their resamples, so their
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas, calibration
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import TOLERANCE, ArrayLike
 from confrank.metrics.evaluation import KEYS
 from confrank.metrics.inversion import ece_limits
 from confrank.metrics.ranking import rounding_of
@@ -142,8 +142,13 @@ def paired_differences(
         a, b = first_metrics[key], second_metrics[key]
         differences[key] = None
         if a is not None and b is not None and key in first and key in second:
-            differences[key] = _difference(b - a, second[key] - first[key], level)
+            differences[key] = _difference(_rounded(b - a), _rounded(second[key] - first[key]), level)
     return differences
+
+
+def _rounded(difference: Any) -> Any:
+    """0 instead of a rounding error: sums of weights depend on the order of their rows, which each model sorts."""
+    return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)[()]
 
 
 def _difference(value: float, resampled: Floats, level: float) -> PairedDifference | None:
