@@ -338,3 +338,14 @@ def test_only_numbered_classes_are_summed_up(name, classes, numbered):
     assert (getattr(samples, name) is not None) == numbered
     with pytest.raises(ValueError, match="same number of rows in each input"):
         sample_values(confidence=[0.5, 0.75, 1.0], correct=[True] * 3, **{name: classes})
+
+
+def test_one_row_with_many_digits_makes_the_sums_of_all_exact(monkeypatch):
+    """Whatever the block that it is in."""
+    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 12)  # two rows
+    rounded = [[0.1, 0.23, 0.61, 0.0, 0.03, 0.01]] * 5
+    assert as_probabilities(rounded).sum(axis=1) == pytest.approx(1)
+    for row in range(6):
+        mixed = [*rounded[:row], [0.123456789, 1 - 0.123456789, 0, 0, 0, 0], *rounded[row:]]
+        with pytest.raises(ValueError, match=f"but got a sum of 0.98 in row {int(row == 0)};"):
+            as_probabilities(mixed)

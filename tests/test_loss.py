@@ -418,3 +418,9 @@ def test_weights_of_samples_must_be_a_tensor():
     history, logits, label, index = random_case(0, 4, 3)
     with pytest.raises(ValueError, match="expected sample_weight to be a torch tensor, but got builtins.list"):
         CorrectnessRankingLoss(history)(logits, label, index, sample_weight=[1.0] * 4)
+
+
+def test_logits_must_be_a_tensor():
+    history, logits, label, index = random_case(0, 4, 3)
+    with pytest.raises(ValueError, match="expected logits to be a torch tensor, but got numpy.ndarray"):
+        CorrectnessRankingLoss(history)(logits.numpy(), label, index)
