@@ -10,6 +10,8 @@ import torch
 from confrank.cli import main
 
 torch.set_num_threads(1)
+# Programs that are run by hand or by a test, two of them called run.py.
+collect_ignore = ["files", "fuzz", "mutation"]
 
 
 @pytest.fixture(autouse=True)

@@ -147,7 +147,7 @@ def test_a_picture_too_large_to_be_one():
 
     header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
     bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
-    with pytest.raises(ValueError, match="but bomb: .*decompression bomb"):
+    with pytest.raises(ValueError, match="at most 100 megapixels, but bomb has far more; scale it down"):
         decode(bomb, "bomb")
 
 

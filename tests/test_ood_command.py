@@ -81,7 +81,7 @@ def test_runs_to_table_json_and_figures(place, capsys, ood):
     assert text.count("tuning: 60 in-distribution") == 2
     assert text.count('class="curve thin') == text.count('class="plot bars"') == 7
     assert f"{100 * energy['mean']:.2f}±{100 * energy['std']:.2f}" in text
-    assert "http" not in text
+    assert "http://" not in text and "https://" not in text
     names = sorted(path.name for path in out[1].iterdir())
     assert len(names) == 4
     assert sum(name.startswith("roc-digits-small-baseline-1epochs") for name in names) == 2
