@@ -108,8 +108,9 @@ def check_network(network, images, path):
     names = [output.name for output in onnxruntime.InferenceSession(path).get_outputs()]
     assert names == ["logits", "log_variance"][: len(expected)]
     for ours, exported, onnx in zip(expected, same, run_onnx(path, images), strict=True):
-        assert torch.allclose(exported, ours, atol=1e-6)
-        assert np.abs(onnx - ours.numpy()).max() < 1e-5
+        scale = max(1.0, float(ours.abs().max()))  # untrained networks return logits in the hundreds
+        assert torch.allclose(exported, ours, atol=1e-6 * scale)
+        assert np.abs(onnx - ours.numpy()).max() < 1e-5 * scale
 
 
 def test_thresholds_are_exported_in_full_precision(tmp_path):
