@@ -8,7 +8,7 @@ Several sets of predictions for the same samples share their resamples, so their
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,13 +142,14 @@ def paired_differences(
         a, b = first_metrics[key], second_metrics[key]
         differences[key] = None
         if a is not None and b is not None and key in first and key in second:
-            differences[key] = _difference(_rounded(b - a), _rounded(second[key] - first[key]), level)
+            differences[key] = _difference(float(_rounded(b - a)), _rounded(second[key] - first[key]), level)
     return differences
 
 
-def _rounded(difference: Any) -> Any:
+def _rounded(difference: float | Floats) -> Floats:
     """0 instead of a rounding error: sums of weights depend on the order of their rows, which each model sorts."""
-    return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)[()]
+    rounded: Floats = np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
+    return rounded
 
 
 def _difference(value: float, resampled: Floats, level: float) -> PairedDifference | None:
