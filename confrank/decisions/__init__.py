@@ -3,8 +3,15 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
 from confrank.decisions.guarantee import UnreachableError, guaranteed_threshold, risk_bound
-from confrank.decisions.operating import OperatingPoint, measured_at, random_split, threshold_for_coverage
+from confrank.decisions.operating import (
+    OperatingPoint,
+    measured_at,
+    random_folds,
+    random_split,
+    threshold_for_coverage,
+)
 from confrank.decisions.temperature import fit_temperature, scaled_logits
 
 if TYPE_CHECKING:
@@ -13,14 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ABSTAIN",
+    "Calibrator",
     "OperatingPoint",
     "SelectiveClassifier",
     "UnreachableError",
+    "calibrate",
+    "cross_calibrated",
     "export_onnx",
     "export_program",
     "fit_temperature",
     "guaranteed_threshold",
     "measured_at",
+    "random_folds",
     "random_split",
     "risk_bound",
     "scaled_logits",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from confrank.metrics.arrays import ArrayLike, as_flags, at_or_above, same_length
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, ranked
+from confrank.phrasing import InputError
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,20 @@ def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[NDArray
         raise ValueError(f"expected a share that leaves rows on both sides, but got {share} of {num_samples} rows")
     order = np.random.default_rng(seed).permutation(num_samples)
     return np.sort(order[num_checked:]), np.sort(order[:num_checked])
+
+
+def random_folds(num_samples: int, folds: int, seed: int = 0) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """(rows outside the fold, rows in it) of each fold; the folds divide the rows at random into nearly equal parts.
+
+    >>> [(len(others), len(rows)) for others, rows in random_folds(10, 3)]
+    [(6, 4), (7, 3), (7, 3)]
+    """
+    if not 2 <= folds <= num_samples:
+        raise InputError(
+            f"expected between 2 folds and as many as rows ({num_samples:,}), but got {folds:,}", "change {folds}"
+        )
+    parts = np.array_split(np.random.default_rng(seed).permutation(num_samples), folds)
+    return [
+        (np.sort(np.concatenate([*parts[:number], *parts[number + 1 :]])), np.sort(part))
+        for number, part in enumerate(parts)
+    ]

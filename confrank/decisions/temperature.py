@@ -1,5 +1,7 @@
 """Temperature scaling: one number that calibrates probabilities without changing any prediction."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,11 +13,14 @@ LIMIT = 6.0
 LARGEST = float(np.finfo(np.float64).max)
 
 
-def as_logits(*, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None) -> tuple[Array, list[str]]:
+def as_logits(
+    *, logits: ArrayLike | None = None, probabilities: ArrayLike | None = None, floor: float | None = None
+) -> tuple[Array, list[str]]:
     """Logits unchanged, or the logarithm of probabilities; and notes on what was changed.
 
-    Most zeros come from rounding. They become half of the smallest other probability of the table (but at least the
-    smallest normal number). A much smaller number would be an outlier that dominates the fit.
+    Most zeros come from rounding. They, and all probabilities below it, become `floor`: half of the smallest other
+    probability of the table (but at least the smallest normal number). A much smaller number would be an outlier that
+    dominates the fit. Give the floor of the table that a calibrator was fitted to when you apply it to another one.
 
     >>> table, notes = as_logits(probabilities=[[0.98, 0.02], [1.0, 0.0]])
     >>> np.exp(table[1]).round(6).tolist(), notes
@@ -26,14 +31,21 @@ def as_logits(*, logits: ArrayLike | None = None, probabilities: ArrayLike | Non
     if probabilities is None:
         raise ValueError("expected logits or probabilities, but got neither")
     table = as_probabilities(probabilities)
-    if np.isin(table, (0, 1)).all():
+    if floor is None and np.isin(table, (0, 1)).all():
         raise ValueError("expected probabilities, but every one is 0 or 1; give them as they were before rounding")
-    smallest = table.min(initial=1, where=table > 0)
-    floor = max(smallest / 2, np.finfo(table.dtype).tiny)
-    raised = int(np.count_nonzero(table < floor))
-    log_table: Array = np.log(np.maximum(table, floor))
-    note = f"are zero and count as {floor:.3g}, half of the smallest other one"
+    least = zero_floor(table) if floor is None else table.dtype.type(floor)
+    raised = int(np.count_nonzero(table < least))
+    log_table: Array = np.log(np.maximum(table, least))
+    note = f"are zero and count as {least:.3g}, half of the smallest other one"
+    if floor is not None:
+        note = f"are below {least:.3g} and count as that, as in the table that the calibrator was fitted to"
     return log_table, [f"{raised:,} of {table.size:,} probabilities {note}"] if raised else []
+
+
+def zero_floor(table: Array) -> Any:
+    """What zeros of a table [n, K] of probabilities count as, in the type of the table; see `as_logits`."""
+    smallest = table.min(initial=1, where=table > 0)
+    return max(smallest / 2, np.finfo(table.dtype).tiny)
 
 
 def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:

@@ -2,7 +2,7 @@
 
 from confrank.metrics.acceptance import coverage_at_risk, risk_at_coverage
 from confrank.metrics.arrays import ArrayLike, at_or_above
-from confrank.metrics.calibration import ReliabilityBins, ece, reliability_bins
+from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwise_ece, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
 from confrank.metrics.intervals import (
@@ -45,6 +45,7 @@ __all__ = [
     "RocCurve",
     "Samples",
     "accuracy",
+    "adaptive_ece",
     "at_or_above",
     "augrc",
     "aupr_error",
@@ -53,6 +54,7 @@ __all__ = [
     "bootstrap",
     "brier",
     "class_summaries",
+    "classwise_ece",
     "coverage_at_risk",
     "detection",
     "e_aurc",

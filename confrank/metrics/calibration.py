@@ -5,7 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.arrays import (
+    Array,
+    ArrayLike,
+    as_flags,
+    as_labels,
+    as_probabilities,
+    as_scores,
+    chunks,
+    same_length,
+)
 from confrank.metrics.weights import as_weights
 
 Floats = NDArray[np.float64]
@@ -40,13 +49,8 @@ def reliability_bins(
     """
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
-    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
-        raise ValueError(f"expected bins to be a positive integer, but got {bins!r}")
-    if len(scores) and not (scores.min() >= 0 and scores.max() <= 1):
-        raise ValueError(
-            f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
-            " calibration is defined for probabilities only"
-        )
+    check_bins(bins)
+    check_shares(scores)
     bins = int(bins)  # a small numpy integer type would overflow
     edges = bin_edges(bins)
     weights = None if sample_weight is None else as_weights(sample_weight, len(scores))
@@ -66,6 +70,21 @@ def reliability_bins(
     size = np.where(total > 0, total, np.nan)
     given = None if weights is None else weight
     return ReliabilityBins(edges, count, confidence_sum / size, correct_sum / size, given)
+
+
+def check_bins(bins: int) -> None:
+    """Raise if `bins` is not a positive integer."""
+    if isinstance(bins, bool) or not isinstance(bins, int | np.integer) or bins < 1:
+        raise ValueError(f"expected bins to be a positive integer, but got {bins!r}")
+
+
+def check_shares(scores: Array) -> None:
+    """Raise if scores [n] are not within [0, 1]."""
+    if len(scores) and not (scores.min() >= 0 and scores.max() <= 1):
+        raise ValueError(
+            f"expected confidence within [0, 1] to bin it, but got values in [{scores.min()}, {scores.max()}];"
+            " calibration is defined for probabilities only"
+        )
 
 
 def bin_edges(bins: int) -> Floats:
@@ -104,3 +123,54 @@ def mean_gap(surplus: Floats, total: float | Floats) -> Floats:
     """ECE from each bin's sum of (correct - confidence), bins along the last axis."""
     gap: Floats = np.abs(surplus).sum(axis=-1) / total
     return gap
+
+
+def adaptive_ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> float | None:
+    """ECE over bins of (nearly) equal numbers of predictions instead of equal widths (Nguyen & O'Connor, 2015).
+
+    Equal confidences share a bin, so the result does not depend on the order of rows. None for no predictions; an
+    error for scores outside [0, 1].
+
+    >>> round(adaptive_ece([0.1, 0.5, 0.9, 0.9], [False, True, True, False], bins=2), 4)
+    0.3
+    """
+    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    check_bins(bins)
+    check_shares(scores)
+    if not len(scores):
+        return None
+    bin_of = np.searchsorted(equal_mass_edges(scores, int(bins)), scores, side="right")
+    surplus: Floats = np.bincount(bin_of, weights=flags - scores).astype(np.float64)
+    return float(mean_gap(surplus, len(scores)))
+
+
+def equal_mass_edges(scores: Floats, bins: int) -> Floats:
+    """Where bins of (nearly) equal numbers of scores [n] start, except for the first; equal scores share a bin.
+
+    >>> equal_mass_edges(np.array([1.0, 2.0, 3.0, 4.0]), 2).tolist(), equal_mass_edges(np.ones(9), 3).tolist()
+    ([3.0], [])
+    """
+    ordered = np.sort(scores)
+    starts = np.arange(1, bins) * len(ordered) // bins
+    inside = ordered[starts]
+    edges: Floats = np.unique(inside[inside > ordered[0]])
+    return edges
+
+
+def classwise_ece(probabilities: ArrayLike, label: ArrayLike, bins: int = 15) -> float | None:
+    """The mean over classes of the ECE of each class's probability against whether it is the label.
+
+    Nixon et al. (2019) and Kull et al. (2019). Unlike `ece`, it looks at every class, not only at the predicted one.
+    None for no predictions.
+
+    >>> round(classwise_ece([[0.75, 0.25], [0.5, 0.5]], [0, 1]), 4)
+    0.375
+    """
+    table = as_probabilities(probabilities)
+    labels = as_labels(label, table.shape[1])
+    same_length(probabilities=table, label=labels)
+    if not len(table):
+        return None
+    each = [ece(np.minimum(table[:, k], 1), labels == k, bins) for k in range(table.shape[1])]
+    return float(np.mean([value for value in each if value is not None]))

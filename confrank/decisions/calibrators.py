@@ -1,0 +1,146 @@
+"""Calibrators: fitted to labelled predictions, stored as plain numbers, applied to new ones.
+
+Temperature and vector scaling act on the logits of all classes. The other methods act on the confidence of the
+predicted class and give its probability of being right; they need no table, and no prediction changes.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions import confidence_maps
+from confrank.decisions.temperature import Floats, as_logits, fit_temperature, scaled_logits, zero_floor
+from confrank.decisions.vector import fit_vector, vector_scaled
+from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_probabilities, as_scores, same_length, to_numpy
+from confrank.phrasing import InputError
+
+Parameters = dict[str, Any]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Calibrator:
+    """A fitted calibrator: a method of `METHODS` and its parameters, which are plain JSON values.
+
+    `notes` say what was changed to fit it, such as confidences of exactly 0 or 1.
+    """
+
+    method: str
+    parameters: Parameters
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def acts_on_table(self) -> bool:
+        """Whether it maps the logits of all classes; otherwise it maps the confidence."""
+        return self.method in TABLE_METHODS
+
+    def apply(
+        self,
+        confidence: ArrayLike | None = None,
+        *,
+        logits: ArrayLike | None = None,
+        probabilities: ArrayLike | None = None,
+    ) -> Floats:
+        """Calibrated logits [n, K] from logits or probabilities [n, K], or probabilities [n] from a confidence [n].
+
+        >>> Calibrator("temperature", {"temperature": 2.0}).apply(logits=[[3, 0]]).tolist()
+        [[1.5, 0.0]]
+        """
+        if self.acts_on_table:
+            if confidence is not None or (logits is None) == (probabilities is None):
+                raise ValueError(f"expected logits or probabilities for the method {self.method}, but got others")
+            table, _ = as_logits(logits=logits, probabilities=probabilities, floor=self.parameters.get("floor"))
+            return TABLE_METHODS[self.method][1](table, self.parameters)
+        if confidence is None or logits is not None or probabilities is not None:
+            raise ValueError(f"expected a confidence for the method {self.method}, but got others")
+        return CONFIDENCE_METHODS[self.method][1](as_scores(confidence).astype(np.float64), self.parameters)
+
+
+def calibrate(
+    method: str = "temperature",
+    *,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    label: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    correct: ArrayLike | None = None,
+) -> Calibrator:
+    """Fit a calibrator: to `label` with logits or probabilities [n, K], or to confidence [n] and `correct` [n].
+
+    "temperature" and "vector" take the former, "isotonic", "platt", "beta" and "histogram" the latter.
+
+    >>> calibrator = calibrate("histogram", confidence=[0.9, 0.9, 0.9, 0.9], correct=[1, 1, 1, 0])
+    >>> calibrator.apply([0.9, 0.5]).tolist()
+    [0.75, 0.75]
+    """
+    if method not in METHODS:
+        raise InputError(f"expected a method among {', '.join(METHODS)}, but got {method!r}", "change {method}")
+    if method in TABLE_METHODS:
+        if label is None or (logits is None) == (probabilities is None):
+            raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
+        table, notes = as_logits(logits=logits, probabilities=probabilities)
+        parameters = TABLE_METHODS[method][0](table, label)
+        if probabilities is not None:
+            parameters["floor"] = float(zero_floor(as_probabilities(probabilities)))
+        return Calibrator(method, parameters, tuple(notes))
+    if confidence is None or correct is None:
+        raise ValueError(f"expected confidence and correct for the method {method}, but got others")
+    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    if not len(scores):
+        raise ValueError(f"expected predictions to fit the method {method} to, but got none")
+    parameters, notes = CONFIDENCE_METHODS[method][0](scores, flags)
+    return Calibrator(method, parameters, tuple(notes))
+
+
+def cross_calibrated(method: str, folds: Iterable[tuple[Rows, Rows]], **arrays: ArrayLike) -> Floats:
+    """What `Calibrator.apply` gives for each row, by a calibrator fitted to other rows.
+
+    `folds` are (rows to fit to, rows to apply it to), and `arrays` are those of `calibrate`.
+    """
+    given: dict[str, Array] = {name: to_numpy(values) for name, values in arrays.items()}
+    inputs = [name for name in given if name not in ("label", "correct")]
+    result: Floats = np.full(given[inputs[0]].shape, np.nan)
+    for rows, others in folds:
+        calibrator = calibrate(method, **{name: values[rows] for name, values in given.items()})
+        result[others] = calibrator.apply(**{name: given[name][others] for name in inputs})
+    return result
+
+
+def _fit_temperature(logits: Array, label: ArrayLike) -> Parameters:
+    return {"temperature": fit_temperature(logits, label)}
+
+
+def _fit_vector(logits: Array, label: ArrayLike) -> Parameters:
+    factor, bias = fit_vector(logits, label)
+    return {"factor": factor.tolist(), "bias": bias.tolist()}
+
+
+def _apply_temperature(logits: Array, parameters: Parameters) -> Floats:
+    return scaled_logits(logits, parameters["temperature"])
+
+
+def _apply_vector(logits: Array, parameters: Parameters) -> Floats:
+    return vector_scaled(logits, parameters["factor"], parameters["bias"])
+
+
+# Each method: what fits its parameters, and what applies them.
+TABLE_METHODS: dict[str, tuple[Callable[[Array, ArrayLike], Parameters], Callable[[Array, Parameters], Floats]]] = {
+    "temperature": (_fit_temperature, _apply_temperature),
+    "vector": (_fit_vector, _apply_vector),
+}
+CONFIDENCE_METHODS: dict[
+    str,
+    tuple[
+        Callable[[Floats, NDArray[np.bool_]], tuple[Parameters, list[str]]], Callable[[Floats, Parameters], Floats]
+    ],
+] = {
+    "isotonic": (confidence_maps.fit_isotonic, confidence_maps.apply_isotonic),
+    "platt": (confidence_maps.fit_platt, confidence_maps.apply_platt),
+    "beta": (confidence_maps.fit_beta, confidence_maps.apply_beta),
+    "histogram": (confidence_maps.fit_histogram, confidence_maps.apply_histogram),
+}
+METHODS = (*TABLE_METHODS, *CONFIDENCE_METHODS)
