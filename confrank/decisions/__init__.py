@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
 from confrank.decisions.guarantee import UnreachableError, guaranteed_threshold, risk_bound
+from confrank.decisions.monitor import Monitored, monitor
 from confrank.decisions.operating import (
     OperatingPoint,
     measured_at,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSTAIN",
     "Calibrator",
+    "Monitored",
     "OperatingPoint",
     "SelectiveClassifier",
     "UnreachableError",
@@ -31,6 +33,7 @@ __all__ = [
     "fit_temperature",
     "guaranteed_threshold",
     "measured_at",
+    "monitor",
     "random_folds",
     "random_split",
     "risk_bound",

@@ -1,0 +1,110 @@
+"""An anytime-valid test of an error rate: betting against "wrong with probability at most r".
+
+A gambler starts with capital 1. Before each answer she may stake some of it on "wrong", at odds that are fair for an
+error rate of exactly r. While no answer is wrong with probability above r, given those before it, her expected
+capital never grows, so it ever reaches 1/alpha with probability at most alpha (Ville's inequality), however often one
+looks. She spreads her capital over the time at which the error rate rises (`START`) and over the size of the rise
+(`ODDS`). A stake on a rise that starts at answer s grows like the likelihood ratio of the answers from s on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import ArrayLike, as_flags
+
+Floats = NDArray[np.float64]
+ODDS = (1.25, 1.5, 2.0, 3.0, 5.0)  # odds of an error after the rise, as multiples of the odds at r; equal shares
+START = 1 / 5000  # half of the capital is staked at this rate, half of it as 1 / (s (s + 1)): early and late rises
+
+
+@dataclass(frozen=True)
+class RiskTest:
+    """A test of "the error rate is at most `risk`" over a sequence; positions count its answers from 0.
+
+    `log_e_value` [n] is the logarithm of the capital after each answer. `alarm` is the first answer at which it
+    reaches `line`, and `since` the likeliest start of the rise at that time; both are None if it never does.
+    """
+
+    risk: float
+    line: float
+    log_e_value: Floats
+    num_wrong: int
+    alarm: int | None
+    since: int | None
+
+    @property
+    def holds(self) -> bool:
+        return self.alarm is None
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.log_e_value)
+
+
+def log_e_values(wrong: ArrayLike, risk: float) -> Floats:
+    """The logarithm of the gambler's capital after each answer [..., n], for errors [..., n] in the order of time.
+
+    >>> np.exp(log_e_values([True, False, True], 0.1)).round(3).tolist()
+    [1.277, 1.182, 1.897]
+    """
+    if not 0 < risk < 1:
+        raise ValueError(f"expected a risk in (0, 1), but got {risk}")
+    return log_capital(_log_ratios(np.asarray(wrong, dtype=bool), risk))
+
+
+def log_capital(log_ratios: Sequence[Floats]) -> Floats:
+    """The logarithm of the capital [..., n] if it is spread over these bets and over the time at which they start.
+
+    `log_ratios` are, for each bet, the logarithms of what a stake at time 0 has grown to [..., n].
+    """
+    stake, rest = (np.log(part) for part in _stakes(np.arange(1.0, log_ratios[0].shape[-1] + 1)))
+    total = np.broadcast_to(rest, log_ratios[0].shape)
+    for ratio in log_ratios:
+        before = np.concatenate([np.zeros_like(ratio[..., :1]), ratio[..., :-1]], axis=-1)
+        capital = ratio + np.logaddexp.accumulate(stake - before, axis=-1)
+        total = np.logaddexp(total, capital - np.log(len(log_ratios)))
+    return total
+
+
+def first_alarm(log_e_value: Floats, line: float) -> int | None:
+    """The first position at which the e-value reaches the line."""
+    above = np.flatnonzero(log_e_value >= np.log(line))
+    return int(above[0]) if len(above) else None
+
+
+def _stakes(time: Floats) -> tuple[Floats, Floats]:
+    """The share of the capital staked on a rise that starts at each time (1, 2, ...), and what is left after it."""
+    late = (1 - START) ** time
+    return (late * START / (1 - START) + 1 / (time * (time + 1))) / 2, (late + 1 / (time + 1)) / 2
+
+
+def _log_ratios(wrong: NDArray[np.bool_], risk: float) -> list[Floats]:
+    """The log-likelihood ratio of all answers so far [..., n], for each rise in `ODDS`."""
+    errors = np.cumsum(wrong, axis=-1)
+    right = np.arange(1, wrong.shape[-1] + 1) - errors
+    higher = [odds * risk / (1 - risk + odds * risk) for odds in ODDS]
+    return [errors * np.log(rate / risk) + right * np.log((1 - rate) / (1 - risk)) for rate in higher]
+
+
+def risk_test(wrong: ArrayLike, risk: float, *, alpha: float = 0.05, num_tests: int = 1) -> RiskTest:
+    """Test errors [n] in the order of time; of `num_tests` tests, each gets an equal share of alpha.
+
+    While the error rate is at most `risk`, any of the tests ever alarms with probability at most alpha.
+    """
+    if not 0 < alpha < 1:
+        raise ValueError(f"expected alpha in (0, 1), but got {alpha}")
+    flags = as_flags(wrong, "wrong")
+    line = num_tests / alpha
+    log_e_value = log_e_values(flags, risk)
+    alarm = first_alarm(log_e_value, line)
+    since = None if alarm is None else _likeliest_start(flags[: alarm + 1], risk)
+    return RiskTest(risk, line, log_e_value, int(flags.sum()), alarm, since)
+
+
+def _likeliest_start(wrong: NDArray[np.bool_], risk: float) -> int:
+    """The start of the rise that makes the errors up to now most likely."""
+    gains = [ratio[-1] - np.concatenate([[0.0], ratio[:-1]]) for ratio in _log_ratios(wrong, risk)]
+    return int(np.max(gains, axis=0).argmax())

@@ -1,0 +1,123 @@
+"""Does a promise still hold? Tests of error rates and of drift, over new answers in the order of time.
+
+Each test may be looked at after every answer. If everything is as promised, any of the tests of error rates ever
+alarms with probability at most alpha, and so does the test of drift, whose level is separate.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from confrank.decisions.betting import RiskTest, risk_test
+from confrank.decisions.drift import DriftTest, Reference, drift_test
+from confrank.metrics.arrays import ArrayLike, as_flags, same_length
+from confrank.metrics.groups import rows_by_group
+
+Rows = NDArray[np.int64]
+ERRORS = "wrong among accepted"
+MISSES = "sets without the true class"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A promise about some answers: at most `limit` of those at `rows` are bad. `bad` [n] is about all answers."""
+
+    what: str
+    limit: float
+    bad: NDArray[np.bool_]
+    rows: Rows
+    group: str | None = None
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A promise and its test; `rows` are the positions of the answers that it is about, in the order of time."""
+
+    what: str
+    group: str | None
+    rows: Rows
+    test: RiskTest
+
+    @property
+    def alarm_row(self) -> int | None:
+        return None if self.test.alarm is None else int(self.rows[self.test.alarm])
+
+    @property
+    def since_row(self) -> int | None:
+        return None if self.test.since is None else int(self.rows[self.test.since])
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """The tests of all promises, and that of drift if there is a reference."""
+
+    alpha: float
+    watches: tuple[Watch, ...]
+    drift: DriftTest | None = None
+
+    @property
+    def holds(self) -> bool:
+        """No promise is broken, as far as these answers say."""
+        return all(watch.test.holds for watch in self.watches)
+
+    @property
+    def first_alarm(self) -> Watch | None:
+        """The promise whose break was noticed first."""
+        broken = [watch for watch in self.watches if not watch.test.holds]
+        return min(broken, key=lambda watch: watch.alarm_row or 0, default=None)
+
+
+def monitor(
+    correct: ArrayLike,
+    risk: float,
+    *,
+    accepted: ArrayLike | None = None,
+    group: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    reference: Reference | None = None,
+    alpha: float = 0.05,
+) -> Monitored:
+    """Test "at most `risk` of the accepted answers are wrong", for answers in the order of time.
+
+    With `group` [n], each group is tested with an equal share of alpha. With `confidence` [n] and the `reference` of
+    the calibration rows, drift is tested too. A file that grows continues its test; other answers restart it.
+
+    >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
+    (True, False)
+    """
+    right = as_flags(correct)
+    taken = np.ones(len(right), dtype=bool) if accepted is None else as_flags(accepted, "accepted")
+    same_length(correct=right, accepted=taken)
+    groups: Mapping[str, Rows] = {"": np.arange(len(right))} if group is None else rows_by_group(group)
+    claims = [Claim(ERRORS, risk, ~right, rows[taken[rows]], name or None) for name, rows in groups.items()]
+    drift = None if confidence is None or reference is None else drift_test(confidence, reference, alpha=alpha)
+    return Monitored(alpha, watched(claims, alpha), drift)
+
+
+def watched(claims: Sequence[Claim], alpha: float) -> tuple[Watch, ...]:
+    """The test of each promise, with an equal share of alpha."""
+    return tuple(
+        Watch(
+            one.what, one.group, one.rows, risk_test(one.bad[one.rows], one.limit, alpha=alpha, num_tests=len(claims))
+        )
+        for one in claims
+    )
+
+
+def miscoverage_bound(num_calibration: int, level: float, delta: float) -> float | None:
+    """With probability 1 - delta over the calibration rows, at most this share of conformal sets miss the true class.
+
+    Conformal sets promise `level` on average over calibration rows. Given these rows, the share of misses has at most
+    the distribution of an order statistic of uniform values. None if the sets contain all classes.
+
+    >>> round(miscoverage_bound(1000, 0.9, 0.025), 4)
+    0.1192
+    """
+    rank = math.ceil((num_calibration + 1) * level - 1e-9)
+    if rank > num_calibration:
+        return None
+    return float(betaincinv(num_calibration + 1 - rank, rank, 1 - delta))
