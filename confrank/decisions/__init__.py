@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
+from confrank.decisions.cost_tables import CostTable, cost_table, error_costs, read_cost_table
+from confrank.decisions.costs import CostThreshold, MeanCost, cost_at, cost_threshold
 from confrank.decisions.guarantee import UnreachableError, guaranteed_threshold, risk_bound
 from confrank.decisions.monitor import Monitored, monitor
 from confrank.decisions.operating import (
@@ -22,12 +24,19 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSTAIN",
     "Calibrator",
+    "CostTable",
+    "CostThreshold",
+    "MeanCost",
     "Monitored",
     "OperatingPoint",
     "SelectiveClassifier",
     "UnreachableError",
     "calibrate",
+    "cost_at",
+    "cost_table",
+    "cost_threshold",
     "cross_calibrated",
+    "error_costs",
     "export_onnx",
     "export_program",
     "fit_temperature",
@@ -36,6 +45,7 @@ __all__ = [
     "monitor",
     "random_folds",
     "random_split",
+    "read_cost_table",
     "risk_bound",
     "scaled_logits",
     "threshold_for_coverage",

@@ -1,0 +1,124 @@
+"""A small table of what errors cost, by true class, by predicted class, or by both: a CSV or JSON file."""
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import ArrayLike, as_classes, same_length
+from confrank.phrasing import InputError, named
+
+CLASSES = ("label", "prediction")
+FORM = "a table with the column cost and a column label (the true class), prediction, or both"
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """The cost of an error for each class, or pair of classes, named in `columns` (label, prediction or both)."""
+
+    columns: tuple[str, ...]
+    costs: dict[tuple[str, ...], float]
+
+
+def read_cost_table(path: str | Path) -> CostTable:
+    """Read a CSV file with a header, or a JSON list of objects, with `cost` and with `label`, `prediction` or both.
+
+    `label,cost` gives the cost of an error by the true class, `prediction,cost` by the predicted class, and
+    `label,prediction,cost` for each pair of them.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        records = json.loads(text) if path.suffix.lower() == ".json" else [*csv.DictReader(text.splitlines())]
+    except (OSError, UnicodeError, ValueError, csv.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"{path}: expected {FORM}, but it cannot be read: {reason}", "change {cost_table}") from None
+    try:
+        return cost_table(records)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}", "change {cost_table}") from None
+
+
+def cost_table(records: Any) -> CostTable:
+    """A table from a list of records, as a CSV or JSON file holds them.
+
+    >>> cost_table([{"label": "cat", "cost": 3}]).costs
+    {('cat',): 3.0}
+    """
+    if not isinstance(records, list) or not records or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"expected {FORM}, but got no rows")
+    found = {str(name) for record in records for name in record}
+    columns = tuple(name for name in CLASSES if name in found)
+    if not columns or found != {*columns, "cost"}:
+        raise ValueError(f"expected {FORM}, but got the columns {', '.join(sorted(found))}")
+    costs: dict[tuple[str, ...], float] = {}
+    for number, record in enumerate(records):
+        key = tuple(str(record.get(name, "")).strip() for name in columns)
+        if not all(key):
+            raise ValueError(f"expected a class in each row of the table, but row {number} has none")
+        if key in costs:
+            raise ValueError(f"expected each class once, but got {' and '.join(key)} twice")
+        costs[key] = _cost(record.get("cost"), number)
+    return CostTable(columns, costs)
+
+
+def _cost(value: Any, number: int) -> float:
+    try:
+        cost = float(value)
+    except (TypeError, ValueError):
+        cost = -1.0
+    if not 0 <= cost < float("inf") or isinstance(value, bool):
+        raise ValueError(f"expected a cost of at least 0 in each row of the table, but got {value!r} in row {number}")
+    return cost
+
+
+def error_costs(
+    table: CostTable,
+    label: ArrayLike,
+    prediction: ArrayLike,
+    *,
+    class_names: Sequence[str] | None = None,
+    default: float | None = None,
+) -> NDArray[np.float64]:
+    """What each row costs if it is an error: as in the table, or `default` if its classes are not there. [n]
+
+    The classes of the table are names, or numbers if there are no `class_names`.
+
+    >>> error_costs(cost_table([{"label": "1", "cost": 3}]), [0, 1, 1], [1, 0, 1], default=2).tolist()
+    [2.0, 3.0, 3.0]
+    """
+    classes = {"label": as_classes(label, "label"), "prediction": as_classes(prediction, "prediction")}
+    same_length(**classes)
+    _check_names(table, class_names)
+    chosen = np.stack([classes[name] for name in table.columns], axis=1)
+    groups, group_of = np.unique(chosen, axis=0, return_inverse=True)
+    keys = [tuple(_name(number, class_names) for number in group) for group in groups.tolist()]
+    each = np.array([table.costs.get(key, np.nan if default is None else default) for key in keys])
+    costs: NDArray[np.float64] = each[group_of.reshape(-1)]
+    missing = np.isnan(costs) & (classes["label"] != classes["prediction"])
+    if missing.any():
+        key = keys[int(group_of.reshape(-1)[missing.argmax()])]
+        named_key = " and ".join(f"{column} {name}" for column, name in zip(table.columns, key, strict=True))
+        problem = f"expected the cost of each error, but the table has none of {named_key}"
+        raise InputError(problem, "give {cost_error} for all others")
+    return np.nan_to_num(costs)  # right predictions cost nothing
+
+
+def _name(number: int, class_names: Sequence[str] | None) -> str:
+    return class_names[number] if class_names and 0 <= number < len(class_names) else str(number)
+
+
+def _check_names(table: CostTable, class_names: Sequence[str] | None) -> None:
+    if class_names is None:
+        return
+    unknown = sorted({name for key in table.costs for name in key} - {*class_names})
+    if unknown:
+        raise InputError(
+            f"expected classes among {named(list(class_names))}, but the table has {named(unknown)}",
+            "change {cost_table}",
+        )
