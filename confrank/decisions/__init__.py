@@ -4,8 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
+from confrank.decisions.conformal import ConformalSets, conformal_sets
 from confrank.decisions.cost_tables import CostTable, cost_table, error_costs, read_cost_table
 from confrank.decisions.costs import CostThreshold, MeanCost, cost_at, cost_threshold
+from confrank.decisions.group_thresholds import GroupThreshold, GroupThresholds, accepted_by_group, group_thresholds
 from confrank.decisions.guarantee import UnreachableError, guaranteed_threshold, risk_bound
 from confrank.decisions.monitor import Monitored, monitor
 from confrank.decisions.operating import (
@@ -15,6 +17,7 @@ from confrank.decisions.operating import (
     random_split,
     threshold_for_coverage,
 )
+from confrank.decisions.selection import Selection, select_with_fdr
 from confrank.decisions.temperature import fit_temperature, scaled_logits
 
 if TYPE_CHECKING:
@@ -24,14 +27,20 @@ if TYPE_CHECKING:
 __all__ = [
     "ABSTAIN",
     "Calibrator",
+    "ConformalSets",
     "CostTable",
     "CostThreshold",
+    "GroupThreshold",
+    "GroupThresholds",
     "MeanCost",
     "Monitored",
     "OperatingPoint",
+    "Selection",
     "SelectiveClassifier",
     "UnreachableError",
+    "accepted_by_group",
     "calibrate",
+    "conformal_sets",
     "cost_at",
     "cost_table",
     "cost_threshold",
@@ -40,6 +49,7 @@ __all__ = [
     "export_onnx",
     "export_program",
     "fit_temperature",
+    "group_thresholds",
     "guaranteed_threshold",
     "measured_at",
     "monitor",
@@ -48,6 +58,7 @@ __all__ = [
     "read_cost_table",
     "risk_bound",
     "scaled_logits",
+    "select_with_fdr",
     "threshold_for_coverage",
 ]
 

@@ -51,6 +51,21 @@ def risk_bound(num_wrong: int, num_accepted: int, delta: float) -> float:
     return 1.0 - float(betaincinv(num_accepted - num_wrong, num_wrong + 1, delta))
 
 
+def refuse_weights(sample_weight: ArrayLike | None, remedy: str = "leave out {sample_weight}") -> None:
+    """Raise if there are weights: every guarantee is about equally weighted rows."""
+    if sample_weight is not None:
+        raise InputError(
+            "expected predictions without weights: a guarantee counts errors among equally weighted rows", remedy
+        )
+
+
+def check_shares(**shares: float) -> None:
+    """Raise if one of these is not between 0 and 1."""
+    for name, value in shares.items():
+        if not 0 < value < 1:
+            raise ValueError(f"expected {name} in (0, 1), but got {value}")
+
+
 def guaranteed_threshold(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -65,14 +80,8 @@ def guaranteed_threshold(
     threshold guarantees it. The model must not have been trained on these predictions. `sample_weight` is refused:
     the bound counts errors among equally weighted rows.
     """
-    if sample_weight is not None:
-        raise InputError(
-            "expected predictions without weights: a guarantee counts errors among equally weighted rows",
-            "leave out {sample_weight}, or choose a threshold by {coverage}",
-        )
-    for name, value in (("risk", risk), ("delta", delta)):
-        if not 0 < value < 1:
-            raise ValueError(f"expected {name} in (0, 1), but got {value}")
+    refuse_weights(sample_weight, "leave out {sample_weight}, or choose a threshold by {coverage}")
+    check_shares(risk=risk, delta=delta)
     curve = curve_of(rank(confidence, correct))
     if not curve.num_samples:
         raise ValueError("expected predictions to choose a threshold from, but got none")

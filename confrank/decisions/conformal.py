@@ -1,0 +1,218 @@
+"""Conformal sets: for each row, a set of classes that includes the true one with a chosen probability.
+
+A set holds the classes whose nonconformity is at most a quantile of that of the true classes in n calibration rows:
+the ceil((n + 1) level)-th smallest.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from confrank.decisions.guarantee import check_shares, refuse_weights
+from confrank.decisions.nonconformity import (
+    FREE_RANK,
+    METHODS,
+    PENALTY,
+    Floats,
+    SetMethod,
+    calibration_rows_needed,
+    conformal_quantile,
+    nonconformity,
+    row_uniforms,
+)
+from confrank.metrics.arrays import (
+    TOLERANCE,
+    Array,
+    ArrayLike,
+    as_labels,
+    as_probabilities,
+    as_table,
+    chunks,
+    same_length,
+    to_numpy,
+)
+from confrank.metrics.groups import rows_by_group
+from confrank.phrasing import InputError, counted, named
+
+Per = Literal["all", "class", "group"]
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class ConformalSets:
+    """How to build sets for new rows.
+
+    `quantiles` and `counts` (of calibration rows) are given for "all", for the number of each class as text, or for
+    each group. An infinite quantile means too few rows: every set holds the class, or all classes.
+    """
+
+    method: SetMethod
+    level: float
+    num_classes: int
+    per: Per
+    quantiles: Mapping[str, float]
+    counts: Mapping[str, int]
+    seed: int = 0
+    penalty: float = PENALTY
+    free_rank: int = FREE_RANK
+
+    def sets(
+        self,
+        *,
+        logits: ArrayLike | None = None,
+        probabilities: ArrayLike | None = None,
+        group: ArrayLike | None = None,
+        key: ArrayLike | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which classes are in the set of each row [n, K]; `group` [n] and `key` [n] as for `conformal_sets`.
+
+        A set may be empty. In an unknown group it holds all classes.
+        """
+        table, is_logits = _checked(logits, probabilities)
+        if table.shape[1] != self.num_classes:
+            raise ValueError(f"expected {self.num_classes} classes, as in the calibration, but got {table.shape[1]}")
+        uniform, limits = _uniforms(self.method, key, len(table), self.seed), self._limits(group, len(table))
+        members = np.empty(table.shape, dtype=bool)
+        for rows in chunks(*table.shape):
+            part = _distributions(table[rows], is_logits=is_logits)
+            scores = nonconformity(part, uniform[rows], self.method, self.penalty, self.free_rank)
+            members[rows] = scores <= limits[rows] + TOLERANCE
+        return members
+
+    def _limits(self, group: ArrayLike | None, num_rows: int) -> Floats:
+        """The quantiles that each row is compared with [n, K or 1]."""
+        if self.per != "group":
+            return np.broadcast_to(np.array([*self.quantiles.values()]), (num_rows, len(self.quantiles)))
+        limits = np.full((num_rows, 1), math.inf)
+        for name, rows in _grouped(group, num_rows).items():
+            limits[rows] = self.quantiles.get(name, math.inf)
+        return limits
+
+    def promise(self, of: str = "group") -> str:
+        """What is promised, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
+        whom = {"all": "", "class": "within each true class ", "group": f"within each {of} "}[self.per]
+        return (
+            f"the set of a new row includes its true class with probability at least {self.level:g},"
+            f" {whom}on average over calibration files and new rows, if the row and the"
+            f" {sum(self.counts.values()):,} calibration rows are exchangeable{' within it' if whom else ''}"
+        )
+
+    def shortage(self, of: str = "group", class_names: Sequence[str] | None = None) -> str | None:
+        """Where there are too few rows, and how many are needed; None if there are enough."""
+        needed = calibration_rows_needed(self.level)
+        short = {name: count for name, count in self.counts.items() if count < needed}
+        if not short:
+            return None
+        if self.per == "all":
+            return (
+                f"{counted(short[ALL], 'row')} are too few: every set holds all classes; {needed:,} rows are needed"
+            )
+        word, effect = ("class", "it is in every set") if self.per == "class" else (of, "its sets hold all classes")
+        names = [class_names[int(name)] if class_names and self.per == "class" else name for name in short]
+        listed = named([f"{name} ({counted(few, 'row')})" for name, few in zip(names, short.values(), strict=True)])
+        return f"too few rows of {word} {listed}: {effect}; each {word} needs {needed:,} rows"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values; an infinite quantile is None."""
+        finite = {name: value if math.isfinite(value) else None for name, value in self.quantiles.items()}
+        return {**asdict(self), "quantiles": finite}
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "ConformalSets":
+        """The inverse of `as_dict`."""
+        quantiles = {name: math.inf if value is None else value for name, value in values["quantiles"].items()}
+        return ConformalSets(**{**values, "quantiles": quantiles})
+
+
+def conformal_sets(
+    *,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    label: ArrayLike,
+    level: float = 0.9,
+    method: SetMethod = "lac",
+    per_class: bool = False,
+    group: ArrayLike | None = None,
+    key: ArrayLike | None = None,
+    seed: int = 0,
+    penalty: float = PENALTY,
+    free_rank: int = FREE_RANK,
+    sample_weight: ArrayLike | None = None,
+) -> ConformalSets:
+    """Sets that include the true class of a new row with probability `level`, from labelled rows [n, K].
+
+    The promise holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
+    and RAPS take u from a hash of `seed` and the `key` [n] of the row (without keys, its position), so that neither
+    the order nor the other rows change a set. Choose `penalty` and `free_rank` of RAPS on other rows.
+
+    >>> probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [0.9, 0.1]])
+    >>> rule = conformal_sets(probabilities=probabilities, label=[0, 0, 1, 0], level=0.6)
+    >>> rule.quantiles, rule.sets(probabilities=[[0.8, 0.2], [0.5, 0.5]]).tolist()
+    ({'all': 0.25}, [[True, False], [False, False]])
+    """
+    refuse_weights(sample_weight)
+    check_shares(level=level)
+    _check_options(method, penalty, free_rank)
+    if per_class and group is not None:
+        raise InputError("expected sets per class or per group, but got both", "choose {per_class} or {by}")
+    table, is_logits = _checked(logits, probabilities)
+    labels = as_labels(label, table.shape[1])
+    same_length(label=labels, predictions=table)
+    if not len(table):
+        raise ValueError("expected labelled rows to calibrate sets on, but got none")
+    uniform, scores = _uniforms(method, key, len(table), seed), np.empty(len(table))
+    for rows in chunks(*table.shape):
+        part = _distributions(table[rows], is_logits=is_logits)
+        part = nonconformity(part, uniform[rows], method, penalty, free_rank)
+        scores[rows] = part[np.arange(len(part)), labels[rows]]
+    per: Per = "class" if per_class else "all" if group is None else "group"
+    cells = {ALL: np.arange(len(table))} if group is None else _grouped(group, len(table))
+    if per_class:
+        cells = {str(number): np.flatnonzero(labels == number) for number in range(table.shape[1])}
+    quantiles = {name: conformal_quantile(scores[rows], level) for name, rows in cells.items()}
+    counts = {name: len(rows) for name, rows in cells.items()}
+    return ConformalSets(method, level, table.shape[1], per, quantiles, counts, seed, penalty, free_rank)
+
+
+def _check_options(method: str, penalty: float, free_rank: int) -> None:
+    if method not in METHODS:
+        raise ValueError(f"expected a method among {', '.join(METHODS)}, but got {method!r}")
+    for name, value in (("penalty", penalty), ("free rank", free_rank)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"expected a {name} of at least 0, but got {value}")
+
+
+def _checked(logits: ArrayLike | None, probabilities: ArrayLike | None) -> tuple[Array, bool]:
+    """The table [n, K], and whether it holds logits."""
+    if logits is not None and probabilities is None:
+        return as_table(logits, "logits"), True
+    if probabilities is not None and logits is None:
+        return as_probabilities(probabilities), False
+    raise ValueError(f"expected logits or probabilities, but got {'neither' if logits is None else 'both'}")
+
+
+def _distributions(table: Array, *, is_logits: bool) -> Floats:
+    values: Floats = np.ascontiguousarray(table, dtype=np.float64)
+    with np.errstate(over="ignore"):  # logits may be further apart than numbers go
+        return softmax(values, axis=1) if is_logits else values
+
+
+def _uniforms(method: SetMethod, key: ArrayLike | None, num_rows: int, seed: int) -> Floats:
+    """The u of each row; LAC needs none."""
+    if method == "lac":
+        return np.zeros(num_rows)
+    keys = np.arange(num_rows) if key is None else to_numpy(key)
+    same_length(key=keys, predictions=np.empty(num_rows))
+    return row_uniforms(keys, seed)
+
+
+def _grouped(group: ArrayLike | None, num_rows: int) -> dict[str, Array]:
+    if group is None:
+        raise InputError("expected the group of each row, but got none", "add {group}")
+    same_length(group=to_numpy(group), predictions=np.empty(num_rows))
+    return dict(rows_by_group(group))

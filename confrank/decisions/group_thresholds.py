@@ -1,0 +1,178 @@
+"""A threshold for each group, all of them with guaranteed error rates at one overall level.
+
+The groups share delta equally. Within a group, `learn_then_test` looks for the threshold: "fixed-sequence" follows
+one sequence of tests at the full level of the group, "bonferroni" several that share it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
+from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
+from confrank.decisions.operating import OperatingPoint
+from confrank.metrics.arrays import Array, ArrayLike, as_classes, as_flags, as_scores, at_or_above, same_length
+from confrank.metrics.groups import rows_by_group
+from confrank.phrasing import InputError, counted
+
+Correction = Literal["fixed-sequence", "bonferroni"]
+# How many sequences of tests each correction starts at most.
+MOST_STARTS: dict[Correction, int] = {"fixed-sequence": 1, "bonferroni": 40}
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class GroupThreshold:
+    """The threshold of one group; `point` is None if nothing can be promised, and then no answer is accepted.
+
+    `needed` is then about how many rows of the group would suffice at its present error rates; None if no number
+    would. `classes` are (accepted, wrong) for each class that has a risk.
+    """
+
+    group: str
+    num_samples: int
+    point: OperatingPoint | None
+    needed: int | None = None
+    classes: tuple[tuple[int, int], ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        point = {"threshold": None, "accepted": 0} if self.point is None else self.point.as_dict()
+        return {"n": self.num_samples, **point, "needed": self.needed, "classes": [list(one) for one in self.classes]}
+
+
+@dataclass(frozen=True)
+class GroupThresholds:
+    """One threshold per group, and what they promise together.
+
+    `class_risk` are the classes, by number, whose accepted answers have a risk of their own.
+    """
+
+    risk: float
+    delta: float
+    correction: Correction
+    groups: tuple[GroupThreshold, ...]
+    class_risk: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def thresholds(self) -> dict[str, float | None]:
+        """The threshold of each group; None if the group has none."""
+        return {one.group: None if one.point is None else one.point.threshold for one in self.groups}
+
+    def accepts(self, confidence: ArrayLike, group: ArrayLike) -> NDArray[np.bool_]:
+        """Which answers [n] are accepted; see `accepted_by_group`."""
+        return accepted_by_group(confidence, group, self.thresholds)
+
+    def promise(self, of: str = "group", class_names: list[str] | None = None) -> str:
+        """What is promised, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
+        certified = sum(one.point is not None for one in self.groups)
+        if not certified:
+            return "nothing is promised: no group has enough rows with few enough errors"
+        several = len(self.groups) > 1
+        which = f" in each {of}{' with a threshold' * (certified < len(self.groups))}" * several
+        name = {number: class_names[number] if class_names else str(number) for number, _ in self.class_risk}
+        risks = [f"at most {self.risk:g} of the accepted answers are wrong"]
+        risks += [
+            f"at most {risk:g} of the accepted answers {name[number]!r} are" for number, risk in self.class_risk
+        ]
+        rows = sum(one.num_samples for one in self.groups)
+        return (
+            f"with probability {1 - self.delta:.12g},{which} {' and '.join(risks)}, if new rows are drawn"
+            f" independently from the same distribution as these {rows:,} ({self._correction()})"
+        )
+
+    def _correction(self) -> str:
+        shared = [counted(len(self.groups), "group")] if len(self.groups) > 1 else []
+        shared += ["sequences of tests"] if self.correction == "bonferroni" else []
+        parts = ["Learn then Test", "fixed sequence" * (self.correction == "fixed-sequence")]
+        return ", ".join([*filter(None, parts), *([f"Bonferroni over {' and '.join(shared)}"] if shared else [])])
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "requested_risk": self.risk,
+            "delta": self.delta,
+            "class_risk": {str(number): risk for number, risk in self.class_risk},
+            "correction": self.correction,
+            "groups": {one.group: one.as_dict() for one in self.groups},
+        }
+
+
+def group_thresholds(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    group: ArrayLike | None = None,
+    risk: float = 0.05,
+    delta: float = 0.001,
+    *,
+    correction: Correction = "bonferroni",
+    prediction: ArrayLike | None = None,
+    class_risk: Mapping[int, float] | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> GroupThresholds:
+    """One threshold for each value of `group` [n] that guarantees an error rate of at most `risk` among accepted.
+
+    All promises hold together with probability 1 - delta. A group for which nothing can be promised has no threshold.
+    Without `group` there is one group, "all". `class_risk` adds risks: in each group, at most `class_risk[c]` of the
+    accepted answers of class c (those with `prediction` c) are wrong. `sample_weight` is refused.
+
+    >>> sure = np.linspace(0, 1, 400)
+    >>> result = group_thresholds(sure, sure > 0.3, ["a"] * 80 + ["b"] * 320, risk=0.1, delta=0.01)
+    >>> result.thresholds, result.groups[0].needed
+    ({'a': None, 'b': 0.2957393483709273}, None)
+    """
+    refuse_weights(sample_weight)
+    limits = dict(class_risk or {})
+    check_shares(risk=risk, delta=delta, **{f"the risk of class {number}": limit for number, limit in limits.items()})
+    if correction not in MOST_STARTS:
+        raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
+    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    if not len(scores):
+        raise ValueError("expected predictions to choose thresholds from, but got none")
+    parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
+    masks = [np.ones(len(scores), dtype=bool), *_class_masks(prediction, limits)]
+    same_length(confidence=scores, group=np.concatenate([*parts.values()]), prediction=masks[-1])
+    found = []
+    for name, rows in parts.items():
+        ranking = ranked_rows(scores[rows], flags[rows], [mask[rows] for mask in masks], [risk, *limits.values()])
+        found.append(_threshold_of(name, ranking, delta / len(parts), MOST_STARTS[correction]))
+    return GroupThresholds(risk, delta, correction, tuple(found), tuple(limits.items()))
+
+
+def _class_masks(prediction: ArrayLike | None, class_risk: Mapping[int, float]) -> list[Array]:
+    if not class_risk:
+        return []
+    if prediction is None:
+        raise InputError("expected the predicted classes with a risk per class, but got none", "add {prediction}")
+    classes = as_classes(prediction, "prediction")
+    return [classes == number for number in class_risk]
+
+
+def _threshold_of(name: str, rows: RankedRows, level: float, most_starts: int) -> GroupThreshold:
+    accepted, each = most_certified(rows, level, most_starts)
+    if not accepted:
+        return GroupThreshold(name, len(rows), None, number_needed(rows, each))
+    counts = [*zip(rows.number[:, accepted].tolist(), rows.wrong[:, accepted].tolist(), strict=True)]
+    num_accepted, num_wrong = counts[0]
+    bound = risk_bound(num_wrong, num_accepted, each)
+    point = OperatingPoint(float(rows.confidence[accepted - 1]), num_accepted, num_wrong, len(rows), bound)
+    return GroupThreshold(name, len(rows), point, classes=tuple(counts[1:]))
+
+
+def accepted_by_group(
+    confidence: ArrayLike, group: ArrayLike, thresholds: Mapping[str, float | None]
+) -> NDArray[np.bool_]:
+    """Which answers [n] reach the threshold of their group [n]; none in a group that is unknown or has no threshold.
+
+    >>> accepted_by_group([0.9, 0.9, 0.7, 0.9], ["a", "b", "a", "c"], {"a": 0.8, "b": None}).tolist()
+    [True, False, False, False]
+    """
+    scores = as_scores(confidence)
+    accepted = np.zeros(len(scores), dtype=bool)
+    for name, rows in rows_by_group(group).items():
+        threshold = thresholds.get(name)
+        if threshold is not None:
+            accepted[rows] = at_or_above(scores[rows], threshold)
+    return accepted

@@ -1,0 +1,87 @@
+"""Nonconformity: how badly each class fits a row, and the quantile that decides which classes are in its set.
+
+With p the probability of a class: LAC is 1 - p (Sadinle et al. 2019); APS is the sum of all larger probabilities plus
+u p, u uniform (Romano et al. 2020); RAPS adds `penalty` for each rank beyond `free_rank` (Angelopoulos et al. 2021).
+"""
+
+import math
+from fractions import Fraction
+from hashlib import blake2b
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import Array
+
+Floats = NDArray[np.float64]
+SetMethod = Literal["lac", "aps", "raps"]
+METHODS: tuple[SetMethod, ...] = ("lac", "aps", "raps")
+PENALTY, FREE_RANK = 0.01, 5
+
+
+def nonconformity(
+    probabilities: Floats, uniform: Floats, method: SetMethod, penalty: float = PENALTY, free_rank: int = FREE_RANK
+) -> Floats:
+    """How badly each class fits its row [n, K]; `uniform` [n] is the u of APS and RAPS. Tied classes fit equally.
+
+    >>> table = np.array([[0.5, 0.2, 0.3]])
+    >>> nonconformity(table, np.array([0.5]), "lac").round(3).tolist()
+    [[0.5, 0.8, 0.7]]
+    >>> nonconformity(table, np.array([0.5]), "aps").round(3).tolist()
+    [[0.25, 0.9, 0.65]]
+    >>> nonconformity(table, np.array([0.5]), "raps", penalty=0.1, free_rank=1).round(3).tolist()
+    [[0.25, 1.1, 0.75]]
+    """
+    if method == "lac":
+        return 1 - probabilities
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    ranked = np.take_along_axis(probabilities, order, axis=1)
+    is_new = np.ones(ranked.shape, dtype=bool)
+    is_new[:, 1:] = ranked[:, 1:] < ranked[:, :-1]
+    larger = np.zeros(ranked.shape)
+    np.cumsum(ranked[:, :-1], axis=1, out=larger[:, 1:])
+    scores = np.maximum.accumulate(np.where(is_new, larger, 0), axis=1) + uniform[:, None] * ranked
+    if method == "raps":
+        rank = 1 + np.maximum.accumulate(np.where(is_new, np.arange(ranked.shape[1]), 0), axis=1)
+        scores += penalty * np.maximum(0, rank - free_rank)
+    result = np.empty(ranked.shape)
+    np.put_along_axis(result, order, scores, axis=1)
+    return result
+
+
+def row_uniforms(key: Array, seed: int) -> Floats:
+    """A number in [0, 1) for each key [n] (names or integers), from a hash of the seed and the key.
+
+    >>> row_uniforms(np.array(["7", "b.png"]), 0).round(3).tolist(), row_uniforms(np.array([7]), 0).round(3).tolist()
+    ([0.592, 0.7], [0.592])
+    """
+    salt = str(seed).encode()
+    texts = key.tolist() if key.dtype.kind == "S" else [str(one).encode() for one in key.tolist()]
+    digests = b"".join(blake2b(text, digest_size=8, key=salt).digest() for text in texts)
+    numbers: Floats = (np.frombuffer(digests, dtype="<u8") >> np.uint64(11)).astype(np.float64)
+    return numbers * 2.0**-53
+
+
+def conformal_quantile(scores: Floats, level: float) -> float:
+    """The ceil((n + 1) level)-th smallest of n scores; infinite if there are too few.
+
+    >>> conformal_quantile(np.arange(9.0), 0.9), conformal_quantile(np.arange(8.0), 0.9)
+    (8.0, inf)
+    """
+    rank = math.ceil(_exact(level) * (len(scores) + 1))
+    return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= len(scores) else math.inf
+
+
+def calibration_rows_needed(level: float) -> int:
+    """The smallest number of rows with a finite quantile.
+
+    >>> calibration_rows_needed(0.9), calibration_rows_needed(0.95)
+    (9, 19)
+    """
+    return math.ceil(_exact(level) / (1 - _exact(level)))
+
+
+def _exact(level: float) -> Fraction:
+    """The level as it is written: 0.9 is nine tenths."""
+    return Fraction(repr(float(level)))

@@ -1,0 +1,124 @@
+"""Select new items such that the expected share of wrong ones among them is controlled.
+
+Jin & Candes, "Selection by Prediction with Conformal p-values" (2023). The p-value of a new item counts the wrong
+calibration items that are at least as sure; the Benjamini-Hochberg procedure at level q selects. The expected share
+of wrong items among the selected (the false-discovery rate) is then at most q.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions.guarantee import check_shares, refuse_weights
+from confrank.metrics.areas import Counts
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, same_length
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which new items [m] are selected, and why.
+
+    `wrong` are the confidences of the wrong calibration items, ascending, and `num_calibration` counts all of them.
+    """
+
+    selected: NDArray[np.bool_]
+    p_value: Floats
+    fdr: float
+    wrong: Floats
+    num_calibration: int
+
+    @property
+    def num_selected(self) -> int:
+        return int(np.count_nonzero(self.selected))
+
+    def promise(self) -> str:
+        """What is promised, to whom, and under which assumption, in one sentence."""
+        return (
+            f"the expected share of wrong answers among those selected is at most {self.fdr:g}, on average over"
+            f" calibration files and new files, if the new rows and the {self.num_calibration:,} calibration rows are"
+            " exchangeable (conformal p-values, Benjamini-Hochberg)"
+        )
+
+    def shortage(self) -> str | None:
+        """Why nothing was selected, and how many calibration rows would be needed; None if anything was."""
+        if self.num_selected or not len(self.selected):
+            return None
+        needed = selection_rows_needed(self)
+        if needed is None:
+            return "nothing can be selected: among the most confident calibration rows too many answers are wrong"
+        return f"nothing can be selected with {self.num_calibration:,} calibration rows; about {needed:,} are needed"
+
+
+def select_with_fdr(
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    new_confidence: ArrayLike,
+    fdr: float = 0.05,
+    *,
+    sample_weight: ArrayLike | None = None,
+) -> Selection:
+    """Select new items with a false-discovery rate of at most `fdr`, from labelled calibration items [n].
+
+    The items are judged together: other new items may change the choice.
+
+    >>> sure = np.linspace(0.5, 1, 200)
+    >>> select_with_fdr(sure, sure > 0.6, [0.99, 0.9, 0.55], fdr=0.1).selected.tolist()
+    [True, True, False]
+    """
+    refuse_weights(sample_weight)
+    scores, flags = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    if not len(scores):
+        raise ValueError("expected labelled rows to compare new ones with, but got none")
+    return selection_of(new_confidence, scores[~flags], len(scores), fdr)
+
+
+def selection_of(new_confidence: ArrayLike, wrong: ArrayLike, num_calibration: int, fdr: float) -> Selection:
+    """`select_with_fdr` from what a policy stores: the confidences of wrong calibration items, the number of all."""
+    check_shares(fdr=fdr)
+    ordered = np.sort(as_scores(wrong).astype(np.float64))
+    p_value = conformal_p_values(as_scores(new_confidence).astype(np.float64), ordered, num_calibration)
+    return Selection(benjamini_hochberg(p_value, fdr), p_value, fdr, ordered, num_calibration)
+
+
+def conformal_p_values(new_confidence: Array, wrong: Array, num_calibration: int) -> Floats:
+    """(1 + number of wrong calibration items at least as sure) / (n + 1) of each new item; `wrong` is ascending.
+
+    >>> conformal_p_values(np.array([0.9, 0.8, 0.1]), np.array([0.2, 0.8]), 9).tolist()
+    [0.1, 0.2, 0.3]
+    """
+    at_least = len(wrong) - np.searchsorted(wrong, new_confidence - TOLERANCE, side="left")
+    return (1 + at_least) / (num_calibration + 1)
+
+
+def benjamini_hochberg(p_value: Array, level: float) -> NDArray[np.bool_]:
+    """Which hypotheses are rejected: those up to the largest p-value with p <= level x rank / m.
+
+    >>> benjamini_hochberg(np.array([0.03, 0.2, 0.04]), 0.06).tolist()
+    [True, False, True]
+    """
+    ordered = np.sort(p_value)
+    # Rounding must not decide whether p equals its limit.
+    below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(1, len(ordered)) + TOLERANCE)
+    rejected: NDArray[np.bool_] = p_value <= (ordered[below[-1]] if len(below) else -1)
+    return rejected
+
+
+def selection_rows_needed(selection: Selection) -> int | None:
+    """About how many calibration items like these would let something be selected; None if no number would.
+
+    The share of wrong items at least as sure is taken to stay the same.
+    """
+    ordered = np.sort(selection.p_value)
+    limits = selection.fdr * np.arange(1, len(ordered) + 1) / len(ordered)
+    wrong: Counts = np.round(ordered * (selection.num_calibration + 1)).astype(np.int64) - 1
+    rate = wrong / selection.num_calibration
+    # (1 + rate n) / (n + 1) <= limit, solved for n.
+    possible = limits > rate
+    if not possible.any():
+        return None
+    return math.ceil(float(((1 - limits[possible]) / (limits[possible] - rate[possible])).min()))

@@ -1,0 +1,49 @@
+"""The simulations of benchmarks/guarantees.py with fewer repetitions."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def simulations():
+    path = Path(__file__).parent.parent / "benchmarks" / "guarantees.py"
+    spec = importlib.util.spec_from_file_location("guarantees", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_sets_cover_within_each_class(simulations):
+    rows = [*simulations.coverage("aps", "class", 120, 150, seed=1)]
+    assert [row["cell"] for row in rows] == ["0", "1", "2", "3"]
+    assert all(row["holds"] and 0.86 < row["mean"] < 0.96 for row in rows)
+
+
+def test_selection_controls_the_false_discovery_rate(simulations):
+    row = simulations.discoveries(200, 100, 0.1, 300, seed=1)
+    assert row["holds"]
+    assert row["selected"] > 0.1
+    assert row["mean"] > 0.05  # not because hardly anything is selected
+
+
+@pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni"])
+def test_all_groups_together_keep_their_risk(simulations, correction):
+    assert simulations.group_risk(correction, "one risk", 0.1, 40, seed=1)["accepted"] > 0.2
+    assert simulations.group_risk(correction, "flat", 0.1, 60, seed=1)["holds"]
+
+
+def test_a_broken_promise_is_noticed(simulations):
+    import numpy as np
+
+    assert not simulations.judged("", np.array([0.8, 0.81, 0.79, 0.8]), 0.9, 0.93)["holds"]
+    assert not simulations.judged("", np.array([0.95, 0.96, 0.95, 0.96]), 0.9, 0.93)["holds"]
+    assert simulations.judged("", np.array([0.9, 0.92, 0.88, 0.9]), 0.9, 0.93)["holds"]
+
+
+@pytest.mark.slow
+def test_every_promise_holds(simulations):
+    rows = [*simulations.simulate(400, seed=1)]
+    assert len(rows) == 35
+    assert [row for row in rows if not row["holds"]] == []
