@@ -54,6 +54,11 @@ check:
   --split SHARE           share of the rows to check the threshold on; it is chosen on the others
   --seed N                seed of the split (default: 0)
 
+policy:
+  --policy FILE           add the result to this policy (.json), a new one if it does not exist
+  --replace               replace the part that the policy already has, and drop the parts that rest
+                          on it
+
 output:
   --json FILE             write the numbers to this file (.json)
 

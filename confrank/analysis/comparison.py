@@ -19,11 +19,11 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, to_numpy
+from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
 from confrank.phrasing import InputError
-from confrank.predictions import ARRAYS, Array, Predictions, pairing
+from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
@@ -95,7 +95,7 @@ def compare(
     """
     columns, arrays = named_columns(by, "group")
     weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
-    predictions = [_as_predictions(model, [*columns, *weight_name]) for model in (first, second, *others)]
+    predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, second, *others)]
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
     names = [f"model {number + 1}" for number in range(len(predictions))]
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
@@ -103,17 +103,6 @@ def compare(
     return compare_samples(
         names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
     )
-
-
-def _as_predictions(model: Predictions | Mapping[str, ArrayLike], columns: Sequence[str]) -> Predictions:
-    """A mapping of arrays as predictions, with the named columns as `extra`."""
-    if isinstance(model, Predictions):
-        return model
-    if unknown := [name for name in model if name not in (*ARRAYS, *columns)]:
-        raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
-    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items()}
-    extra = {name: values for name, values in arrays.items() if name in columns}
-    return Predictions(**{name: values for name, values in arrays.items() if name in ARRAYS}, extra=extra)
 
 
 def _samples_of(name: str, predictions: Predictions) -> Samples:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
+from confrank.cli.apply import APPLY
 from confrank.cli.calibrate import CALIBRATE
 from confrank.cli.command import Command, drop_output, fail, make_parser
 from confrank.cli.data import DATA
@@ -25,7 +26,7 @@ from confrank.cli.wording import did_you_mean, in_words
 GROUPS: dict[str, dict[str, Command]] = {
     "start here": {"demo": DEMO},
     "train and predict": {"train": TRAIN, "predict": PREDICT},
-    "evaluate and decide": {"evaluate": EVALUATE, "threshold": THRESHOLD, "calibrate": CALIBRATE},
+    "evaluate and decide": {"evaluate": EVALUATE, "threshold": THRESHOLD, "calibrate": CALIBRATE, "apply": APPLY},
     "go further": {"ood": OOD, "active": ACTIVE},
     "reproduce the paper": {"study": STUDY, "table": TABLE, "report": REPORT, "data": DATA},
 }

@@ -26,13 +26,14 @@ class Source:
     samples: "Samples"
 
 
-def add_reading(parser: "ArgumentParser") -> None:
-    """Add the flags that say how to read a file, for `reading_of`."""
+def add_reading(parser: "ArgumentParser", *, labelled: bool = True) -> None:
+    """Add the flags that say how to read a file, for `reading_of`; without those about labels if there are none."""
     reading = parser.add_argument_group("reading")
     columns = "what columns hold, as in label=gold,prediction=answer,confidence=conf,probability:cat=p1"
     add_option(reading, "--columns", str, "ROLE=COLUMN,...", columns)
-    add_option(reading, "--truth", str, "FILE", "take the labels from this file")
-    add_option(reading, "--on", str, "COLUMN", "column to join --truth by, or COLUMN=COLUMN if the names differ")
+    if labelled:
+        add_option(reading, "--truth", str, "FILE", "take the labels from this file")
+        add_option(reading, "--on", str, "COLUMN", "column to join --truth by, or COLUMN=COLUMN if the names differ")
     add_option(reading, "--positive", str, "CLASS", "the score is the probability of this class")
     add_option(reading, "--scale", str, "X", "divide probabilities and confidence by this (100); log for logarithms")
     reading.add_argument("--logits", action="store_true", help="class columns hold logits")
@@ -46,7 +47,7 @@ def add_reading(parser: "ArgumentParser") -> None:
 def reading_of(arguments: "Namespace") -> dict[str, Any]:
     """What `confrank.predictions.read` takes, from the flags of `add_reading`."""
     names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing", "max_gigabytes")
-    given = {name: getattr(arguments, name) for name in names}
+    given = {name: getattr(arguments, name) for name in names if name in arguments}
     return given | {"columns": columns_of(arguments.columns), "scale": _scale_of(arguments.scale)}
 
 

@@ -1,10 +1,12 @@
 """Choose a confidence threshold for accepting answers."""
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of, weight_column
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     split = "share of the rows to check the threshold on; it is chosen on the others"
     add_option(check, "--split", float, "SHARE", split)
     add_option(check, "--seed", int, "N", "seed of the split", 0)
+    add_policy(parser)
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
@@ -46,6 +49,8 @@ def _threshold(arguments: "Namespace") -> None:
     from confrank.analysis.columns import weights_of
     from confrank.atomic import write_atomically
     from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
+    from confrank.decisions.policy import ThresholdPart
+    from confrank.decisions.policy_words import risk_promise
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
 
     at_least(0, arguments, "seed")
@@ -55,7 +60,7 @@ def _threshold(arguments: "Namespace") -> None:
         )
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table)
+    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
     reading = reading_of(arguments)
     column = weight_column(arguments, reading)
     keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
@@ -64,10 +69,17 @@ def _threshold(arguments: "Namespace") -> None:
     if column is not None:
         samples = samples.weighted(weights_of(predictions.extra[column], column))
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
-    others = None
+    others, policy = None, open_policy(arguments, predictions)
+    if policy is not None and arguments.split is not None:
+        raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")
+    if policy is not None:
+        index, rows = policy.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
+        prediction, confidence = policy.predicted(predictions)
+        correct = policy.correct(predictions)
+        samples = replace(samples, confidence=confidence, prediction=prediction, correct=correct).select(index)
     if arguments.split is not None:
-        rows, other_rows = random_split(len(samples), arguments.split, arguments.seed)
-        samples, others = samples.select(rows), samples.select(other_rows)
+        chosen, other_rows = random_split(len(samples), arguments.split, arguments.seed)
+        samples, others = samples.select(chosen), samples.select(other_rows)
     if arguments.risk is not None:
         point = guaranteed_threshold(
             samples.confidence, samples.correct, arguments.risk, delta=arguments.delta, sample_weight=samples.weight
@@ -80,8 +92,14 @@ def _threshold(arguments: "Namespace") -> None:
     temperature = temperature_of(predictions, arguments.file)
     check = None if others is None else measured_at(others.confidence, others.correct, point.threshold)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
-    lines += classifier_lines(point, name, temperature, averaged=averaged)
+    if policy is None:
+        lines += classifier_lines(point, name, temperature, averaged=averaged)
     lines += [] if check is None else check_lines(check, arguments.risk)
+    if policy is not None:
+        promise = "" if arguments.risk is None else risk_promise(arguments.risk, arguments.delta, len(samples))
+        asked = {"risk": arguments.risk, "delta": arguments.delta, "coverage": arguments.coverage}
+        settings = {**asked, "bound": point.bound, "accepted": point.accepted, "wrong": point.wrong}
+        lines += save_policy(arguments, policy, ThresholdPart(point.threshold, rows, promise, settings=settings))
     if table:
         requested = {
             "requested_risk": arguments.risk,

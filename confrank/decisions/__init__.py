@@ -17,6 +17,7 @@ from confrank.decisions.operating import (
     random_split,
     threshold_for_coverage,
 )
+from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.selection import Selection, select_with_fdr
 from confrank.decisions.temperature import fit_temperature, scaled_logits
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ABSTAIN",
+    "Answers",
     "Calibrator",
     "ConformalSets",
     "CostTable",
@@ -35,6 +37,7 @@ __all__ = [
     "MeanCost",
     "Monitored",
     "OperatingPoint",
+    "Policy",
     "Selection",
     "SelectiveClassifier",
     "UnreachableError",

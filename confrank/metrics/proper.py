@@ -92,12 +92,25 @@ def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[F
     """
     nll, brier, largest = (np.empty(len(labels)) for _ in range(3))
     for rows in chunks(len(logits), logits.shape[1]):
-        shifted = logits[rows].astype(np.float64)
-        with np.errstate(over="ignore"):
-            shifted -= shifted.max(axis=1, keepdims=True)
-        exponentials = np.exp(shifted)
-        total = exponentials.sum(axis=1)
+        shifted, exponentials, total = _exponentials(logits[rows])
         nll[rows] = np.log(total) - shifted[np.arange(len(shifted)), labels[rows]]
         brier[rows] = sample_brier(exponentials / total[:, None], labels[rows])
         largest[rows] = 1 / total
     return nll, brier, largest
+
+
+def largest_probability(logits: Array) -> Floats:
+    """The largest softmax probability of each sample, bit for bit as in `sample_scores_of_logits`."""
+    largest = np.empty(len(logits))
+    for rows in chunks(len(logits), logits.shape[1]):
+        largest[rows] = 1 / _exponentials(logits[rows])[2]
+    return largest
+
+
+def _exponentials(logits: Array) -> tuple[Floats, Floats, Floats]:
+    """Logits [n, K] minus their largest, the exponentials of these, and the sum of the exponentials [n]."""
+    shifted = logits.astype(np.float64)
+    with np.errstate(over="ignore"):
+        shifted -= shifted.max(axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    return shifted, exponentials, exponentials.sum(axis=1)

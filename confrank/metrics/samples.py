@@ -118,6 +118,38 @@ def sample_values(
     )
 
 
+def predicted_values(
+    *,
+    logits: ArrayLike | None = None,
+    probabilities: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    prediction: ArrayLike | None = None,
+) -> tuple[Array | None, Array]:
+    """The predicted classes [n], if known, and the confidence [n]: those of `sample_values`, without labels.
+
+    >>> prediction, confidence = predicted_values(probabilities=[[0.25, 0.75], [0.9, 0.1]])
+    >>> prediction.tolist(), confidence.tolist()
+    ([1, 0], [0.75, 0.9])
+    """
+    given_table = probabilities if logits is None else logits
+    if given_table is None:
+        if confidence is None:
+            raise ValueError("expected logits, probabilities or a confidence, but got none")
+        return None if prediction is None else as_classes(prediction, "prediction"), as_scores(confidence)
+    table, _ = _checked_table(given_table, is_logits=logits is not None)
+    classes = table.argmax(axis=1)
+    if confidence is not None:
+        return classes, as_scores(confidence)
+    return classes, _probability(table, classes, is_logits=logits is not None)
+
+
+def _probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
+    """The probability of the predicted class [n]."""
+    if is_logits:
+        return proper.largest_probability(table)
+    return np.minimum(table[np.arange(len(table)), prediction], 1)
+
+
 def _given(**named: ArrayLike | None) -> list[str]:
     return [name for name, value in named.items() if value is not None]
 
@@ -160,7 +192,7 @@ def _from_table(
         # Logits may be further apart than numbers go. Every resample of these values must have a finite sum.
         nll = nll if math.isfinite(float(nll.max(initial=0)) * len(nll)) else None
     else:
-        probability = np.minimum(table[np.arange(len(table)), prediction], 1)
+        probability = _probability(table, prediction, is_logits=False)
         nll, clipped = proper.sample_nll(table, labels)
         brier = proper.sample_brier(table, labels)
         notes = notes + ([proper.clipping_note(clipped, nll, table.dtype)] if clipped else [])

@@ -2,13 +2,14 @@
 
 from confrank.predictions.io import READERS, load_predictions, read, save_predictions
 from confrank.predictions.pairing import pairing
-from confrank.predictions.schema import ARRAYS, Array, Predictions
+from confrank.predictions.schema import ARRAYS, Array, Predictions, as_predictions
 
 __all__ = [
     "ARRAYS",
     "READERS",
     "Array",
     "Predictions",
+    "as_predictions",
     "load_predictions",
     "pairing",
     "read",

@@ -1,5 +1,7 @@
 """Two classes of which a single column gives the probability."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from confrank.phrasing import InputError
@@ -29,17 +31,21 @@ def checked_binary(label: Array) -> str:
 
 
 def with_positive(
-    columns: dict[str, Column], score: Array | None, positive: str, notes: list[str]
+    columns: dict[str, Column],
+    score: Array | None,
+    positive: str,
+    notes: list[str],
+    classes: Sequence[str] | None = None,
 ) -> tuple[dict[str, Column], Array | None, Array | None, list[str] | None]:
     """Columns, probabilities [n, 2], confidence [n] and class names, if `score` [n] is the probability of a class.
 
     Predictions that are not the more probable class, say by another threshold than 0.5, keep the probability of what
-    they predict as confidence.
+    they predict as confidence. Without labels, `classes` are the names of both classes.
     """
-    if score is None or "label" not in columns:
+    if score is None or ("label" not in columns and classes is None):
         raise InputError("expected label and the score of a class, but got others", "leave out {positive}")
     texts = {role: _words(columns[role], role) for role in ("label", "prediction") if role in columns}
-    names = _two_names({value for text in texts.values() for value in text.values}, positive)
+    names = _two_names({value for text in texts.values() for value in text.values} | {*(classes or ())}, positive)
     if score.min(initial=0) < 0 or score.max(initial=0) > 1:
         raise InputError(
             f"expected the probability of {positive!r}, but got values from {score.min():g} to {score.max():g}",
@@ -55,7 +61,7 @@ def with_positive(
     kept = None if names == ["0", "1"] else names
     prediction = numbers.get("prediction")
     if prediction is None or (table[np.arange(len(table)), prediction] >= table.max(axis=1)).all():
-        return found | {"label": numbers["label"]}, table, None, kept
+        return found | {role: column for role, column in numbers.items() if role == "label"}, table, None, kept
     notes.append("the predictions are not always the more probable class; their probability is the confidence")
     return found | numbers, None, table[np.arange(len(table)), prediction], kept
 

@@ -50,7 +50,7 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     confidence = _confidence(columns, layout, reading, notes)
     if reading.positive is not None:
         score = table[:, 0] if table is not None and table.shape[1] == 1 else confidence
-        columns, table, confidence, names = with_positive(columns, score, reading.positive, notes)
+        columns, table, confidence, names = with_positive(columns, score, reading.positive, notes, reading.classes)
         kind = "probabilities"
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
     numbers, names, ambiguous = numbered(
@@ -64,7 +64,7 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     if table is not None:
         if names and table.shape[1] > 1 and len(names) != table.shape[1]:
             raise ValueError(f"expected {table.shape[1]} class names, as many as classes, but got {len(names)}")
-        label = classes["label"]
+        label = classes.get("label")
         by_name = isinstance(label, Text) and names is not None and {*label.values} <= {*names}
         arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
         arrays.pop("prediction", None)
@@ -189,10 +189,11 @@ def _tabled(
     *,
     by_name: bool,
 ) -> dict[str, Array]:
-    """The table of classes [n, K] under its kind, after all checks; labels may be names of classes."""
+    """The table of classes [n, K] under its kind, after all checks; labels may be names of classes, or not known."""
+    label = arrays.get("label", np.zeros(0, dtype=np.int64))
     if table.shape[1] == 1:
         table = both_classes(table[:, 0])
-        metadata["binary"] = checked_binary(arrays["label"])
+        metadata["binary"] = checked_binary(label)
         check_prediction(arrays.get("prediction"), table, "probabilities")
         return {"probabilities": table}
     if kind != "logits":
@@ -200,12 +201,12 @@ def _tabled(
     if kind is None:
         if layout.class_names and not by_name:
             refuse_odd_columns(table, layout.class_names)
-        kind, unnamed = bare_kind(table, arrays["label"], layout.class_names)
+        kind, unnamed = bare_kind(table, label, layout.class_names)
         if layout.class_names and by_name:
             refuse_odd_columns(table, layout.class_names, unnamed)
         if kind == "logits" and unnamed:
             metadata["unnamed"] = shown(unnamed)
-    refuse_numbering_from_one(arrays["label"], table)
+    refuse_numbering_from_one(label, table)
     check_prediction(arrays.get("prediction"), table, kind)
     return {kind: table}
 

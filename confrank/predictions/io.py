@@ -56,6 +56,8 @@ def read(
     skip_missing: bool = False,
     keep: Sequence[str] = (),
     max_gigabytes: float | None = None,
+    labelled: bool = True,
+    classes: Sequence[str] | None = None,
 ) -> Predictions:
     """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed (.gz).
 
@@ -66,6 +68,8 @@ def read(
     "log". `logits` and `probabilities` say what class columns hold; `skip_missing` drops rows without a label,
     prediction or score. The columns named in `keep` are in `.extra` of the result, as they are in the file.
     A compressed file that unpacks to more than `max_gigabytes` (default: 2) is refused before it is unpacked.
+    With `labelled=False`, the file needs no labels, and those it has are not read; `classes` are then the names of
+    the classes, so that columns with other names are not taken for classes.
 
     A `ValueError` says what was expected and what settles a doubt.
     """
@@ -74,7 +78,7 @@ def read(
     if on is not None and truth is None:
         raise InputError(f"expected a file of labels to join by {on!r}, but got none", "add {truth}")
     kind: Kind | None = "logits" if logits else "probabilities" if probabilities else None
-    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing)
+    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, classes)
     path = Path(path)
     notes: list[str] = []
     with _about(path):

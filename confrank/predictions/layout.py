@@ -23,6 +23,8 @@ FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
+UNLABELLED = "probability_NAME or logit_NAME of each class (or arrays probabilities or logits), or a confidence"
+TRUE_ROLES = ("label", "correct")
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ def layout_of(
     taken = {*declared.values(), *classes.values()}
     extra = {name: column_number(header, name) for name in reading.keep}
     extra |= {role: declared.pop(role) for role in EXTRA_ROLES if role in declared}
-    roles = declared | _recognised(header, taken, {*declared}, {*elsewhere})
+    roles = declared | _recognised(header, taken, {*declared}, {*elsewhere}, labelled=reading.labelled)
     kind, table = _class_table(header, reading, classes, taken)
-    unknown = _bare_columns(header, {*roles.values(), *extra.values()}) if bare else {}
+    unknown = _bare_columns(header, {*roles.values(), *extra.values()}, reading.classes) if bare else {}
+    if not reading.labelled:
+        roles, elsewhere = _without_truth(header, roles, has_table=bool(table), reading=reading), TRUE_ROLES
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
     roles = {role: column for role, column in roles.items() if role not in single}
     has_label = "label" in roles or "label" in elsewhere
@@ -91,7 +95,7 @@ def layout_of(
     used = {*roles.values(), *numbers, *extra.values()}
     ignored = [name for column, name in enumerate(header) if column not in used]
     if not is_complete(known, has_table=bool(numbers), reading=reading):
-        _refuse_incomplete(header, known, single)
+        _refuse_incomplete(header, known, single, FORMS if reading.labelled else UNLABELLED)
     at = {role: header[column] for role, column in roles.items()}
     return Layout(roles, numbers, reading.kind or kind, names, ignored, extra, frozenset(declared), at)
 
@@ -149,7 +153,12 @@ def _declared(header: Sequence[str], reading: Reading) -> tuple[dict[str, int], 
 
 
 def _recognised(
-    header: Sequence[str], taken: Collection[int], declared: Collection[str], elsewhere: Collection[str]
+    header: Sequence[str],
+    taken: Collection[int],
+    declared: Collection[str],
+    elsewhere: Collection[str],
+    *,
+    labelled: bool,
 ) -> dict[str, int]:
     """The columns with a role by their names, except those already taken; an error if two claim one role."""
     candidates: dict[str, list[int]] = {}
@@ -169,7 +178,7 @@ def _recognised(
     known = {*roles, *declared}
     for column, name in enumerate(header):
         weak = WEAK_ROLES.get(name.strip().lower())
-        if column in taken or weak is None or "label" not in known | {*elsewhere}:
+        if column in taken or weak is None or (labelled and "label" not in known | {*elsewhere}):
             continue
         if weak == "confidence" and name.strip().lower() in ("prob", "probability") and "prediction" not in known:
             weak = "probabilities"
@@ -227,13 +236,29 @@ def _class_columns(header: Sequence[str], prefixes: tuple[str, ...], taken: Coll
     return columns if len(columns) > 1 else {}  # a single one is something else, like p_value
 
 
-def _bare_columns(header: Sequence[str], others: Collection[int]) -> dict[int, str]:
-    """The columns without a known name: the classes, if there are two or more."""
+def _without_truth(
+    header: Sequence[str], roles: dict[str, int], *, has_table: bool, reading: Reading
+) -> dict[str, int]:
+    """The roles without the truth; a column `label` next to a score alone is the prediction of a pipeline."""
+    others = {"prediction", "correct", "probabilities", "logits"} & {*roles}
+    predicted = {}
+    if {"label", "confidence"} <= {*roles} and not others and not has_table and reading.positive is None:
+        named_label = header[roles["label"]].strip().lower() == "label" and "label" not in reading.columns
+        predicted = {"prediction": roles["label"]} if named_label else {}
+    return {role: column for role, column in roles.items() if role not in TRUE_ROLES} | predicted
+
+
+def _bare_columns(
+    header: Sequence[str], others: Collection[int], classes: Collection[str] | None = None
+) -> dict[int, str]:
+    """The columns without a known name: the classes, if there are two or more; only `classes` if all are there."""
     columns = {
         column: name.strip()
         for column, name in enumerate(header)
         if role_of(name) is None and name.strip().lower() not in ROW_NAMES and column not in others
     }
+    if classes and {*classes} <= {*columns.values()}:
+        columns = {column: name for column, name in columns.items() if name in classes}
     return columns if len(columns) > 1 else {}
 
 
@@ -248,14 +273,18 @@ def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]
     return list(table), names
 
 
-def _refuse_incomplete(header: Sequence[str], known: Collection[str], single: dict[str, int]) -> None:
+def _refuse_incomplete(
+    header: Sequence[str], known: Collection[str], single: dict[str, int], forms: str = FORMS
+) -> None:
     for role, column in single.items():
         raise InputError(
             f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME, or an array [n, K],"
             f" but got the single column {header[column][:80]!r}",
             "add those of the other classes",
         )
-    problem = f"expected {FORMS}, but got the columns {shown(header)}"
+    problem = f"expected {forms}, but got the columns {shown(header)}"
+    if forms != FORMS:
+        raise InputError(problem, "say what they are with {columns}, as in confidence=COLUMN")
     if {"label", "confidence"} <= {*known}:
         raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
     if {"prediction", "confidence"} <= {*known}:

@@ -19,7 +19,11 @@ CLASS_ROLES: dict[str, Kind] = {"probability:": "probabilities", "logit:": "logi
 
 @dataclass(frozen=True)
 class Reading:
-    """What `read` was asked; see there. `kind` says what class columns hold, whatever their names say."""
+    """What `read` was asked; see there. `kind` says what class columns hold, whatever their names say.
+
+    If not `labelled`, a file needs no labels, and those it has are not read. `classes` are the names of the classes
+    that it must have.
+    """
 
     keep: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -27,6 +31,8 @@ class Reading:
     scale: Scale | None = None
     kind: Kind | None = None
     skip_missing: bool = False
+    labelled: bool = True
+    classes: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         for role in self.columns:

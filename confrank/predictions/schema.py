@@ -9,12 +9,14 @@ read, and `roles` what each of its columns was taken for; neither is written to 
 """
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.metrics.arrays import ArrayLike, to_numpy
 from confrank.phrasing import counted
 
 Array = NDArray[Any]
@@ -108,7 +110,8 @@ class Predictions:
         elif self.correct is not None:
             parts.append("confidence and correct")
         else:
-            parts.append("label, prediction and confidence")
+            roles = [role for role in ("label", "prediction", "confidence") if getattr(self, role) is not None]
+            parts.append(" and ".join([", ".join(roles[:-1]), roles[-1]]) if roles[1:] else roles[0])
         parts += [self.metadata["binary"]] if "binary" in self.metadata else []
         if self.keys:
             parts.append(f"identified by {' and '.join(self.keys)}")
@@ -119,6 +122,17 @@ class Predictions:
         parts += self.notes
         ignored = self.metadata.get("ignored")
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
+
+
+def as_predictions(model: Predictions | Mapping[str, ArrayLike], columns: Collection[str] = ()) -> Predictions:
+    """A mapping of arrays as predictions, with the named columns as `extra`."""
+    if isinstance(model, Predictions):
+        return model
+    if unknown := [name for name in model if name not in (*ARRAYS, *columns)]:
+        raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
+    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items()}
+    extra = {name: values for name, values in arrays.items() if name in columns}
+    return Predictions(**{name: values for name, values in arrays.items() if name in ARRAYS}, extra=extra)
 
 
 def as_keys(values: Array) -> Array:

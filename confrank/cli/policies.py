@@ -1,0 +1,66 @@
+"""The policy file of a command: flags, loading, and saving with one more part."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import add_option
+from confrank.cli.paths import file_path
+from confrank.phrasing import InputError
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.decisions.policy import Policy
+    from confrank.decisions.policy_parts import Part
+    from confrank.predictions import Predictions
+
+
+def add_policy(parser: "ArgumentParser") -> None:
+    """Add the flags that `open_policy` and `save_policy` read."""
+    policy = parser.add_argument_group("policy")
+    add_option(
+        policy, "--policy", str, "FILE", "add the result to this policy (.json), a new one if it does not exist"
+    )
+    replace = "replace the part that the policy already has, and drop the parts that rest on it"
+    policy.add_argument("--replace", action="store_true", help=replace)
+
+
+def policy_path(arguments: "Namespace") -> Path | None:
+    """The path of --policy, checked before the work starts; an error for --replace without it."""
+    if arguments.policy is None:
+        if arguments.replace:
+            raise ValueError("expected --policy with --replace, but got none")
+        return None
+    path: Path = file_path(arguments.policy)
+    if path.suffix != ".json":
+        raise ValueError(f"expected --policy to name a file ending in .json, but got {arguments.policy}")
+    return path
+
+
+def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy | None":
+    """The policy of --policy, loaded and checked against the predictions, or a new one; None without the flag."""
+    from confrank.decisions.policy import Policy
+
+    path = policy_path(arguments)
+    if path is None:
+        return None
+    if not path.exists():
+        return Policy.of(predictions)
+    policy = Policy.load(path)
+    try:
+        policy.table(predictions)
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
+    return policy
+
+
+def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:
+    """Add a part to the policy and write it; lines that say so."""
+    from confrank.decisions.policy_parts import WORDS
+
+    dropped = policy.replaced_by(part)
+    policy.with_part(part, replace=arguments.replace).save(arguments.policy)
+    lines = [f"policy      {arguments.policy}: added {WORDS[part.slot]}"]
+    if dropped:
+        lines.append(f"            dropped: {', '.join(WORDS[slot] for slot in dropped)}")
+    return lines

@@ -1,0 +1,239 @@
+"""A policy: a decision ready for new answers, and the rows that each part of it saw.
+
+The parts, in the order of the computation (see `policy_parts` for their fields):
+
+    table_calibrator       temperature or vector scaling: changes the logits
+    score                  the score that ranks (default: the file's confidence, or the largest probability)
+    confidence_calibrator  isotonic, platt, beta or histogram: confidence -> probability of being right
+    threshold | selection  the acceptance rule: a threshold, one per class or group, or a false-discovery rate
+    sets                   conformal sets of classes
+
+How a command adds a part:
+
+    policy = Policy.load(path), or Policy.of(predictions) for a new one
+    index, rows = policy.usable(predictions, "design" or "promise", file=name, seed=seed)
+    confidence, correct = policy.confidence(predictions), policy.correct(predictions)   # all rows, select afterwards
+    point = guaranteed_threshold(confidence[index], correct[index], risk)
+    policy.with_part(ThresholdPart(point.threshold, rows, promise)).save(path)
+
+`policy.apply(predictions)` answers new predictions, with or without labels.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions.policy_apply import Answers, accepted_by, calibrated_table, rows_by_value
+from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, read_policy, write_policy
+from confrank.decisions.policy_parts import (
+    FEEDS,
+    SLOTS,
+    WORDS,
+    CalibratorPart,
+    Input,
+    Part,
+    ScorePart,
+    SelectionPart,
+    SetsPart,
+    ThresholdPart,
+    matched,
+)
+from confrank.decisions.policy_rows import check_rows, usable_rows
+from confrank.decisions.policy_words import sentences
+from confrank.decisions.rows import Positions, Rows
+from confrank.metrics.arrays import Array, ArrayLike, as_flags
+from confrank.metrics.samples import predicted_values
+from confrank.phrasing import InputError
+from confrank.predictions import Predictions, as_predictions
+from confrank.provenance import SEQUENCES, Provenance
+
+__all__ = [
+    "Answers", "CalibratorPart", "Policy", "ScorePart", "SelectionPart", "SetsPart", "ThresholdPart",
+]  # fmt: skip
+RULES = ("threshold", "selection")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a policy takes, its parts, and the model whose predictions it was made on, where they say so."""
+
+    input: Input
+    table_calibrator: CalibratorPart | None = None
+    score: ScorePart | None = None
+    confidence_calibrator: CalibratorPart | None = None
+    threshold: ThresholdPart | None = None
+    selection: SelectionPart | None = None
+    sets: SetsPart | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, predictions: Predictions | Mapping[str, ArrayLike]) -> "Policy":
+        """A policy without parts, for predictions like these."""
+        predictions = as_predictions(predictions)
+        return cls(Input.of(predictions), model=_model(predictions))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """The policy in a file; an error if the file was changed, or written by a later version."""
+        values = read_policy(Path(path))
+        try:
+            parts: Any = {slot: part_from_dict(slot, values[slot]) for slot in SLOTS if slot in values}
+            return cls(input_from_dict(values["input"]), **parts, model=values.get("model", {}))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: expected a policy that confrank wrote, but got: {error}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write the policy atomically, as JSON that people can read."""
+        parts = {slot: part_as_dict(part) for slot, part in self.parts().items()}
+        model = {"model": dict(self.model)} if self.model else {}
+        write_policy(Path(path), {"summary": self.sentences(), "input": asdict(self.input), **parts, **model})
+
+    def parts(self) -> dict[str, Part]:
+        """The parts by slot, in the order of the computation."""
+        return {slot: part for slot in SLOTS if (part := getattr(self, slot)) is not None}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of groups that `apply` needs."""
+        parts = [part for part in (self.threshold, self.sets) if part is not None]
+        return [*dict.fromkeys(part.column for part in parts if part.column is not None)]
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The classes as a file names them, by number if they have no names; None for a confidence alone."""
+        if self.input.num_classes is None:
+            return None
+        return [*(self.input.class_names or map(str, range(self.input.num_classes)))]
+
+    def doubts(self, predictions: Predictions) -> list[str]:
+        """Notes on predictions that may differ from those that the policy was made on."""
+        notes, model = [], _model(predictions)
+        if model.get("config") and self.model.get("config") and model["config"] != self.model["config"]:
+            notes.append("the policy was made on predictions of another model, so its promises may not hold here")
+        if self.input.temperature is not None and "temperature" not in predictions.metadata:
+            notes.append(
+                f"the policy was made on logits divided by a temperature of {self.input.temperature}; this file does"
+                " not say whether its logits were"
+            )
+        return notes
+
+    def sentences(self) -> list[str]:
+        """What the policy does and promises, in words."""
+        return sentences(self.input, self.parts())
+
+    def replaced_by(self, part: Part) -> list[str]:
+        """The slots of the parts that a new part replaces, or whose input it changes."""
+        rivals = RULES if part.slot in RULES else (part.slot,)
+        return [slot for slot in (*rivals, *FEEDS.get(part.slot, ())) if getattr(self, slot) is not None]
+
+    def with_part(self, part: Part, *, replace: bool = False) -> "Policy":
+        """The policy with one more part; with `replace`, without the parts that the new one makes invalid."""
+        dropped = self.replaced_by(part)
+        if dropped and not replace:
+            _refuse(part, dropped)
+        check_rows(part, {slot: other for slot, other in self.parts().items() if slot not in dropped})
+        dated: Any = part if part.date else dataclasses.replace(part, date=datetime.now(UTC).date().isoformat())
+        changes: dict[str, Any] = dict.fromkeys(dropped) | {part.slot: dated}
+        return dataclasses.replace(self, **changes)
+
+    def usable(
+        self,
+        predictions: Predictions,
+        kind: Literal["design", "promise"],
+        *,
+        file: str = "",
+        seed: int = 0,
+        every: bool = False,
+    ) -> tuple[Positions, Rows]:
+        """The positions of the rows that a new part may use, in ascending order, and the record of them.
+
+        A part that is fitted or chosen ("design") uses the design half, or all rows with `every`. A guarantee
+        ("promise") uses all rows of a file that no calibrator and no score saw, and the other half of a file of
+        which they saw the design half. `file` is the name to record.
+        """
+        return usable_rows(self.parts(), predictions, kind, file=file, seed=seed, every=every)
+
+    def table(self, predictions: Predictions) -> dict[str, Array]:
+        """The table [n, K] after calibration, as `logits` or `probabilities`; empty for a confidence alone."""
+        return calibrated_table(self.table_calibrator, self._matched(predictions))
+
+    def predicted(self, predictions: Predictions) -> tuple[Array | None, Array]:
+        """The predicted classes [n], if known, and the confidence [n] that the acceptance rule compares."""
+        predictions = self._matched(predictions)
+        table = calibrated_table(self.table_calibrator, predictions)
+        ranked = self.input.ranked and self.table_calibrator is None
+        if ranked and predictions.confidence is None:
+            raise InputError(
+                "expected a column of confidence, by which the policy ranks, but there is none",
+                "name it with {columns}, as in confidence=COLUMN",
+            )
+        confidence = predictions.confidence if ranked else None
+        return predicted_values(**table, confidence=confidence, prediction=predictions.prediction)
+
+    def prediction(self, predictions: Predictions) -> Array | None:
+        """The predicted classes [n], if known."""
+        return self.predicted(predictions)[0]
+
+    def confidence(self, predictions: Predictions) -> Array:
+        """The confidence [n] that the acceptance rule compares."""
+        return self.predicted(predictions)[1]
+
+    def correct(self, predictions: Predictions) -> NDArray[np.bool_]:
+        """Whether each prediction is right [n]; a calibrator of logits may have changed predictions."""
+        if predictions.correct is not None and self.table_calibrator is None:
+            return as_flags(predictions.correct)
+        predictions = self._matched(predictions)
+        prediction = self.prediction(predictions)
+        if predictions.label is None or prediction is None:
+            raise InputError("expected labels, but there are none", "name them with {columns}, as in label=COLUMN")
+        right: NDArray[np.bool_] = prediction == predictions.label
+        return right
+
+    def apply(self, predictions: Predictions | Mapping[str, ArrayLike]) -> Answers:
+        """Answer new predictions: the class, its confidence, whether it is accepted, and the set of classes.
+
+        Labels are not needed and not used. A mapping of arrays may have the column of the groups.
+        """
+        rule = self.threshold
+        predictions = self._matched(as_predictions(predictions, self.columns))
+        prediction, confidence = self.predicted(predictions)
+        accepted, unknown = None, 0
+        if rule is not None:
+            values = rows_by_value(rule.per, rule.column, predictions, prediction)
+            accepted, unknown = accepted_by(rule, confidence, values)
+        return Answers(prediction, confidence, accepted, None, predictions.class_names, unknown)
+
+    def _matched(self, predictions: Predictions) -> Predictions:
+        return matched(self.input, predictions)
+
+
+def _refuse(part: Part, dropped: Sequence[str]) -> NoReturn:
+    """Raise because a part cannot be added without dropping others."""
+    new, names = WORDS[part.slot], " and ".join(WORDS[slot] for slot in dropped)
+    if part.slot in dropped:
+        raise InputError(
+            f"expected a policy without {new}, but this one has {names}",
+            f"start a new policy, or use {{replace}}, which drops {names}",
+        )
+    if part.slot in RULES:
+        raise InputError(
+            f"expected a policy without another acceptance rule to add {new} to, but this one has {names}",
+            f"start a new policy, or use {{replace}}, which drops {names}",
+        )
+    raise InputError(
+        f"expected to add {new} before the parts that rest on it, but the policy already has {names}",
+        f"start a new policy with {new} first, or use {{replace}}, which drops {names}",
+    )
+
+
+def _model(predictions: Predictions) -> dict[str, Any]:
+    """What the predictions say about the model; empty if nothing."""
+    record = Provenance.from_metadata(predictions.metadata)
+    values = {} if record is None else record.as_dict()
+    return {name: value for name, value in values.items() if name not in SEQUENCES}

@@ -1,0 +1,133 @@
+"""The policy file: JSON that people can read, with a version, and a checksum that shows changes."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from pathlib import Path
+from typing import Any
+
+from confrank.atomic import write_atomically
+from confrank.decisions.policy_parts import SLOTS, Input, Part
+from confrank.decisions.rows import Rows, Sketch
+from confrank.phrasing import InputError
+
+VERSION = 1
+LONGEST_LINE = 120
+MOST_BYTES = 1 << 28
+
+
+def write_policy(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the content of a policy with its version and checksum."""
+    values = json.loads(json.dumps({"confrank_policy": VERSION, **content}, allow_nan=False))  # tuples become lists
+    write_atomically(path, as_text({**values, "checksum": checksum(values)}) + "\n")
+
+
+def read_policy(path: Path) -> dict[str, Any]:
+    """The content of a policy file, after checking its version and its checksum."""
+    values = _parsed(path)
+    version = values.get("confrank_policy")
+    if isinstance(version, int) and version > VERSION:
+        raise InputError(
+            f"{path}: expected a policy of version {VERSION} or earlier, but got version {version}",
+            "update confrank, which is older than this policy",
+        )
+    if version != VERSION:
+        raise InputError(f"{path}: expected a policy that confrank wrote, but it has no version of one")
+    if values.pop("checksum", None) != checksum(values):
+        raise InputError(
+            f"{path}: expected a policy as confrank wrote it, but its content does not match its checksum",
+            "restore the file, or make the policy again: a changed policy has no guarantee",
+        )
+    return values
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        state = "is not a file" if path.exists() else "does not exist"
+        raise InputError(f"expected a policy file, but {path} {state}")
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(f"{path}: expected a policy file, but it is larger than {MOST_BYTES >> 20} MiB")
+    try:
+        values = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected a policy that confrank wrote, but it is not a JSON object")
+    return values
+
+
+def checksum(values: Mapping[str, Any]) -> str:
+    """SHA-256 of the values as JSON with sorted keys, so that neither order nor spaces matter."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def as_text(value: Any, indent: int = 0) -> str:
+    """JSON of at most 120 characters a line, where possible; a list of numbers is one line.
+
+    >>> print(as_text({"score": "margin", "table": [[1.0, 0.5], [0.25, 1.0]], "names": ["x" * 60, "y" * 60]}))
+    {
+     "score": "margin",
+     "table": [[1.0, 0.5], [0.25, 1.0]],
+     "names": [
+      "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+      "yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy"
+     ]
+    }
+    """
+    flat = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    plain = isinstance(value, list) and all(isinstance(item, int | float) for item in value)
+    if plain or not isinstance(value, list | dict) or (indent and len(flat) + indent <= LONGEST_LINE):
+        return flat
+    if isinstance(value, dict):
+        entries = [
+            f"{json.dumps(key, ensure_ascii=False)}: {as_text(item, indent + 1)}" for key, item in value.items()
+        ]
+    else:
+        entries = [as_text(item, indent + 1) for item in value]
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    lines = ",\n".join(" " * (indent + 1) + entry for entry in entries)
+    return f"{first}\n{lines}\n{' ' * indent}{last}"
+
+
+def part_as_dict(part: Part) -> dict[str, Any]:
+    """A part as JSON values, without those that are the default."""
+    values = {name: value for name, value in asdict(part).items() if value != _defaults(type(part)).get(name, _NEVER)}
+    if part.rows is not None and part.rows.sketch is None:
+        del values["rows"]["sketch"]
+    return values
+
+
+_NEVER = object()
+
+
+def _defaults(kind: type[Part]) -> dict[str, Any]:
+    return {
+        item.name: item.default_factory() if item.default_factory is not MISSING else item.default
+        for item in fields(kind)
+    }
+
+
+def part_from_dict(slot: str, values: Mapping[str, Any]) -> Part:
+    """The part that `part_as_dict` wrote; a ValueError or TypeError if it is none."""
+    given = dict(values)
+    if given.get("rows") is not None:
+        given["rows"] = _rows(given["rows"])
+    if "scores" in given:
+        given["scores"] = tuple(given["scores"])
+    kind: Any = SLOTS[slot]
+    part: Part = kind(**given)
+    if part.slot != slot:
+        raise ValueError(f"expected a {slot}, but got a {part.slot}")
+    return part
+
+
+def _rows(values: Mapping[str, Any]) -> Rows:
+    sketch = values.get("sketch")
+    return Rows(**{**values, "sketch": None if sketch is None else Sketch(**sketch)})
+
+
+def input_from_dict(values: Mapping[str, Any]) -> Input:
+    names = values.get("class_names")
+    return Input(**{**values, "class_names": None if names is None else tuple(names)})

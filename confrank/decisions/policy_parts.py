@@ -1,0 +1,214 @@
+"""The parts of a policy: what each decided, on which rows, and what it promises.
+
+All values are plain JSON values. `rows` are those that a part was fitted, chosen or certified on; None if it used no
+data. `promise` is a sentence: what is promised, to whom, under which assumption; "" for a part without a guarantee.
+`settings` are what was asked for and measured, for readers; applying a policy does not use them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from confrank.decisions.rows import Rows
+from confrank.phrasing import InputError, named
+from confrank.predictions import Predictions
+
+Values = Mapping[str, Any]
+Kind = Literal["logits", "probabilities", "confidence"]
+Per = Literal["all", "class", "group"]
+TABLE_METHODS = ("temperature", "vector")
+CONFIDENCE_METHODS = ("isotonic", "platt", "beta", "histogram")
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a policy takes: a table of `num_classes` classes, or a confidence alone.
+
+    If `ranked`, the confidence in the file ranks; otherwise it is computed from the table. `temperature` is the one
+    that the file says its logits were divided by, as text.
+    """
+
+    kind: Kind
+    ranked: bool
+    num_classes: int | None = None
+    class_names: tuple[str, ...] | None = None
+    temperature: str | None = None
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "Input":
+        names, table = predictions.class_names, predictions.table
+        kind: Kind = (
+            "confidence" if table is None else "logits" if predictions.logits is not None else "probabilities"
+        )
+        return cls(
+            kind,
+            ranked=predictions.confidence is not None,
+            num_classes=None if table is None else table.shape[1],
+            class_names=None if table is None or names is None else tuple(names),
+            temperature=predictions.metadata.get("temperature"),
+        )
+
+
+@dataclass(frozen=True)
+class CalibratorPart:
+    """A calibrator: of the logits (`TABLE_METHODS`), or of the confidence of the predicted class."""
+
+    method: str
+    parameters: Values = field(default_factory=dict)
+    rows: Rows | None = None
+    promise: str = ""
+    settings: Values = field(default_factory=dict)
+    date: str = ""
+
+    @property
+    def slot(self) -> str:
+        if self.method not in (*TABLE_METHODS, *CONFIDENCE_METHODS):
+            known = ", ".join((*TABLE_METHODS, *CONFIDENCE_METHODS))
+            raise ValueError(f"expected a calibrator among {known}, but got {self.method!r}")
+        return "table_calibrator" if self.method in TABLE_METHODS else "confidence_calibrator"
+
+
+@dataclass(frozen=True)
+class ScorePart:
+    """The score of the table that ranks predictions."""
+
+    name: str
+    parameters: Values = field(default_factory=dict)
+    rows: Rows | None = None
+    promise: str = ""
+    settings: Values = field(default_factory=dict)
+    date: str = ""
+    slot = "score"
+
+
+@dataclass(frozen=True)
+class ThresholdPart:
+    """Accept confidence >= threshold: one for all, or one per predicted class or per group of `column`.
+
+    The keys of `thresholds` are class names (numbers as text if classes have no names) or group values as
+    `rows_by_group` words them. None accepts nothing.
+    """
+
+    threshold: float | None
+    rows: Rows | None = None
+    promise: str = ""
+    per: Per = "all"
+    column: str | None = None
+    thresholds: Mapping[str, float | None] = field(default_factory=dict)
+    settings: Values = field(default_factory=dict)
+    date: str = ""
+    slot = "threshold"
+
+
+@dataclass(frozen=True)
+class SelectionPart:
+    """Selection of new items with a false-discovery rate of at most `fdr`.
+
+    `scores` are the confidences of the wrong ones among `n` calibration items.
+    """
+
+    fdr: float
+    scores: tuple[float, ...]
+    n: int
+    rows: Rows | None = None
+    promise: str = ""
+    settings: Values = field(default_factory=dict)
+    date: str = ""
+    slot = "selection"
+
+
+@dataclass(frozen=True)
+class SetsPart:
+    """Conformal sets: one quantile for all, or one per class or per group of `column`; None means all classes."""
+
+    method: str
+    level: float
+    quantile: float | None
+    rows: Rows | None = None
+    promise: str = ""
+    per: Per = "all"
+    column: str | None = None
+    quantiles: Mapping[str, float | None] = field(default_factory=dict)
+    parameters: Values = field(default_factory=dict)
+    seed: int = 0
+    settings: Values = field(default_factory=dict)
+    date: str = ""
+    slot = "sets"
+
+
+Part = CalibratorPart | ScorePart | ThresholdPart | SelectionPart | SetsPart
+# The slots of a policy in the order of the computation, each with what is put there.
+SLOTS: dict[str, type[Part]] = {
+    "table_calibrator": CalibratorPart,
+    "score": ScorePart,
+    "confidence_calibrator": CalibratorPart,
+    "threshold": ThresholdPart,
+    "selection": SelectionPart,
+    "sets": SetsPart,
+}
+# Whose input a part in the slot changes.
+FEEDS: dict[str, tuple[str, ...]] = {
+    "table_calibrator": ("score", "confidence_calibrator", "threshold", "selection", "sets"),
+    "score": ("confidence_calibrator", "threshold", "selection"),
+    "confidence_calibrator": ("threshold", "selection"),
+}
+WORDS = {
+    "table_calibrator": "a calibrator of logits",
+    "score": "a score",
+    "confidence_calibrator": "a calibrator of confidence",
+    "threshold": "a threshold",
+    "selection": "a selection",
+    "sets": "conformal sets",
+}
+
+
+def matched(policy: Input, predictions: Predictions) -> Predictions:
+    """The predictions with their classes in the order of the policy; an error if they are of another kind."""
+    new = Input.of(predictions)
+    if policy.kind != new.kind:
+        raise InputError(
+            f"expected {_kind(policy)}, as in the file that the policy was made on, but got {_kind(new)}",
+            "give predictions in that form, or make a policy from ones like these",
+        )
+    if policy.num_classes != new.num_classes:
+        raise InputError(
+            f"expected {policy.num_classes} classes, as in the file that the policy was made on, but got"
+            f" {new.num_classes}",
+            "make a policy from predictions with these classes",
+        )
+    if new.temperature is not None and new.temperature != policy.temperature:
+        before = "not divided by a temperature" if policy.temperature is None else f"divided by {policy.temperature}"
+        raise InputError(
+            f"expected logits {before}, as in the file that the policy was made on, but these were divided by"
+            f" {new.temperature}",
+            "give the predictions as they were there",
+        )
+    return _in_order(policy.class_names, new.class_names, predictions)
+
+
+def _kind(item: Input) -> str:
+    return "a confidence without probabilities" if item.kind == "confidence" else item.kind
+
+
+def _in_order(
+    expected: tuple[str, ...] | None, given: tuple[str, ...] | None, predictions: Predictions
+) -> Predictions:
+    if expected is None or given is None or expected == given:
+        return predictions
+    if unknown := [name for name in given if name not in expected]:
+        missing = [name for name in expected if name not in given]
+        raise InputError(
+            f"expected the classes that the policy was made on, but got {named(unknown)} instead of {named(missing)}",
+            "make a policy from predictions with these classes",
+        )
+    order = np.array([given.index(name) for name in expected])
+    logits, probabilities = (
+        None if table is None else np.ascontiguousarray(table[:, order])
+        for table in (predictions.logits, predictions.probabilities)
+    )
+    label = None if predictions.label is None else np.argsort(order)[predictions.label]
+    metadata = predictions.metadata | {"class_names": json.dumps(expected)}
+    return replace(predictions, logits=logits, probabilities=probabilities, label=label, metadata=metadata)
