@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.policy_parts import CalibratorPart, ThresholdPart
-from confrank.decisions.temperature import as_logits, scaled_logits
 from confrank.metrics.arrays import Array, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError
@@ -67,8 +67,7 @@ def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> d
     given = {name: np.ascontiguousarray(table) for name, table in tables.items() if table is not None}
     if part is None:
         return given
-    logits, _ = as_logits(**given)
-    return {"logits": scaled_logits(logits, part.parameters["temperature"])}
+    return {"logits": Calibrator(part.method, dict(part.parameters)).apply(**given)}
 
 
 def accepted_by(part: ThresholdPart, confidence: Array, values: Mapping[str, Array]) -> tuple[Flags, int]:
