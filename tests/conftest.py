@@ -4,6 +4,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import forked  # noqa: F401 - names what every forked process has imported
 import pytest
 import torch
 

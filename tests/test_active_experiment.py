@@ -1,7 +1,6 @@
 """The experiment on embedded data, tiny: who is asked when, and what a kill changes (nothing)."""
 
 import json
-import multiprocessing
 import random
 import time
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import SERVER
 
 from confrank.active import STRATEGIES, covering_radius
 from confrank.active.experiment import ask, run_experiment
@@ -121,11 +121,8 @@ def choices(out):
 
 
 def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["confrank.active.experiment"])
-
     def start(folder):
-        process = context.Process(target=work, args=(tiny, tmp_path / folder))
+        process = SERVER.Process(target=work, args=(tiny, tmp_path / folder))
         process.start()
         return process
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch import distributed, multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, evaluate
@@ -96,8 +97,17 @@ def test_lightning_counts_every_event_and_goes_on_from_a_checkpoint(tmp_path):
     assert np.array_equal(restored["criterion.history.correct"] + correct, history.correct)
 
 
+def _fit_as(rank, folder):
+    """As torchrun starts it."""
+    distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"TORCHELASTIC_RUN_ID": "test", "RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2}.items():
+            patch.setenv(name, str(value))
+        fit(folder, 3, devices=2, strategy="ddp")
+
+
 def test_lightning_in_two_processes(tmp_path):
-    fit(tmp_path, 3, devices=2, strategy="ddp_spawn")
+    multiprocessing.start_processes(_fit_as, (tmp_path,), nprocs=2, start_method="forkserver")
     events, states, told, findings, alone = zip(
         *(torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in (0, 1)), strict=True
     )

@@ -148,7 +148,7 @@ def events(logits, label, index):
 
 
 def test_two_processes_share_one_history(tmp_path):
-    multiprocessing.spawn(_train_as, (tmp_path,), nprocs=2)
+    multiprocessing.start_processes(_train_as, (tmp_path,), nprocs=2, start_method="forkserver")
     seen, counts, findings = zip(*(torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)), strict=True)
     index, correct = torch.cat(seen, dim=1).numpy()
     expected = np.stack((np.bincount(index, minlength=NUM_SAMPLES), np.bincount(index, correct, NUM_SAMPLES)))

@@ -19,7 +19,7 @@ NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
 def written(tmp_path_factory):
     """What each process has written: its events, its history and its errors."""
     folder = tmp_path_factory.mktemp("processes")
-    multiprocessing.spawn(process, (folder,), nprocs=NUM_PROCESSES)
+    multiprocessing.start_processes(process, (folder,), nprocs=NUM_PROCESSES, start_method="forkserver")
     return [torch.load(folder / f"{rank}.pt") for rank in range(NUM_PROCESSES)]
 
 

@@ -1,7 +1,6 @@
 """Runs that are killed at any moment end as if they had not been. CPU, one thread count."""
 
 import json
-import multiprocessing
 import os
 import random
 import shutil
@@ -13,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from forked import SERVER
 
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
@@ -41,14 +41,6 @@ def work(out, minutes, config=CONFIG):
         raise SystemExit(128 + error.signal_number) from None
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Processes that start in milliseconds: forked from one that has imported torch but computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["confrank.training"])
-    return context
-
-
 def final_state(out):
     folder = RunFolder(out)
     checkpoint, _ = load_latest(folder.checkpoint)
@@ -64,16 +56,16 @@ def final_state(out):
     ("settings", "epochs", "num_kills"),
     [({}, 120, 20), (INGREDIENTS, 40, 6), ({**INGREDIENTS, "averaging": "ema"}, 40, 6)],
 )
-def test_killed_many_times_equals_never_killed(tmp_path, server, settings, epochs, num_kills):
+def test_killed_many_times_equals_never_killed(tmp_path, settings, epochs, num_kills):
     config = replace(CONFIG, epochs=epochs, **settings)
-    process = server.Process(target=work, args=(tmp_path / "whole", 60, config))
+    process = SERVER.Process(target=work, args=(tmp_path / "whole", 60, config))
     process.start()
     process.join()
     moments = random.Random(0)
     kills = during_save = 0
     while kills < num_kills:
         # A checkpoint after every step; every other kill waits for the next save and hits it.
-        process = server.Process(target=work, args=(tmp_path / "killed", 0, config))
+        process = SERVER.Process(target=work, args=(tmp_path / "killed", 0, config))
         process.start()
         deadline = time.monotonic() + moments.uniform(0.1, 0.8)
         saving = False
@@ -85,7 +77,7 @@ def test_killed_many_times_equals_never_killed(tmp_path, server, settings, epoch
         process.join()
         kills += 1
         during_save += saving
-    process = server.Process(target=work, args=(tmp_path / "killed", 60, config))
+    process = SERVER.Process(target=work, args=(tmp_path / "killed", 60, config))
     process.start()
     process.join()
     assert process.exitcode == 0
@@ -108,8 +100,8 @@ def test_killed_many_times_equals_never_killed(tmp_path, server, settings, epoch
     assert snapshots == others[3]
 
 
-def test_terminated_within_one_step(tmp_path, server):
-    process = server.Process(target=work, args=(tmp_path / "run", 60))
+def test_terminated_within_one_step(tmp_path):
+    process = SERVER.Process(target=work, args=(tmp_path / "run", 60))
     process.start()
     log = tmp_path / "run" / "log.jsonl"
     deadline = time.monotonic() + 60

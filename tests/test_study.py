@@ -1,7 +1,6 @@
 import csv
 import io
 import json
-import multiprocessing
 import random
 import re
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import SERVER
 from safetensors.torch import load_file
 
 from confrank.checkpoint import load_latest, save_checkpoint
@@ -152,42 +152,47 @@ def test_estimate_uses_measured_speeds():
     assert estimated_hours([config, RunConfig()]) is None
 
 
-def work(out):
+def work(study, out):
     torch.set_num_threads(1)
-    run_plan(plan(TINY), out / "runs", out / "results", device=torch.device("cpu"))
+    run_plan(plan(study), out / "runs", out / "results", device=torch.device("cpu"))
 
 
-def test_killed_study_ends_complete_with_the_same_table(tmp_path):
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["confrank.study.grid"])
+def num_epochs(out):
+    return sum(path.read_text().count("\n") for path in out.glob("runs/*/log.jsonl"))
 
+
+FEW = replace(TINY, methods=("baseline", "aes-10", "ensemble-crl-softmax"), seeds=(0, 1))
+
+
+@pytest.mark.parametrize(("study", "num_kills"), [(FEW, 2), pytest.param(TINY, 5, marks=pytest.mark.slow)])
+def test_killed_study_ends_complete_with_the_same_table(study, num_kills, tmp_path):
     def start(folder):
-        process = context.Process(target=work, args=(tmp_path / folder,))
+        process = SERVER.Process(target=work, args=(study, tmp_path / folder))
         process.start()
         return process
 
-    undisturbed = start("whole")
-    moments, kills = random.Random(1), 0
-    while kills < 5:
-        process = start("killed")
-        time.sleep(moments.uniform(0.5, 2.0))
-        assert process.exitcode is None, "the study ended before it could be killed five times"
+    undisturbed, moments, wanted = start("whole"), random.Random(1), plan(study)
+    for kill in range(num_kills):
+        process, goal = start("killed"), len(wanted.runs) * study.epochs * (kill + 0.5) / num_kills
+        while process.is_alive() and num_epochs(tmp_path / "killed") < goal:
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 0.2))
+        assert process.is_alive(), f"the study ended before it could be killed {num_kills} times"
         process.kill()
         process.join()
-        kills += 1
     start("killed").join()
     undisturbed.join()
     whole, killed = load_results(tmp_path / "whole" / "results"), load_results(tmp_path / "killed" / "results")
     assert [result.name for result in whole] == [result.name for result in killed]
-    assert len(killed) == 16
+    assert len(killed) == len(wanted.runs) + len(wanted.averages)
     for one, other in zip(whole, killed, strict=True):
         assert one.metrics == other.metrics, one.name
         assert one.config == other.config
         if "members" not in other.config:
-            assert [entry["epoch"] for entry in other.log] == list(range(1, TINY.epochs + 1))
+            assert [entry["epoch"] for entry in other.log] == list(range(1, study.epochs + 1))
     for run in (tmp_path / "killed" / "runs").iterdir():
         epochs = [json.loads(line)["epoch"] for line in (run / "log.jsonl").read_text().splitlines()]
-        assert epochs == list(range(1, TINY.epochs + 1))
+        assert epochs == list(range(1, study.epochs + 1))
 
 
 def test_finished_runs_are_not_trained_again_and_failures_do_not_stop_others(tmp_path):

@@ -2,8 +2,6 @@ import json
 import os
 import pty
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from functools import partial
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from forked import start_command
 from PIL import Image
 from torch import nn
 from torch._dynamo.utils import counters
@@ -222,33 +221,28 @@ def test_foreign_folder_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def hear_hangups():
-    """Also where these tests run under nohup, which children inherit."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-def start(folder, *flags, before=()):
-    command = [sys.executable, "-m", "confrank", "train", "--epochs", "400", "--device", "cpu", "--out", str(folder)]
-    pipes = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([*before, *command, *flags], **pipes, preexec_fn=hear_hangups)
-    wait_for_epochs(folder, process=process)
+def start(folder, errors, output=os.devnull, **options):
+    """A training of many epochs, of which two are over."""
+    flags = ["train", "--epochs", "400", "--device", "cpu", "--out", folder]
+    process = start_command(*flags, output=output, errors=errors, **options)
+    wait_for_epochs(process, folder)
     return process
 
 
-def wait_for_epochs(folder, number=2, process=None):
+def wait_for_epochs(process, folder, number=2):
     log, deadline = folder / "log.jsonl", time.monotonic() + 60
     while not (log.exists() and log.read_text().count("\n") >= number):
-        assert process is None or process.poll() is None, process.stderr.read()
-        assert time.monotonic() < deadline
+        assert process.is_alive() and time.monotonic() < deadline
         time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
-    process = start(tmp_path / "run")
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == code
+    process = start(tmp_path / "run", tmp_path / "errors.txt")
+    os.kill(process.pid, number)
+    process.join(60)
+    errors = (tmp_path / "errors.txt").read_text()
+    assert process.exitcode == code
     assert "Traceback" not in errors
     assert "stopped; run the same command again to resume (" in errors
     checkpoint, problems = load_latest(tmp_path / "run" / "checkpoint")
@@ -258,24 +252,22 @@ def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
 
 def test_a_closed_terminal_leaves_a_checkpoint_but_for_nohup(tmp_path):
     """The shell passes on the signal that the system has sent already: it comes twice, and nobody can be told."""
-    out, train_it = tmp_path / "run", ["train", "--epochs", "400", "--device", "cpu", "--out"]
-    process, terminal = pty.fork()
-    if not process:
-        hear_hangups()
-        os.execv(sys.executable, [sys.executable, "-m", "confrank", *train_it, str(out)])
-    wait_for_epochs(out)
+    terminal, end = pty.openpty()
+    name = os.ttyname(end)
+    closed = start(tmp_path / "run", name, output=name)
+    os.close(end)
     os.close(terminal)
-    os.kill(process, signal.SIGHUP)
-    _, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == 129
-    assert load_latest(out / "checkpoint")[0].state["epoch"] >= 2
-    lasting = start(tmp_path / "nohup", before=["nohup"])
-    lasting.send_signal(signal.SIGHUP)
+    os.kill(closed.pid, signal.SIGHUP)
+    closed.join(60)
+    assert closed.exitcode == 129
+    assert load_latest(tmp_path / "run" / "checkpoint")[0].state["epoch"] >= 2
+    lasting = start(tmp_path / "nohup", os.devnull, hangups=signal.SIG_IGN)
+    os.kill(lasting.pid, signal.SIGHUP)
     num_epochs = (tmp_path / "nohup" / "log.jsonl").read_text().count("\n")
-    wait_for_epochs(tmp_path / "nohup", num_epochs + 2)
+    wait_for_epochs(lasting, tmp_path / "nohup", num_epochs + 2)
     lasting.terminate()
-    lasting.communicate(timeout=60)
-    assert lasting.returncode == 143
+    lasting.join(60)
+    assert lasting.exitcode == 143
 
 
 @pytest.mark.parametrize("settings", [{}, {"optimizer": "adamw", "lr": 0.003}])
