@@ -70,10 +70,9 @@ def test_onnx_decides_as_torch_does_on_1000_images(confidence, temperature, tmp_
     check_decisions(prepared("small", images), images, tmp_path / "small.onnx", confidence, temperature)
 
 
-@pytest.mark.parametrize("name", ["vgg16", "resnet18"])
-def test_onnx_of_larger_networks(name, tmp_path):
+def test_onnx_of_a_larger_network(tmp_path):
     images = smooth_images(48)
-    check_decisions(prepared(name, images), images, tmp_path / "network.onnx")
+    check_decisions(prepared("vgg16", images), images, tmp_path / "network.onnx")
 
 
 @pytest.mark.slow
