@@ -84,17 +84,18 @@ def test_the_threshold_is_that_of_a_direct_transcription(seed, size, risk, delta
         assert replace(point, bound=None) == measured_at(confidence, correct, point.threshold)
 
 
+@pytest.mark.parametrize("num_sets", [1000, pytest.param(5000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("delta", [0.1, 0.05])
-def test_the_guarantee_holds(delta):
-    """5,000 calibration sets for each asked risk: the true risk exceeds it in at most a delta share.
+def test_the_guarantee_holds(delta, num_sets):
+    """Many calibration sets for each asked risk: the true risk exceeds it in at most a delta share.
 
     The seed was fixed beforehand. Confidence is uniform and a prediction is wrong with
     probability (1 - confidence)^2 / 2, so that the true risk of accepting confidence >= t is (1 - t)^2 / 6.
     """
     rng = np.random.default_rng(2017)
     for risk in (0.05, 0.08, 0.12, 0.16):
-        confidence = rng.random((5000, 500))
-        correct = rng.random((5000, 500)) >= (1 - confidence) ** 2 / 2
+        confidence = rng.random((num_sets, 500))
+        correct = rng.random((num_sets, 500)) >= (1 - confidence) ** 2 / 2
         exceeded = chosen = 0
         for scores, flags in zip(confidence, correct, strict=True):
             try:
@@ -103,9 +104,9 @@ def test_the_guarantee_holds(delta):
                 continue
             chosen += 1
             exceeded += (1 - threshold) ** 2 / 6 > risk
-        assert exceeded <= delta * 5000
+        assert exceeded <= delta * num_sets
         # It must not hold for want of answers.
-        assert chosen > (4500 if risk > 0.05 else 1000)
+        assert chosen > num_sets * (0.9 if risk > 0.05 else 0.2)
 
 
 def test_more_predictions_give_more_coverage():

@@ -126,7 +126,7 @@ def test_perfect_separation_has_no_ranking_interval():
 
 def test_bootstrap_intervals_cover_the_true_aurc():
     """Confidence uniform on [1/2, 1] and calibrated: r(q) = q / 4, so the true AURC is 1/8. Seed fixed beforehand."""
-    rng, size, repetitions = np.random.default_rng(5), 300, 2000
+    rng, size, repetitions = np.random.default_rng(5), 300, 1000
     covered = 0
     for repetition in range(repetitions):
         confidence = rng.uniform(0.5, 1, size)

@@ -100,7 +100,8 @@ def test_fifty_passes_give_identical_files(tmp_path, name):
     save_predictions(tmp_path / "again.safetensors", predict(tmp_path / "run"))
     assert (tmp_path / "again.safetensors").read_bytes() == first
     model, before = create("small", 10, True, name == "aleatoric-mc", in_channels=1), torch.get_rng_state()
-    other = predict_split(methods.get(name), model, load("digits").test, (0.4,), (0.25,), seed=1)
+    few = load("digits").test.select(np.arange(50))
+    other = predict_split(methods.get(name), model, few, (0.4,), (0.25,), seed=1)
     assert torch.equal(torch.get_rng_state(), before)
     assert other.probabilities.sum(1) == pytest.approx(1, abs=1e-5)
 
@@ -305,7 +306,7 @@ for setting in sys.argv[1:]:
         with evaluating(torch.nn.Linear(1, 1)):
             inside = now()
         assert {*inside} <= {"ieee", "none", False} and now() == before, (setting, before, inside, now())
-        sys.exit()
+        os._exit(0)  # torch takes half a second to tear down
     assert os.wait()[1] == 0, setting
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code, *PRECISIONS], check=True)
