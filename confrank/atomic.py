@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         return
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{unique()}.part")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -31,13 +32,22 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     sync_folder(path.parent)
 
 
+def unique() -> str:
+    """A name for a temporary file. Processes on two hosts that share a folder may have the same number.
+
+    >>> unique() == unique()
+    False
+    """
+    return f"{os.getpid()}-{secrets.token_hex(4)}"
+
+
 def is_stream(path: Path) -> bool:
     """Whether this is a pipe or a device: write to it, do not replace it."""
     return path.exists() and not path.is_dir() and (not path.is_file() or Path("/dev") in path.absolute().parents)
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a killed writer left this file or folder, with a name like .config.yaml.123.part."""
+    """Whether a killed writer left this file or folder, with a name like .config.yaml.123-9f0a6b1c.part."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 

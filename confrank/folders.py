@@ -59,6 +59,14 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+class HeldError(ValueError):
+    """Another process works in a folder; `holder` is its process number and host."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        super().__init__(f"expected {folder} to be free, but {holder} is working in it; wait for it or stop it")
+        self.holder = holder
+
+
 class Lock:
     """One process per folder, on any platform. A crash frees the lock.
 
@@ -72,9 +80,7 @@ class Lock:
         try:
             self._lock.acquire()
         except Timeout:
-            raise ValueError(
-                f"expected {path.parent} to be free, but {self._who()} is working in it; wait for it or stop it"
-            ) from None
+            raise HeldError(path.parent, self._who()) from None
         self._holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
     def _who(self) -> str:

@@ -257,6 +257,9 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --modle small", "expected a known option, but got '--modle'; did you mean --model?"),
         ("report events x --device cpu", "expected a known option, but got '--device'; see --help"),
         ("active train --pool x --root y", "expected a known option, but got '--root'"),
+        ("train --device cuda:x", "expected --device to be one of auto, cpu, cuda, cuda:N, but got 'cuda:x'"),
+        ("train --device cuda:99", "expected a GPU for --device cuda:99, but torch finds "),
+        ("study record --device gpu", "expected --device to be one of auto, cpu, cuda, cuda:N, but got 'gpu'"),
         ("train --image-size big", "expected a whole number for --image-size, but got 'big'"),
         (
             "predict x --split tets",

@@ -61,15 +61,22 @@ def test_paper_only_prints_every_number_of_every_table(table):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["table-clf-perf", "--paper-only"], ["table-ood-perf"], ["stable-al-perf"], ["all"]]
+    "arguments",
+    [
+        ["table", "table-clf-perf", "--paper-only"],
+        ["table", "table-ood-perf"],
+        ["table", "stable-al-perf"],
+        ["table", "all"],
+        ["study", "reproduction", "--dry-run"],
+    ],
 )
-def test_a_table_is_printed_without_torch(arguments):
-    command = [sys.executable, "-X", "importtime", "-m", "confrank", "table", *arguments]
+def test_a_table_or_a_plan_is_printed_without_torch(arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "confrank", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     modules = {
         line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")
     }
-    assert "confrank.study.comparison" in modules and len(done.stdout.splitlines()) > 10
+    assert modules & {"confrank.study.comparison", "confrank.study.plan"} and len(done.stdout.splitlines()) > 10
     assert not [name for name in modules if name.partition(".")[0] == "torch"]
 
 

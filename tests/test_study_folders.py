@@ -17,6 +17,7 @@ from confrank.run_folder import RunFolder
 from confrank.study.catalogue import Recipe, narrowed
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
+from confrank.study.group import Outcome, train_group
 from confrank.study.plan import plan
 from confrank.study.tables import load_results, table_cells
 from confrank.training import train
@@ -267,7 +268,10 @@ def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
 
 def test_runs_too_large_together_are_trained_one_by_one(tmp_path):
     Large.times, notes = 1, []
-    assert run(replace(ONE, models=(f"{__name__}:Large",), seeds=(0, 1)), tmp_path, on_note=notes.append) == []
+    group = plan(replace(ONE, models=(f"{__name__}:Large",), seeds=(0, 1))).runs
+    options = {"device": CPU, "on_note": notes.append}
+    assert train_group(group, tmp_path / "runs", tmp_path / "results", options) == Outcome()
+    assert len(load_results(tmp_path / "results")) == 2
     assert "2 runs side by side do not fit into memory: training them one by one" in notes
 
 

@@ -1,6 +1,7 @@
 """What a command is, and what several commands share."""
 
 import os
+import re
 import shutil
 import sys
 from argparse import HelpFormatter
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
 
 from confrank.cli.help import argument_names, help_of, help_text, usage_of
-from confrank.cli.wording import explained
+from confrank.cli.wording import did_you_mean, explained
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     Options = ArgumentParser | ArgumentGroup
 
-Device = Literal["auto", "cpu", "cuda"]
 Format = Literal["terminal", "markdown", "latex", "csv"]
 USAGE_ERROR = 2
 LISTED = 50
@@ -137,15 +138,30 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def device_of(name: Device) -> Any:
+def device_of(name: str) -> Any:
     """The torch device of a --device flag."""
     import torch
 
     from confrank.environment import default_device
 
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("expected a CUDA device for --device cuda, but torch finds none; use --device cpu")
+    check_device(name)
+    kind, _, number = name.partition(":")
+    available = torch.cuda.device_count()
+    if kind == "cuda" and int(number or 0) >= available:
+        found, remedy = counted(available, "GPU") if available else "none", "use --device auto"
+        if available > 1:
+            remedy = f"use --device cuda:0 to cuda:{available - 1}"
+        raise ValueError(f"expected a GPU for --device {name}, but torch finds {found}; {remedy}")
     return default_device() if name == "auto" else torch.device(name)
+
+
+def check_device(name: str) -> None:
+    """Raise unless this is the name of a device, available or not."""
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name):
+        names = ("auto", "cpu", "cuda", "cuda:0")
+        raise ValueError(
+            f"expected --device to be one of auto, cpu, cuda, cuda:N, but got {name!r}{did_you_mean(name, names)}"
+        )
 
 
 def add_option(options: "Options", flag: str, kind: Any, metavar: str, what: str, default: Any = None) -> None:
@@ -164,7 +180,7 @@ def add_root(options: "Options", use: str = "") -> None:
 
 def add_device(options: "Options") -> None:
     """Add --device, which `device_of` reads."""
-    add_option(options, "--device", Device, "NAME", "device to compute on", "auto")
+    add_option(options, "--device", str, "NAME", "device to compute on: auto, cpu, cuda or cuda:N", "auto")
 
 
 def root_of(arguments: "Namespace") -> Path | None:

@@ -1,7 +1,6 @@
 """Run the paper's experiments, and print its tables next to our results."""
 
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +11,13 @@ from confrank.cli.command import (
     add_option,
     add_root,
     at_least,
+    check_device,
     device_of,
     listed,
     make_console,
     root_of,
     say,
+    say_once,
     terminal_width,
 )
 from confrank.cli.names import with_names
@@ -50,16 +51,18 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--weights", str, "FOLDER", weights)
     computing = parser.add_argument_group("computing")
     add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
+    skip = "leave runs that another process is training to it; by default, wait for them"
+    computing.add_argument("--skip-held", action="store_true", help=skip)
     add_device(computing)
 
 
 def _study(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.study.catalogue import narrowed
-    from confrank.study.grid import run_plan
     from confrank.study.plan import plan
 
     at_least(1, arguments, "together")
+    check_device(arguments.device)
     lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
     wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
@@ -71,6 +74,8 @@ def _study(arguments: "Namespace") -> None:
         say(console, line)
     if arguments.dry_run:
         return
+    from confrank.study.grid import run_plan  # imports torch, which a plan does not need
+
     with epoch_bar(console, sum(config.epochs for config in to_train)) as bar:
         problems = run_plan(
             wanted,
@@ -80,8 +85,9 @@ def _study(arguments: "Namespace") -> None:
             weights=weights,
             root=root_of(arguments),
             device=device_of(arguments.device),
+            skip_held=arguments.skip_held,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
-            on_note=partial(say, console),
+            on_note=say_once(console),
         )
     for problem in problems:
         print(f"confrank: error: {problem}", file=sys.stderr)

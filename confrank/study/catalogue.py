@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from confrank import models as networks
 from confrank.data import LOADERS, is_known
 from confrank.method_facts import facts_of
 
@@ -196,9 +195,7 @@ def narrowed(
     for one in wanted.get("datasets", ()):
         if not is_known(one, root):
             raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
-    for one in wanted.get("models", ()):
-        if one not in networks.MODELS and ":" not in one:
-            raise ValueError(f"expected networks among {', '.join(networks.MODELS)}, but got {one!r}")
+    _check_networks(wanted.get("models", ()))
     parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in recipe(name))
     if len(parts) == 1:
         (part,) = (replace(part, **wanted) for part in parts)
@@ -216,6 +213,16 @@ def narrowed(
     if not cut:
         raise ValueError(f"expected settings of one part of {name}, but no part has all of these")
     return cut
+
+
+def _check_networks(names: Sequence[str]) -> None:
+    """Raise if a network has neither a known name nor a factory."""
+    if names:
+        from confrank.models import MODELS as known  # imports torch, which a plan without names does not need
+
+        for one in names:
+            if one not in known and ":" not in one:
+                raise ValueError(f"expected networks among {', '.join(known)}, but got {one!r}")
 
 
 def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:

@@ -1,6 +1,7 @@
 """A resumable study: train the missing runs of its plan, derive the averages, write the results."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import Any
 import torch
 
 from confrank.config import RunConfig
+from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
+from confrank.study.group import Follower, Runs, train_group, train_shared, tried
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
-from confrank.study.results import environment_of, export_average, export_run, finished_run, load_result
+from confrank.study.results import environment_of, export_average, finished_run, load_result
 from confrank.trained import save_weights_file
-from confrank.training import Failed, Options, train_together
+from confrank.training import Options
 
 
 def run_plan(
@@ -27,68 +30,56 @@ def run_plan(
     weights: Path | None = None,
     root: Path | None = None,
     device: torch.device | None = None,
+    skip_held: bool = False,
     on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> list[str]:
     """Train the missing runs, `together` at once, and derive the averages; returns a line for each failure.
 
     After a kill at any time, the same call resumes: only unfinished runs are trained, each from its checkpoint.
-    The folder `weights` receives the trained networks in half precision.
+    Several processes may work on the same folders: each trains what no other holds, then waits for the rest or, with
+    `skip_held`, leaves it to them. The folder `weights` receives the trained networks in half precision.
     """
     wanted.check(out, results, weights)
     for folder in (out, results, weights):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     note = on_note or (lambda text: None)
+    device = device or default_device()
     options = Options(root=root, device=device, on_epoch=on_epoch, on_note=note, checkpoint_minutes=5)
     missing = {config.run_name for config in wanted.runs if not has_result(config, results)}
-    problems = _train(_groups(wanted.to_train(out, results), together), out, results, note, options)
+    # On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
+    groups = _groups(wanted.to_train(out, results), together if device.type == "cuda" else 1)
+
+    def needed(runs: Runs) -> Runs:
+        return replace(wanted, runs=tuple(runs)).to_train(out, results)
+
+    outcome = train_shared(
+        groups,
+        lambda group: train_group(group, out, results, options),
+        needed,
+        waits=not skip_held,
+        note=note,
+        follow=Follower(out, on_epoch).look if on_epoch else lambda runs: None,
+    )
+    problems = outcome.problems
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.
     for config in finished:
         if config.run_name in missing:
             problems.pop(config.run_name, None)
-    problems |= _tried("data", partial(_check_data, finished, results))
+    problems |= tried("data", partial(_check_data, finished, results))
     if weights is not None:
         for config in finished:
-            problems |= _tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
+            problems |= tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
+    held = needed([config for config in wanted.runs if config.run_name in outcome.held])
+    skipped = {config.run_name: outcome.held[config.run_name] for config in held}
+    for name, holder in skipped.items():
+        note(f"skipped {name}: {holder} is training it")
     for item in wanted.averages:
-        problems |= _tried(item.name, partial(_derive, item, out, results))
+        if not any(member.run_name in skipped for member in item.members):
+            problems |= tried(item.name, partial(_derive, item, out, results))
     return [f"{name}: {why}" for name, why in problems.items()]
-
-
-def _train(
-    groups: Iterable[list[RunConfig]], out: Path, results: Path, note: Callable[[str], None], options: Options
-) -> dict[str, str]:
-    """Train group after group and write each result at once; the failures by run."""
-    problems: dict[str, str] = {}
-    waiting = list(groups)
-    while waiting:
-        group = waiting.pop(0)
-        try:
-            outcome = train_together(group, [out / config.run_name for config in group], **options)
-        except torch.OutOfMemoryError as error:
-            if len(group) == 1:
-                problems[group[0].run_name] = str(error)
-            else:
-                note(f"{len(group)} runs side by side do not fit into memory: training them one by one")
-                waiting[:0] = [[config] for config in group]
-            continue
-        for config, result in zip(group, outcome, strict=True):
-            if isinstance(result, Failed):
-                problems[config.run_name] = result.why
-            else:
-                problems |= _tried(config.run_name, partial(export_run, out / config.run_name, results))
-    return problems
-
-
-def _tried(what: str, work: Callable[[], object]) -> dict[str, str]:
-    """Do one piece of work; its failure is returned, so that the others continue."""
-    try:
-        work()
-    except (ValueError, OSError) as error:
-        return {what: str(error)}
-    return {}
 
 
 def _check_data(runs: Iterable[RunConfig], results: Path) -> None:
@@ -113,13 +104,11 @@ def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
         save_weights_file(_finished(config, out).path, path)
 
 
-def _groups(configs: Sequence[RunConfig], together: int) -> Iterable[list[RunConfig]]:
+def _groups(configs: Sequence[RunConfig], together: int) -> list[list[RunConfig]]:
     """Groups of runs on one data set, which share its memory; slow networks first, so that others fill their gaps."""
     ordered = sorted(configs, key=lambda config: (config.dataset, -STEP_MS.get(config.model, 0.0)))
-    for _, same in groupby(ordered, key=lambda config: config.dataset):
-        members = list(same)
-        for start in range(0, len(members), together):
-            yield members[start : start + together]
+    sets = [list(same) for _, same in groupby(ordered, key=lambda config: config.dataset)]
+    return [same[start : start + together] for same in sets for start in range(0, len(same), together)]
 
 
 def _derive(item: Average, out: Path, results: Path) -> None:

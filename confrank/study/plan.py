@@ -14,7 +14,6 @@ from confrank.recipes import RECIPES, settings
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.results import load_result
-from confrank.weights import read_provenance
 
 # Milliseconds per pass and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
 STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0, "resnet18": 1.9}
@@ -62,12 +61,7 @@ class Plan:
         for config in self.runs:
             _check_result(config.as_dict(), results / f"{config.run_name}.json")
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
-                stored = read_provenance(path)
-                if stored is None:
-                    raise InputError(
-                        f"expected {path} to be of this run, but it has no config", "choose another {weights}"
-                    )
-                _check_same(config.as_dict(), stored.config.as_dict(), f"{path} to be of this run", "weights")
+                _check_weights(config, path)
         for item in self.averages:
             _check_result(item.config(), results / f"{item.name}.json")
         missing = self._missing(results)
@@ -157,6 +151,16 @@ def _check_result(config: dict[str, Any], path: Path) -> None:
     """Raise if a result of other settings would be overwritten."""
     if path.exists():
         _check_same(config, load_result(path).config, f"{path} to be a result of this run", "results")
+
+
+def _check_weights(config: RunConfig, path: Path) -> None:
+    """Raise if weights of other settings would stay in place of this run's."""
+    from confrank.weights import read_provenance  # imports torch, which a plan does not need
+
+    stored = read_provenance(path)
+    if stored is None:
+        raise InputError(f"expected {path} to be of this run, but it has no config", "choose another {weights}")
+    _check_same(config.as_dict(), stored.config.as_dict(), f"{path} to be of this run", "weights")
 
 
 def _check_same(wanted: dict[str, Any], stored: dict[str, Any], what: str, parameter: str) -> None:

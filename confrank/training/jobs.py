@@ -157,6 +157,8 @@ def _remove_empty(paths: Sequence[Path]) -> None:
 
 def check_folder(folder: RunFolder, config: RunConfig) -> None:
     """Raise unless the folder is new or holds a run of this config."""
+    # Listed first: another process may write the config meanwhile.
+    files = [*folder.path.iterdir()] if folder.path.exists() else []
     if folder.config.exists():
         there = load_config(folder.path)
         if differing := changed_settings(config.as_dict(), there.as_dict()):
@@ -169,7 +171,7 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
                 f"expected a new folder or a run of the same settings, but {folder.path} differs in {differing}",
                 remedy,
             )
-    elif folder.path.exists() and any(not is_lock(path) and not is_leftover(path) for path in folder.path.iterdir()):
+    elif any(not is_lock(path) and not is_leftover(path) for path in files):
         raise InputError(
             f"expected a new folder or a run, but {folder.path} holds other files", "choose another {out}"
         )

@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -114,7 +114,8 @@ def train_together(
     sets = list(data) if isinstance(data, Sequence) else [data] * len(configs)
     own = [None] * len(configs) if networks is None else networks
     plans = [_Plan(*plan) for plan in zip(configs, map(Path, outs), sets, own, strict=True)]
-    with _stop_signals() as stopped:
+    # Graphs are captured on the current GPU.
+    with _stop_signals() as stopped, torch.cuda.device(where) if where.type == "cuda" else nullcontext():
         listeners = on_start or _ignore, on_epoch or _ignore, on_note or _ignore
         training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped)
         groups = [plans] if training.captures else [[plan] for plan in plans]
