@@ -8,9 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
-from confrank.decisions import Policy
-from confrank.decisions.policy import CalibratorPart, ThresholdPart
+from confrank.decisions import Answers, Policy, calibrate, conformal_sets, select_with_fdr, threshold_for_coverage
+from confrank.decisions.calibrators import METHODS, Calibrator
+from confrank.decisions.policy import CalibratorPart, ScorePart, SelectionPart, SetsPart, ThresholdPart
 from confrank.decisions.policy_file import as_text, checksum
 from confrank.decisions.rows import design_rows, file_digest, shares_rows, sketch_of
 from confrank.predictions import Predictions, read
@@ -300,6 +302,103 @@ def test_thresholds_per_class_and_group_reject_what_they_do_not_know():
     assert (answers.accepted == (confidence >= limits)).all() and answers.unknown == (prediction == 2).sum()
     with pytest.raises(ValueError, match="expected the column 'site', whose groups the policy distinguishes"):
         policy_with(ThresholdPart(None, per="group", column="site"), predictions).apply(made(10))
+
+
+def fitted_policy(predictions, method=None, score=None, file="v.csv"):
+    """A policy with a calibrator fitted to, and a score fitted to, the design half."""
+    policy = Policy.of(predictions)
+    if method in ("temperature", "vector"):
+        index, rows = policy.usable(predictions, "design", file=file)
+        fitted = calibrate(method, **{name: table[index] for name, table in policy.table(predictions).items()},
+                           label=predictions.label[index])  # fmt: skip
+        policy = policy.with_part(CalibratorPart(method, fitted.parameters, rows))
+    if score is not None:
+        index, rows = policy.usable(predictions, "design", file=file)
+        table = {name: values[index] for name, values in policy.table(predictions).items()}
+        policy = policy.with_part(ScorePart(score, table, rows))
+    if method is not None and method not in ("temperature", "vector"):
+        index, rows = policy.usable(predictions, "design", file=file)
+        confidence, correct = policy.confidence(predictions), policy.correct(predictions)
+        fitted = calibrate(method, confidence=confidence[index], correct=correct[index])
+        policy = policy.with_part(CalibratorPart(method, fitted.parameters, rows))
+    return policy
+
+
+@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("score", [None])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, method):
+    """What the command computes on all rows of its file is what `apply` computes from the saved policy."""
+    if (score, method) == ("relu", "beta"):
+        pytest.skip("beta calibration takes a confidence within [0, 1]")
+    predictions = made()
+    if kind == "logits":
+        predictions = Predictions(logits=np.log(predictions.probabilities) * 3, label=predictions.label)
+    policy = fitted_policy(predictions, method, score)
+    index, rows = policy.usable(predictions, "promise", file="v.csv")
+    assert rows.half == ("all" if method is None and score is None else "promise")
+    confidence, correct = policy.confidence(predictions), policy.correct(predictions)
+    point = threshold_for_coverage(confidence[index], correct[index], 0.6)
+    policy = policy.with_part(ThresholdPart(point.threshold, rows))
+    sets = conformal_sets(
+        **{name: values[index] for name, values in policy.table(predictions).items()},
+        label=predictions.label[index],
+        method="aps",
+        key=index,
+    )
+    policy = policy.with_part(SetsPart.of(sets, rows))
+    policy.save(tmp_path / "p.json")
+    answers = Policy.load(tmp_path / "p.json").apply(replace(predictions, label=None))
+    assert answers.confidence.tolist() == confidence.tolist()
+    assert answers.accepted[index].sum() == point.accepted
+    assert (answers.accepted[index] & ~correct[index]).sum() == point.wrong
+    assert (answers.sets == sets.sets(**policy.table(predictions))).all()
+    # By hand, from the parts.
+    table = {kind: getattr(predictions, kind)}
+    if policy.table_calibrator is not None:
+        table = {"logits": Calibrator(method, policy.table_calibrator.parameters).apply(**table)}
+    expected = table[kind].max(axis=1) if "probabilities" in table else softmax(table["logits"], axis=1).max(axis=1)
+    if score is not None:
+        raise AssertionError
+    if policy.confidence_calibrator is not None:
+        expected = Calibrator(method, policy.confidence_calibrator.parameters).apply(expected)
+    assert answers.confidence == pytest.approx(expected, abs=1e-12)
+    assert (answers.prediction == next(iter(table.values())).argmax(axis=1)).all()
+
+
+def test_a_subset_of_rows_has_the_same_answers_except_under_selection():
+    predictions = made(900)
+    policy = fitted_policy(predictions, "vector")
+    index, rows = policy.usable(predictions, "promise")
+    confidence, correct = policy.confidence(predictions), policy.correct(predictions)
+    threshold = policy.with_part(ThresholdPart(float(np.median(confidence)), rows))
+    some = np.arange(100, 200)
+    part = Predictions(probabilities=predictions.probabilities[some])
+    assert (threshold.apply(part).accepted == threshold.apply(predictions).accepted[some]).all()
+    chosen = select_with_fdr(confidence[index], correct[index], confidence[some], 0.12)
+    selection = policy.with_part(SelectionPart.of(chosen, rows))
+    assert (selection.apply(part).accepted == chosen.selected).all() and 0 < chosen.num_selected < 100
+    assert selection.selection.n == len(index) and len(selection.selection.scores) == (~correct[index]).sum()
+    with pytest.raises(ValueError, match="without another acceptance rule to add a selection to"):
+        threshold.with_part(SelectionPart.of(chosen, rows))
+
+
+def test_sets_per_group_know_their_groups():
+    site = np.array(["north", "south", "west"] * 300, dtype=object)
+    predictions = made(900, extra={"site": site})
+    sets = conformal_sets(
+        probabilities=predictions.probabilities[:600], label=predictions.label[:600], group=site[:600]
+    )
+    policy = policy_with(SetsPart.of(sets, column="site"), predictions)
+    answers = policy.apply(predictions)
+    assert answers.accepted is None and "accepted" not in answers.columns()
+    assert (answers.sets == sets.sets(probabilities=predictions.probabilities, group=site)).all()
+    new = policy.apply({"probabilities": predictions.probabilities[:3], "site": np.array(["north", "east", "east"])})
+    assert new.sets[1:].all() and new.unknown == 2
+    names = Predictions(probabilities=np.eye(3), metadata={"class_names": '["a|b", "c", "=d"]'})
+    assert policy_with(ThresholdPart(0.5), names).apply(names).name(0) == "a|b"
+    columns = Answers(None, np.ones(1), None, np.array([[True, False, True]]), ["a|b", "c", "d"]).columns()
+    assert columns["set"] == ["a\\|b|d"]
 
 
 def test_a_policy_survives_its_file_exactly(tmp_path):

@@ -29,7 +29,15 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.decisions.policy_apply import Answers, accepted_by, calibrated_table, rows_by_value
+from confrank.decisions.policy_apply import (
+    Answers,
+    accepted_by,
+    calibrated_table,
+    distinguished,
+    ranking_confidence,
+    row_keys,
+    unknown_rows,
+)
 from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, read_policy, write_policy
 from confrank.decisions.policy_parts import (
     FEEDS,
@@ -47,8 +55,8 @@ from confrank.decisions.policy_parts import (
 from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import sentences
 from confrank.decisions.rows import Positions, Rows
+from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, as_flags
-from confrank.metrics.samples import predicted_values
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
@@ -167,14 +175,15 @@ class Policy:
         """The predicted classes [n], if known, and the confidence [n] that the acceptance rule compares."""
         predictions = self._matched(predictions)
         table = calibrated_table(self.table_calibrator, predictions)
-        ranked = self.input.ranked and self.table_calibrator is None
+        ranked = self.input.ranked and self.table_calibrator is None and self.score is None
         if ranked and predictions.confidence is None:
             raise InputError(
                 "expected a column of confidence, by which the policy ranks, but there is none",
                 "name it with {columns}, as in confidence=COLUMN",
             )
-        confidence = predictions.confidence if ranked else None
-        return predicted_values(**table, confidence=confidence, prediction=predictions.prediction)
+        given = predictions.confidence if ranked else None
+        prediction, confidence = ranking_confidence(self.confidence_calibrator, self.score, given, table)
+        return predictions.prediction if prediction is None else prediction, confidence
 
     def prediction(self, predictions: Predictions) -> Array | None:
         """The predicted classes [n], if known."""
@@ -200,14 +209,33 @@ class Policy:
 
         Labels are not needed and not used. A mapping of arrays may have the column of the groups.
         """
-        rule = self.threshold
         predictions = self._matched(as_predictions(predictions, self.columns))
         prediction, confidence = self.predicted(predictions)
-        accepted, unknown = None, 0
-        if rule is not None:
-            values = rows_by_value(rule.per, rule.column, predictions, prediction)
-            accepted, unknown = accepted_by(rule, confidence, values)
-        return Answers(prediction, confidence, accepted, None, predictions.class_names, unknown)
+        parts = [part for part in (self.threshold, self.sets) if part is not None]
+        values = {part.slot: distinguished(part, predictions, prediction) for part in parts}
+        unknown = sum(unknown_rows(part, values[part.slot]) for part in parts)
+        return Answers(
+            prediction,
+            confidence,
+            self._accepted(confidence, values.get("threshold")),
+            self._sets(predictions, values.get("sets")),
+            predictions.class_names,
+            int(np.count_nonzero(unknown)),
+        )
+
+    def _accepted(self, confidence: Array, values: Array | None) -> NDArray[np.bool_] | None:
+        """Which rows [n] the acceptance rule accepts, if there is one."""
+        if self.selection is not None:
+            rule = self.selection
+            return selection_of(confidence, rule.scores, rule.n, rule.fdr).selected
+        return None if self.threshold is None else accepted_by(self.threshold, confidence, values)
+
+    def _sets(self, predictions: Predictions, group: Array | None) -> NDArray[np.bool_] | None:
+        """The set of each row [n, K], if the policy has sets."""
+        if self.sets is None:
+            return None
+        table = calibrated_table(self.table_calibrator, predictions)
+        return self.sets.conformal().sets(**table, group=group, key=row_keys(predictions))
 
     def _matched(self, predictions: Predictions) -> Predictions:
         return matched(self.input, predictions)

@@ -4,7 +4,6 @@ Everything is computed for all rows of a file; commands select rows afterwards, 
 made a part agree bit for bit.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.calibrators import Calibrator
-from confrank.decisions.policy_parts import CalibratorPart, ThresholdPart
+from confrank.decisions.group_thresholds import accepted_by_group
+from confrank.decisions.policy_parts import CalibratorPart, ScorePart, SetsPart, ThresholdPart
 from confrank.metrics.arrays import Array, at_or_above
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.samples import predicted_values
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
@@ -70,45 +71,72 @@ def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> d
     return {"logits": Calibrator(part.method, dict(part.parameters)).apply(**given)}
 
 
-def accepted_by(part: ThresholdPart, confidence: Array, values: Mapping[str, Array]) -> tuple[Flags, int]:
-    """Which rows [n] a threshold part accepts, and the number of rows of a value that it does not know.
+def ranking_confidence(
+    calibrator: CalibratorPart | None, score_part: ScorePart | None, ranked: Array | None, table: dict[str, Array]
+) -> tuple[Array | None, Array]:
+    """The predicted classes [n], if there is a table, and the confidence [n]: a score of the table, or `ranked`.
 
-    `values` are the positions of the rows of each class or group.
+    Without both it is the largest probability. The calibrator acts on the confidence.
     """
-    if part.per == "all":
-        return at_or_above(confidence, _limit(part.threshold)), 0
-    limits, unknown = np.full(len(confidence), np.inf), 0
-    for value, rows in values.items():
-        limits[rows] = _limit(part.thresholds.get(value))
-        unknown += 0 if value in part.thresholds else len(rows)
-    return at_or_above(confidence, limits), unknown
+    if score_part is not None:
+        raise InputError("expected a policy without a score, which this version cannot compute")
+    prediction, confidence = predicted_values(**table, confidence=ranked)
+    if calibrator is not None:
+        confidence = Calibrator(calibrator.method, dict(calibrator.parameters)).apply(confidence)
+    return prediction, confidence
 
 
-def _limit(threshold: float | None) -> float:
-    return np.inf if threshold is None else threshold
+def accepted_by(part: ThresholdPart, confidence: Array, values: Array | None) -> Flags:
+    """Which rows [n] a threshold part accepts; `values` [n] are those of `distinguished`."""
+    if values is None:
+        return at_or_above(confidence, np.inf if part.threshold is None else part.threshold)
+    return accepted_by_group(confidence, values, part.thresholds)
 
 
-def rows_by_value(
-    per: str, column: str | None, predictions: Predictions, prediction: Array | None
-) -> dict[str, Array]:
-    """The rows of each predicted class, by its name, or of each value of a column; empty for one rule for all."""
-    if per == "group":
-        assert column is not None, "a part per group has a column"
-        if column not in predictions.extra:
-            raise InputError(
-                f"expected the column {column!r}, whose groups the policy distinguishes, but there is none",
-                "name it with {columns}, as in group=COLUMN" if column == "group" else "add it to the file",
-            )
-        return dict(rows_by_group(predictions.extra[column], column))
-    if per == "class":
-        if prediction is None:
-            raise InputError(
-                "expected the predicted class of each row, which the policy distinguishes, but there is none",
-                "give {columns} prediction=COLUMN",
-            )
-        names = predictions.class_names
-        return {
-            class_text(names, number): np.flatnonzero(prediction == number)
-            for number in np.unique(prediction).tolist()
-        }
-    return {}
+def distinguished(part: ThresholdPart | SetsPart, predictions: Predictions, prediction: Array | None) -> Array | None:
+    """The group or the name of the predicted class of each row [n]; None if that does not matter to the part."""
+    if part.per == "group":
+        return group_of(part.column or "group", predictions)
+    if part.per == "all" or isinstance(part, SetsPart):
+        return None
+    if prediction is None:
+        raise InputError(
+            "expected the predicted class of each row, which the policy distinguishes, but there is none",
+            "name it with {columns}, as in prediction=COLUMN",
+        )
+    return class_texts(prediction, predictions.class_names)
+
+
+def unknown_rows(part: ThresholdPart | SetsPart, values: Array | None) -> Flags | bool:
+    """Which rows [n] have a value that the part does not know."""
+    if values is None:
+        return False
+    known, unknown = (
+        part.thresholds if isinstance(part, ThresholdPart) else part.quantiles,
+        np.zeros(len(values), bool),
+    )
+    for value, rows in rows_by_group(values).items():
+        unknown[rows] = value not in known
+    return unknown
+
+
+def group_of(column: str, predictions: Predictions) -> Array:
+    """The values of a column [n]; an error if there is none."""
+    if column in predictions.extra:
+        return predictions.extra[column]
+    raise InputError(
+        f"expected the column {column!r}, whose groups the policy distinguishes, but there is none",
+        "name it with {columns}, as in group=COLUMN" if column == "group" else "add it to the file",
+    )
+
+
+def class_texts(numbers: Array, names: list[str] | None) -> Array:
+    """The names of classes [n], or their numbers as text."""
+    different, codes = np.unique(numbers, return_inverse=True)
+    texts: Array = np.array([class_text(names, number) for number in different.tolist()], dtype=object)
+    return texts[codes]
+
+
+def row_keys(predictions: Predictions) -> Array | None:
+    """What identifies rows [n]: their keys or their index; None if only their position does."""
+    return predictions.key if predictions.key is not None else predictions.index

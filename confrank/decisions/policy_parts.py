@@ -7,12 +7,14 @@ data. `promise` is a sentence: what is promised, to whom, under which assumption
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from confrank.decisions.conformal import ConformalSets
 from confrank.decisions.rows import Rows
+from confrank.decisions.selection import Selection
 from confrank.phrasing import InputError, named
 from confrank.predictions import Predictions
 
@@ -107,7 +109,7 @@ class ThresholdPart:
 class SelectionPart:
     """Selection of new items with a false-discovery rate of at most `fdr`.
 
-    `scores` are the confidences of the wrong ones among `n` calibration items.
+    `scores` are the confidences of the wrong ones among `n` calibration items, ascending.
     """
 
     fdr: float
@@ -119,24 +121,57 @@ class SelectionPart:
     date: str = ""
     slot = "selection"
 
+    @classmethod
+    def of(cls, selection: Selection, rows: Rows | None = None, settings: Values | None = None) -> "SelectionPart":
+        """The part that selects as `selection` did."""
+        promise = _sentence(selection.promise())
+        scores = tuple(selection.wrong.tolist())
+        return cls(selection.fdr, scores, selection.num_calibration, rows, promise, settings or {})
+
 
 @dataclass(frozen=True)
 class SetsPart:
-    """Conformal sets: one quantile for all, or one per class or per group of `column`; None means all classes."""
+    """Conformal sets: the fields of `ConformalSets`, and the column of the groups.
+
+    A quantile of None means too few rows: every set holds the class, or all classes.
+    """
 
     method: str
     level: float
-    quantile: float | None
+    num_classes: int
+    per: Per
+    quantiles: Mapping[str, float | None]
+    counts: Mapping[str, int]
     rows: Rows | None = None
     promise: str = ""
-    per: Per = "all"
     column: str | None = None
-    quantiles: Mapping[str, float | None] = field(default_factory=dict)
-    parameters: Values = field(default_factory=dict)
     seed: int = 0
+    penalty: float = 0.0
+    free_rank: int = 0
     settings: Values = field(default_factory=dict)
     date: str = ""
     slot = "sets"
+
+    @classmethod
+    def of(
+        cls,
+        sets: ConformalSets,
+        rows: Rows | None = None,
+        column: str | None = None,
+        settings: Values | None = None,
+    ) -> "SetsPart":
+        """The part that builds sets as `sets` does; `column` names the groups, if there are any."""
+        promise = _sentence(sets.promise() if column is None else sets.promise(f"group of {column}"))
+        return cls(**sets.as_dict(), rows=rows, promise=promise, column=column, settings=settings or {})
+
+    def conformal(self) -> ConformalSets:
+        """What builds the sets."""
+        names = [item.name for item in fields(ConformalSets)]
+        return ConformalSets.from_dict({name: getattr(self, name) for name in names})
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 Part = CalibratorPart | ScorePart | ThresholdPart | SelectionPart | SetsPart

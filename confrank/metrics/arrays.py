@@ -174,8 +174,8 @@ def are_distributions(table: Array) -> bool:
     return all(np.abs(total - 1).max() <= ROUNDING for total in sums)
 
 
-def at_or_above(confidence: ArrayLike, threshold: float | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows a threshold (or one per row) accepts: those above it, at it, or below it by at most `TOLERANCE`.
+def at_or_above(confidence: ArrayLike, threshold: float) -> NDArray[np.bool_]:
+    """Which rows a threshold accepts: those above it, at it, or below it by no more than `TOLERANCE`. [n] -> [n]
 
     >>> at_or_above([0.7 - 1e-13, 0.7, 0.6], 0.7).tolist()
     [True, True, False]
