@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confrank.decisions import cost_at, cost_table, cost_threshold, error_costs, random_folds, read_cost_table
+from confrank.decisions import (
+    cost_at,
+    cost_table,
+    cost_threshold,
+    error_costs,
+    random_folds,
+    random_split,
+    read_cost_table,
+)
 from confrank.decisions.costs import mean_cost
 from confrank.metrics import at_or_above
 from confrank.metrics.hull import cheapest_curve, hull_positions
@@ -188,3 +196,73 @@ def test_tables_that_are_none(tmp_path, name, content, message):
     with pytest.raises(InputError, match="change `cost_table`") as caught:
         read_cost_table(tmp_path / name)
     assert message in str(caught.value)
+
+
+@pytest.fixture
+def predictions(tmp_path):
+    rng, confidence, correct = drawn(3, 300, 10**6)
+    label = rng.integers(0, 3, 300)
+    confidence = np.clip(confidence + 0.3, 0, 1)
+    prediction = np.where(correct, label, (label + 1) % 3)
+    columns = (label, prediction, confidence, rng.integers(1, 4, 300))
+    rows = [",".join(map(repr, row)) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    (tmp_path / "p.csv").write_text("label,prediction,confidence,w\n" + "\n".join(rows) + "\n")
+    return tmp_path / "p.csv"
+
+
+def test_threshold_of_least_cost_from_the_command_line(predictions, tmp_path, capsys, command):
+    costs = ["--cost-error", 4, "--cost-reject", 1]
+    command("threshold", predictions, *costs, "--json", tmp_path / "t.json", "--seed", 2)
+    result = json.loads((tmp_path / "t.json").read_text())
+    table = np.genfromtxt(predictions, delimiter=",", skip_header=1)
+    confidence, correct, weight = table[:, 2], table[:, 0] == table[:, 1], table[:, 3]
+    rule = cost_threshold(confidence, correct, cost_error=4, cost_reject=1, seed=2)
+    assert {key: result[key] for key in rule.as_dict()} == rule.as_dict()
+    assert (result["coverage"], result["risk"]) == (rule.accepted / 300, rule.wrong / rule.accepted)
+    printed = capsys.readouterr().out
+    assert f"accept      confidence >= {rule.threshold!r}" in printed
+    assert f"cost        {rule.cost:.4g} per prediction; an error costs 4, a rejection 1" in printed
+    interval = f"(95% interval {rule.held_out.low:.4g} to {rule.held_out.high:.4g})"
+    assert f"new rows    {rule.held_out.value:.4g} per prediction {interval}, each of 5 folds" in printed
+    command("threshold", predictions, *costs, "--sample-weight", "w", "--json", tmp_path / "t.json")
+    weighted = cost_threshold(confidence, correct, cost_error=4, cost_reject=1, sample_weight=weight)
+    assert json.loads((tmp_path / "t.json").read_text())["cost"] == weighted.cost
+    command("threshold", predictions, *costs, "--split", 0.4, "--json", tmp_path / "t.json")
+    rows, others = random_split(300, 0.4)
+    rule = cost_threshold(confidence[rows], correct[rows], cost_error=4, cost_reject=1)
+    held_out = cost_at(confidence[others], correct[others], rule.threshold, cost_error=4, cost_reject=1)
+    result = json.loads((tmp_path / "t.json").read_text())
+    assert (result["threshold"], result["held_out"]["value"]) == (rule.threshold, held_out.value)
+    assert "on 120 rows set aside" in capsys.readouterr().out
+    (tmp_path / "costs.csv").write_text("label,prediction,cost\n0,1,50\n")
+    command("threshold", predictions, *costs, "--cost-table", tmp_path / "costs.csv", "--json", tmp_path / "t.json")
+    errors = np.where((table[:, 0] == 0) & (table[:, 1] == 1), 50, 4)
+    rule = cost_threshold(confidence, correct, cost_error=errors, cost_reject=1)
+    assert json.loads((tmp_path / "t.json").read_text())["held_out"]["value"] == rule.held_out.value
+    assert "an error costs what the table says" in capsys.readouterr().out
+    command("threshold", predictions, "--cost-error", 1e6, "--cost-reject", 0.01, "--json", tmp_path / "t.json")
+    if json.loads((tmp_path / "t.json").read_text())["threshold"] is None:
+        assert "accept      nothing: rejecting every prediction costs least" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--cost-error", "4"],
+            "expected --cost-reject with --cost-error or --cost-table, but got --cost-error alone",
+        ),
+        (["--cost-reject", "4"], "but got --cost-reject alone"),
+        (["--cost-error", "4", "--cost-reject", "1", "--risk", "0.1"], "--risk or costs, but got both"),
+        (["--cost-error", "4", "--cost-reject", "1", "--coverage", "0.1"], "--coverage or costs, but got both"),
+        (["--cost-error", "-4", "--cost-reject", "1"], "at least 0, but got -4.0; change --cost-error"),
+        (["--cost-error", "4", "--cost-reject", "1", "--folds", "1"], "--folds to be at least 2, but got 1"),
+        (["--cost-error", "4", "--cost-reject", "1", "--split", "0.5", "--folds", "3"], "--split or --folds"),
+        (["--coverage", "0.5", "--folds", "3"], "--folds with --cost-error and --cost-reject"),
+        (["--cost-reject", "1", "--cost-table", "no.csv"], "no.csv: expected a table with the column cost"),
+    ],
+)
+def test_mistakes_about_costs_are_one_line(predictions, flags, message, capsys, command):
+    command("threshold", predictions, *flags, code=2)
+    errors = capsys.readouterr().err
+    assert message in errors and errors.count("\n") == 1

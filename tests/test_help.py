@@ -25,7 +25,7 @@ METAVAR = re.compile(r"[A-Z]+(=[A-Z]+)?(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
 THRESHOLD = """\
 usage: confrank threshold FILE [options]
 
-Choose a confidence threshold with a guaranteed error rate among accepted answers.
+Choose a confidence threshold with a guaranteed error rate, or of least cost.
 
 arguments:
   FILE                    predictions on data that the model was not trained on, or a run folder
@@ -48,7 +48,15 @@ threshold:
   --risk SHARE            error rate among accepted predictions to guarantee
   --delta SHARE           largest probability that the guarantee does not hold (default: 0.001)
   --coverage SHARE        share of predictions to accept, instead of --risk
-  --sample-weight COLUMN  weight of each row, for --coverage; a guarantee takes none
+  --sample-weight COLUMN  weight of each row, for --coverage and costs; a guarantee takes none
+
+costs:
+  --cost-error X          cost of an accepted error, for the threshold of least cost
+  --cost-reject X         cost of a rejected prediction
+  --cost-table FILE       costs of errors by class: columns label (the true class), prediction or
+                          both, and cost (.csv, .json)
+  --folds N               folds for measuring the cost on rows that did not choose (default: 5;
+                          --split uses none)
 
 check:
   --split SHARE           share of the rows to check the threshold on; it is chosen on the others

@@ -131,3 +131,17 @@ def temperature_of(predictions: "Predictions", file: str) -> str | None:
     except ValueError:
         pass
     raise ValueError(f"expected the temperature recorded in {file} to be a positive number, but got {text[:80]!r}")
+
+
+def confidence_rule(predictions: "Predictions") -> tuple[str | None, bool]:
+    """The confidence that ranks, where it is known by name, and whether it is that of an average."""
+    from confrank.method_facts import facts_of
+
+    facts = facts_of(predictions.metadata.get("method", ""))
+    if "calibrator" in predictions.metadata:  # SelectiveClassifier applies no calibrator but a temperature
+        return None, False
+    if "members" in predictions.metadata or facts.averaged:
+        return None, True
+    if predictions.table is not None and predictions.confidence is None:
+        return "max_probability", False
+    return facts.confidence, False

@@ -5,14 +5,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
+from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of, weight_column
+from confrank.cli.source import (
+    add_reading,
+    confidence_rule,
+    predictions_path,
+    read_source,
+    reading_of,
+    temperature_of,
+    weight_column,
+)
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
-
-    from confrank.predictions import Predictions
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
@@ -23,26 +30,15 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
     add_option(threshold, "--delta", float, "SHARE", "largest probability that the guarantee does not hold", 0.001)
     add_option(threshold, "--coverage", float, "SHARE", "share of predictions to accept, instead of --risk")
-    weight = "weight of each row, for --coverage; a guarantee takes none"
+    weight = "weight of each row, for --coverage and costs; a guarantee takes none"
     add_option(threshold, "--sample-weight", str, "COLUMN", weight)
+    add_costs(parser)
     check = parser.add_argument_group("check")
     split = "share of the rows to check the threshold on; it is chosen on the others"
     add_option(check, "--split", float, "SHARE", split)
     add_option(check, "--seed", int, "N", "seed of the split", 0)
     add_policy(parser)
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
-
-
-def _rule(predictions: "Predictions") -> tuple[str | None, bool]:
-    """The confidence that ranks, where it is known by name, and whether it is that of an average."""
-    from confrank.method_facts import facts_of
-
-    facts = facts_of(predictions.metadata.get("method", ""))
-    if "members" in predictions.metadata or facts.averaged:
-        return None, True
-    if predictions.table is not None and predictions.confidence is None:
-        return "max_probability", False
-    return facts.confidence, False
 
 
 def _threshold(arguments: "Namespace") -> None:
@@ -54,6 +50,8 @@ def _threshold(arguments: "Namespace") -> None:
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
 
     at_least(0, arguments, "seed")
+    if has_costs(arguments):
+        return choose_by_cost(arguments)
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError(
             "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
@@ -88,7 +86,7 @@ def _threshold(arguments: "Namespace") -> None:
         point = threshold_for_coverage(
             samples.confidence, samples.correct, arguments.coverage, sample_weight=samples.weight
         )
-    name, averaged = _rule(predictions)
+    name, averaged = confidence_rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
     check = None if others is None else measured_at(others.confidence, others.correct, point.threshold)
     lines = threshold_lines(point, arguments.risk, arguments.delta)
@@ -110,10 +108,11 @@ def _threshold(arguments: "Namespace") -> None:
         result = {"file": arguments.file, **requested, **rule, **point.as_dict(), "check": check and check.as_dict()}
         write_atomically(table, json.dumps(result, indent=1))
     print("\n".join(lines))
+    return None
 
 
 THRESHOLD = Command(
-    "choose a confidence threshold with a guaranteed error rate among accepted answers",
+    "choose a confidence threshold with a guaranteed error rate, or of least cost",
     "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
     _threshold_arguments,
     _threshold,

@@ -1,6 +1,8 @@
 """Thresholds and temperatures in words."""
 
-from confrank.decisions import OperatingPoint
+import math
+
+from confrank.decisions import CostThreshold, OperatingPoint
 from confrank.metrics import Evaluation
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
@@ -32,6 +34,26 @@ def classifier_lines(
     divided = f", temperature={temperature}" if temperature else ""
     options = f'threshold={point.threshold!r}, confidence="{confidence}"{divided}'
     return [f"python      SelectiveClassifier(model, {options})"]
+
+
+def cost_lines(rule: CostThreshold, checked: str) -> list[str]:
+    """The threshold of least cost, what it costs, and what it costs on rows that it was not chosen on."""
+    if math.isinf(rule.threshold):
+        lines = ["accept      nothing: rejecting every prediction costs least"]
+    else:
+        point = OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples)
+        lines = threshold_lines(point, None, 0)
+    error = "what the table says" if rule.cost_error is None else f"{rule.cost_error:g}"
+    lines.append(
+        f"cost        {rule.cost:.4g} per prediction; an error costs {error}, a rejection {rule.cost_reject:g}"
+    )
+    lines.append(f"            accepting all would cost {rule.accept_all:.4g}, rejecting all {rule.cost_reject:.4g}")
+    if rule.held_out is not None:
+        low, high = rule.held_out.low, rule.held_out.high
+        lines.append(
+            f"new rows    {rule.held_out.value:.4g} per prediction (95% interval {low:.4g} to {high:.4g}), {checked}"
+        )
+    return lines
 
 
 def check_lines(point: OperatingPoint, risk: float | None) -> list[str]:
