@@ -18,6 +18,7 @@ from confrank.cli.evaluate import EVALUATE
 from confrank.cli.ood import OOD
 from confrank.cli.predict import PREDICT
 from confrank.cli.report import REPORT
+from confrank.cli.scores import SCORES
 from confrank.cli.study import STUDY, TABLE
 from confrank.cli.threshold import THRESHOLD
 from confrank.cli.train import TRAIN
@@ -26,7 +27,13 @@ from confrank.cli.wording import did_you_mean, in_words
 GROUPS: dict[str, dict[str, Command]] = {
     "start here": {"demo": DEMO},
     "train and predict": {"train": TRAIN, "predict": PREDICT},
-    "evaluate and decide": {"evaluate": EVALUATE, "threshold": THRESHOLD, "calibrate": CALIBRATE, "apply": APPLY},
+    "evaluate and decide": {
+        "evaluate": EVALUATE,
+        "scores": SCORES,
+        "calibrate": CALIBRATE,
+        "threshold": THRESHOLD,
+        "apply": APPLY,
+    },
     "go further": {"ood": OOD, "active": ACTIVE},
     "reproduce the paper": {"study": STUDY, "table": TABLE, "report": REPORT, "data": DATA},
 }

@@ -1,0 +1,99 @@
+"""Confidence scores compared: a table for the terminal, the choice in words, and numbers for a file."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from confrank.metrics import Interval
+from confrank.phrasing import counted
+from confrank.report.scales import SHOWN, shown
+from confrank.scores import Choice
+
+STANDARD = "max-probability"
+
+
+def scores_table(choice: Choice) -> Table:
+    """One row per score, in order of AURC."""
+    keys, judged = ("aurc", "auroc", "fpr95"), choice.judged
+    table = Table(
+        title=f"scores on the {counted(len(judged.rows), 'row')} that judge",
+        caption="lower is better, except for AUROC; * is the chosen score",
+    )
+    table.add_column("score")
+    for key in keys:
+        table.add_column(SHOWN[key].heading, justify="right")
+    for name in sorted(judged.metrics, key=lambda name: judged.metrics[name]["aurc"] or 0):
+        heading = f"{name}{parameter_text(choice.fitted[name])}{' *' if name == choice.name else ''}"
+        cells = [_cell(key, judged.metrics[name][key], judged.intervals[name].get(key)) for key in keys]
+        table.add_row(Text(heading), *cells, style="bold" if name == choice.name else None)
+    return table
+
+
+def _cell(key: str, value: float | None, interval: Interval | None) -> str:
+    limits = "" if interval is None else f" ({shown(key, interval.low)}, {shown(key, interval.high)})"
+    return shown(key, value, 3) + limits
+
+
+def parameter_text(parameters: Mapping[str, Any]) -> str:
+    """The fitted parameters in brackets; a matrix is not shown.
+
+    >>> parameter_text({"temperature": 0.7}), parameter_text({"p": None}), parameter_text({"matrix": [[0.0]]})
+    (' (temperature 0.7)', ' (max-probability)', '')
+    """
+    parts = [
+        "max-probability" if value is None else f"{key} {value:g}"
+        for key, value in parameters.items()
+        if value is None or isinstance(value, int | float)
+    ]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def choice_lines(choice: Choice) -> list[str]:
+    """Which score was chosen and why, and on which rows."""
+    gap, candidate, judged = choice.judged.difference, choice.candidate, counted(len(choice.judged.rows), "row")
+    rows = f"chosen and fitted on {counted(len(choice.rows), 'row')}, judged on {judged} that had no part in it"
+    if gap is None or candidate is None:
+        why = f"no other score had a lower AURC on the {counted(len(choice.rows), 'row')} used to choose"
+        return [f"use {STANDARD}: {why}", rows]
+    factor, heading = SHOWN["aurc"].factor, SHOWN["aurc"].heading
+    limits = f"{gap.value * factor:+.3f}, 95% interval {gap.low * factor:+.3f} to {gap.high * factor:+.3f}"
+    difference = f"{heading} of {candidate} minus that of {STANDARD}: {limits}"
+    if choice.name == candidate:
+        named = f"{candidate}{parameter_text(choice.parameters)}"
+        return [f"use {named}: it ranks better than {STANDARD}, beyond its paired interval", difference, rows]
+    why = f"{candidate} was the best candidate, but it is not better beyond its paired interval"
+    return [f"use {STANDARD}: {why}", difference, rows]
+
+
+def refusal_lines(choice: Choice) -> list[str]:
+    """Why a score is not in the table, one line each."""
+    return [f"without {name}: {reason}" for name, reason in choice.refused.items()]
+
+
+def choice_as_dict(choice: Choice) -> dict[str, Any]:
+    """All numbers as plain values; of a fitted matrix only that of the chosen score."""
+    judged = choice.judged
+    scores = {
+        name: {
+            "parameters": {key: value for key, value in choice.fitted[name].items() if not isinstance(value, list)},
+            "metrics": metrics,
+            "intervals": {
+                key: limits and [limits.low, limits.high] for key, limits in judged.intervals[name].items()
+            },
+        }
+        for name, metrics in judged.metrics.items()
+    }
+    return {
+        "name": choice.name,
+        "parameters": choice.parameters,
+        "candidate": choice.candidate,
+        "difference": judged.difference and asdict(judged.difference),
+        "num_chosen_on": len(choice.rows),
+        "num_judged_on": len(judged.rows),
+        "num_resamples": judged.num_resamples,
+        "scores": scores,
+        "refused": choice.refused,
+    }

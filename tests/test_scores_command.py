@@ -1,0 +1,71 @@
+"""`confrank scores`: from a file to a table, a choice in words, and a JSON file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from confrank.scores import choose, names
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Predictions whose correctness depends on the margin, as logits and as probabilities in a CSV file."""
+    folder, rng = tmp_path_factory.mktemp("scores"), np.random.default_rng(0)
+    logits = rng.normal(0, 2, (3000, 6))
+    table = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    largest = np.sort(table, axis=1)
+    right = rng.random(3000) < 1 - (1 - largest[:, -1] + largest[:, -2]) ** 2
+    label = np.where(right, logits.argmax(axis=1), (logits.argmax(axis=1) + 1) % 6)
+    np.savez(folder / "validation.npz", logits=logits, label=label)
+    header = ",".join(["label", *(f"probability_{k}" for k in range(6))])
+    rows = np.column_stack([label, table])[:200]
+    np.savetxt(folder / "some.csv", rows, delimiter=",", header=header, comments="", fmt="%.10g")
+    np.savez(folder / "bare.npz", confidence=largest[:, -1], correct=right)
+    return folder
+
+
+def test_the_command_compares_scores_and_chooses_one(files, command, capsys):
+    out = files / "scores.json"
+    command("scores", files / "validation.npz", "--json", out, "--resamples", 100)
+    text, result = capsys.readouterr().out, json.loads(out.read_text())
+    arrays = dict(np.load(files / "validation.npz"))
+    choice = choose(**arrays, resamples=100)
+    assert (result["name"], result["parameters"]) == (choice.name, choice.parameters) == ("margin", {})
+    assert result["difference"]["value"] == choice.judged.difference.value
+    assert result["num_chosen_on"] == result["num_judged_on"] == 1500
+    assert set(result["scores"]) == set(names)
+    for name, item in result["scores"].items():
+        assert item["metrics"] == choice.judged.metrics[name]
+        low, high = item["intervals"]["auroc"]
+        assert low < item["metrics"]["auroc"] < high
+        assert name in text
+    assert "use margin: it ranks better than max-probability, beyond its paired interval" in text
+    assert "chosen and fitted on 1,500 rows, judged on 1,500 rows that had no part in it" in text
+    assert f"{result['scores']['margin']['metrics']['aurc'] * 1000:.3f}" in text
+    assert "95% bootstrap intervals from 100 resamples" in text
+
+
+def test_probabilities_in_a_csv_file_leave_out_the_scores_that_need_logits(files, command, capsys):
+    command("scores", files / "some.csv", "--resamples", 0, "--seed", 1)
+    text = capsys.readouterr().out
+    assert "use max-probability: " in text
+    assert "without energy: needs logits: the energy of ln p is constant" in text
+    assert "no intervals per score; --resamples 200 computes them" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bare.npz"], "expected logits or probabilities of all classes to compute scores from, but"),
+        (["missing.npz"], "missing.npz"),
+        (["validation.npz", "--resamples", "5"], "expected 100 resamples or more, but got 5; raise --resamples"),
+        (["validation.npz", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
+        (["validation.npz", "--json", "validation.npz"], "validation.npz"),
+    ],
+)
+def test_mistakes_are_one_line(files, command, capsys, monkeypatch, arguments, message):
+    monkeypatch.chdir(files)
+    command("scores", *arguments, code=2)
+    output = capsys.readouterr()
+    assert message in output.err and output.err.count("\n") == 1 and not output.out
