@@ -5,7 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from confrank.scores import choose, names
+from confrank.decisions.policy import Policy, ScorePart
+from confrank.decisions.rows import design_rows
+from confrank.scores import choose, fit, names, score
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,50 @@ def test_mistakes_are_one_line(files, command, capsys, monkeypatch, arguments, m
     command("scores", *arguments, code=2)
     output = capsys.readouterr()
     assert message in output.err and output.err.count("\n") == 1 and not output.out
+
+
+def test_a_policy_ranks_by_the_chosen_score_on_rows_that_did_not_choose_it(files, command, capsys, tmp_path):
+    policy, out, answers = tmp_path / "policy.json", tmp_path / "threshold.json", tmp_path / "answers.csv"
+    command("scores", files / "validation.npz", "--policy", policy, "--resamples", 0)
+    assert f"{policy}: added a score" in capsys.readouterr().out
+    part = json.loads(policy.read_text())["score"]
+    arrays = dict(np.load(files / "validation.npz"))
+    design = np.flatnonzero(design_rows(3000))
+    alone = choose(logits=arrays["logits"][design], label=arrays["label"][design])
+    assert (part["name"], part["settings"]["num_judged_on"]) == (alone.name, 750)
+    assert (part["rows"]["half"], part["rows"]["used"]) == ("design", 1500)
+    command("threshold", files / "validation.npz", "--risk", 0.5, "--policy", policy, "--json", out)
+    command("apply", policy, files / "validation.npz", "--out", answers)
+    rows = [line.split(",") for line in answers.read_text().splitlines()]
+    confidence = np.array([float(row[rows[0].index("confidence")]) for row in rows[1:]])
+    assert np.array_equal(confidence, score(part["name"], logits=arrays["logits"]))
+    accepted = np.array([row[rows[0].index("accepted")] == "true" for row in rows[1:]])
+    assert accepted[~design_rows(3000)].sum() == json.loads(out.read_text())["accepted"]
+
+
+def test_a_score_chosen_on_all_rows_leaves_none_for_a_guarantee(files, command, capsys, tmp_path):
+    policy, file = tmp_path / "policy.json", files / "some.csv"
+    command("scores", file, "--policy", policy, "--rows", "all", "--resamples", 0)
+    assert json.loads(policy.read_text())["score"]["rows"]["used"] == 200
+    command("threshold", file, "--risk", 0.5, "--policy", policy, code=2)
+    assert "expected rows that no part of the policy saw, but a score used all rows" in capsys.readouterr().err
+    command("scores", file, "--policy", policy, code=2)
+    assert "expected a policy without a score, but this one has a score" in capsys.readouterr().err
+    command("scores", file, "--rows", "all", code=2)
+    assert "expected --policy with --rows, but got none" in capsys.readouterr().err
+
+
+def test_a_fitted_score_is_bit_for_bit_the_same_after_reading_the_policy(tmp_path):
+    rng = np.random.default_rng(6)
+    logits, correct = rng.normal(0, 3, (500, 7)), rng.random(500) < 0.6
+    for name in ("relu", "max-probability-temperature", "p-norm"):
+        parameters = fit(name, logits=logits, correct=correct)
+        policy = Policy.of({"logits": logits}).with_part(ScorePart(name, parameters))
+        policy.save(tmp_path / "policy.json")
+        read = Policy.load(tmp_path / "policy.json")
+        some = rng.permutation(500)[:123]
+        assert np.array_equal(
+            read.apply({"logits": logits[some]}).confidence, score(name, logits=logits, **parameters)[some]
+        )
+    with pytest.raises(ValueError, match="expected 7 classes"):
+        read.apply({"logits": logits[:, :6]})

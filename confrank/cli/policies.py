@@ -1,7 +1,7 @@
 """The policy file of a command: flags, loading, and saving with one more part."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import add_option
 from confrank.cli.paths import file_path
@@ -23,6 +23,20 @@ def add_policy(parser: "ArgumentParser") -> None:
     )
     replace = "replace the part that the policy already has, and drop the parts that rest on it"
     policy.add_argument("--replace", action="store_true", help=replace)
+
+
+def add_design_policy(parser: "ArgumentParser") -> None:
+    """Add the flags of `add_policy`, and --rows for a part that is fitted or chosen, for `uses_all_rows`."""
+    add_policy(parser)
+    rows = "rows to fit or choose on: half of the file (design), so that a guarantee can use the rest, or all"
+    add_option(parser.add_argument_group("policy"), "--rows", Literal["design", "all"], "NAME", rows)
+
+
+def uses_all_rows(arguments: "Namespace") -> bool:
+    """Whether a part is fitted or chosen on all rows of its file; an error for --rows without --policy."""
+    if arguments.rows is not None and arguments.policy is None:
+        raise ValueError("expected --policy with --rows, but got none; without a policy all rows are used")
+    return bool(arguments.rows == "all")
 
 
 def policy_path(arguments: "Namespace") -> Path | None:

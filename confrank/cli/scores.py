@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of
+from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
+from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.decisions.policy import Policy
+    from confrank.decisions.rows import Rows
+    from confrank.scores import Choice
 
 
 def _scores_arguments(parser: "ArgumentParser") -> None:
@@ -21,37 +26,69 @@ def _scores_arguments(parser: "ArgumentParser") -> None:
         "bootstrap resamples, 100 or more; 0 for no intervals per score (default: depends on the number of rows)"
     )
     add_option(choice, "--resamples", int, "N", resamples)
+    add_design_policy(parser)
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
 def _scores(arguments: "Namespace") -> None:
     from confrank.analysis import check_resamples
     from confrank.atomic import write_atomically
-    from confrank.report.scores import choice_as_dict, choice_lines, refusal_lines, scores_table
-    from confrank.scores.choice import chosen
-    from confrank.scores.table import table_of
+    from confrank.report.scores import choice_as_dict
 
     at_least(0, arguments, "seed")
     check_resamples(arguments.resamples)
-    out = json_path(arguments.json)
+    every, out = uses_all_rows(arguments), json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], out)
+    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], out, policy_path(arguments))
     source = read_source(arguments.file, reading=reading_of(arguments))
-    predictions = source.predictions
-    if predictions.table is None:
+    if source.predictions.table is None:
         raise ValueError(
             f"expected logits or probabilities of all classes to compute scores from, but {arguments.file} has"
-            f" {predictions.describe()}"
+            f" {source.predictions.describe()}"
         )
-    table = table_of(predictions.logits, predictions.probabilities)
-    choice = chosen(table, source.samples.correct, arguments.seed, arguments.resamples)
+    policy = open_policy(arguments, source.predictions)
+    choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, every=every)
+    saved = [] if policy is None else _save(arguments, policy, choice, rows)
     if out is not None:
         write_atomically(out, json.dumps({"file": arguments.file, **choice_as_dict(choice)}, indent=1))
+    _print(source, choice, saved)
+
+
+def _chosen(
+    source: Source, policy: "Policy | None", seed: int, resamples: int | None, *, every: bool
+) -> "tuple[Choice, Rows | None]":
+    """The choice on all rows, or on those that the policy grants, of the table that it calibrates."""
+    from confrank.scores.choice import chosen
+    from confrank.scores.table import table_of
+
+    predictions = source.predictions
+    if policy is None:
+        table = table_of(predictions.logits, predictions.probabilities)
+        return chosen(table, source.samples.correct, seed, resamples), None
+    index, rows = policy.usable(predictions, "design", file=source.name, seed=seed, every=every)
+    given = policy.table(predictions)
+    table = table_of(given.get("logits"), given.get("probabilities"))
+    return chosen(table, policy.correct(predictions), seed, resamples, index), rows
+
+
+def _save(arguments: "Namespace", policy: "Policy", choice: "Choice", rows: "Rows | None") -> list[str]:
+    from confrank.decisions.policy import ScorePart
+    from confrank.report.scores import choice_as_dict
+
+    numbers = choice_as_dict(choice)
+    settings = {name: numbers[name] for name in ("candidate", "difference", "num_chosen_on", "num_judged_on")}
+    return save_policy(arguments, policy, ScorePart(choice.name, choice.parameters, rows, settings=settings))
+
+
+def _print(source: Source, choice: "Choice", saved: list[str]) -> None:
+    from confrank.report.scores import choice_lines, given_line, refusal_lines, scores_table
+
     console = make_console()
-    for line in (f"read {predictions.describe()}", *source.samples.notes):
+    for line in (f"read {source.predictions.describe()}", *source.samples.notes):
         say(console, line)
     console.print(scores_table(choice))
-    for line in choice_lines(choice):
+    given = [] if source.predictions.confidence is None else [given_line(source.samples.select(choice.judged.rows))]
+    for line in [*choice_lines(choice), *given, *saved]:
         say(console, line)
     count = choice.judged.num_resamples
     note = f"in brackets: 95% bootstrap intervals from {count:,} resamples"
@@ -62,7 +99,7 @@ def _scores(arguments: "Namespace") -> None:
 
 SCORES = Command(
     "compare confidence scores of logits or probabilities, and choose one on data",
-    "confrank scores validation.npz --json scores.json",
+    "confrank scores validation.npz --policy policy.json",
     _scores_arguments,
     _scores,
     guide="how-to/scores.md",

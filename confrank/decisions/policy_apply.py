@@ -18,6 +18,7 @@ from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
+from confrank.scores import score
 
 Flags = NDArray[np.bool_]
 
@@ -79,7 +80,7 @@ def ranking_confidence(
     Without both it is the largest probability. The calibrator acts on the confidence.
     """
     if score_part is not None:
-        raise InputError("expected a policy without a score, which this version cannot compute")
+        ranked = score(score_part.name, **table, **score_part.parameters)
     prediction, confidence = predicted_values(**table, confidence=ranked)
     if calibrator is not None:
         confidence = Calibrator(calibrator.method, dict(calibrator.parameters)).apply(confidence)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from confrank.metrics import Interval
+from confrank.metrics import Interval, Samples, aurc
 from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, shown
 from confrank.scores import Choice
@@ -66,6 +66,12 @@ def choice_lines(choice: Choice) -> list[str]:
         return [f"use {named}: it ranks better than {STANDARD}, beyond its paired interval", difference, rows]
     why = f"{candidate} was the best candidate, but it is not better beyond its paired interval"
     return [f"use {STANDARD}: {why}", difference, rows]
+
+
+def given_line(samples: Samples) -> str:
+    """How the confidence in the file ranks the rows that judge, for comparison."""
+    area = shown("aurc", aurc(samples.confidence, samples.correct), 3)
+    return f"the confidence in the file, which is no score of the table, has an {SHOWN['aurc'].heading} of {area}"
 
 
 def refusal_lines(choice: Choice) -> list[str]:
