@@ -1,17 +1,17 @@
 """Answer new predictions by a policy: accept or reject each, or list its set of classes."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option
+from confrank.cli.new_rows import answered, write_rows
 from confrank.cli.paths import csv_path, keep_inputs
 from confrank.cli.source import add_reading, predictions_path, reading_of
-from confrank.phrasing import InputError, counted
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from confrank.decisions.policy import Answers, Policy
-    from confrank.predictions import Predictions
+    from confrank.decisions.policy import Answers
 
 
 def _apply_arguments(parser: "ArgumentParser") -> None:
@@ -22,46 +22,14 @@ def _apply_arguments(parser: "ArgumentParser") -> None:
 
 
 def _apply(arguments: "Namespace") -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions.policy import Policy
-    from confrank.predictions import read
-    from confrank.spreadsheet import csv_text
 
-    out, path = csv_path(arguments.out), predictions_path(arguments.file)
-    keep_inputs([arguments.policy, arguments.file, path], out)
+    out = csv_path(arguments.out)
+    keep_inputs([arguments.policy, arguments.file, predictions_path(arguments.file)], out)
     policy = Policy.load(arguments.policy)
-    reading = reading_of(arguments)
-    predictions = read(path, **reading, labelled=False, classes=policy.classes, keep=_kept(policy, reading))
-    if arguments.skip_missing and "row" in row_names(predictions):
-        raise ValueError(
-            f"expected a column that identifies rows in {arguments.file}, since --skip-missing may leave some out,"
-            " but got none; add a column id"
-        )
-    try:
-        answers = policy.apply(predictions)
-    except InputError as error:
-        raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
-    columns = row_names(predictions) | answers.columns()
-    write_atomically(out, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
-    print(
-        "\n".join(
-            [f"read {predictions.describe()}", *policy.doubts(predictions), summary(answers), f"answers: {out}"]
-        )
-    )
-
-
-def _kept(policy: "Policy", reading: dict[str, Any]) -> list[str]:
-    """The columns of groups that the policy needs, except those that --columns names."""
-    return [column for column in policy.columns if column not in reading["columns"]]
-
-
-def row_names(predictions: "Predictions") -> dict[str, list[Any]]:
-    """The column that identifies rows: the key, the index, or the number of the row."""
-    if predictions.key is not None:
-        return {predictions.key_name: [bytes(key).decode(errors="replace") for key in predictions.key.tolist()]}
-    if predictions.index is not None:
-        return {"index": predictions.index.tolist()}
-    return {"row": list(range(len(predictions)))}
+    predictions, answers = answered(arguments.file, reading_of(arguments), policy)
+    written = write_rows(out, predictions, answers.columns(), "answers")
+    print("\n".join([f"read {predictions.describe()}", *policy.doubts(predictions), summary(answers), *written]))
 
 
 def summary(answers: "Answers") -> str:

@@ -19,6 +19,8 @@ from confrank.cli.ood import OOD
 from confrank.cli.predict import PREDICT
 from confrank.cli.report import REPORT
 from confrank.cli.scores import SCORES
+from confrank.cli.select import SELECT
+from confrank.cli.sets import SETS
 from confrank.cli.study import STUDY, TABLE
 from confrank.cli.threshold import THRESHOLD
 from confrank.cli.train import TRAIN
@@ -32,6 +34,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "scores": SCORES,
         "calibrate": CALIBRATE,
         "threshold": THRESHOLD,
+        "sets": SETS,
+        "select": SELECT,
         "apply": APPLY,
     },
     "go further": {"ood": OOD, "active": ACTIVE},

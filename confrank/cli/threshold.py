@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
+from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import (
@@ -32,6 +33,7 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     add_option(threshold, "--coverage", float, "SHARE", "share of predictions to accept, instead of --risk")
     weight = "weight of each row, for --coverage and costs; a guarantee takes none"
     add_option(threshold, "--sample-weight", str, "COLUMN", weight)
+    add_groups(parser)
     add_costs(parser)
     check = parser.add_argument_group("check")
     split = "share of the rows to check the threshold on; it is chosen on the others"
@@ -50,7 +52,10 @@ def _threshold(arguments: "Namespace") -> None:
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
 
     at_least(0, arguments, "seed")
-    if has_costs(arguments):
+    costs = has_costs(arguments)  # refuses --risk with costs
+    if is_grouped(arguments):
+        return group_threshold(arguments)
+    if costs:
         return choose_by_cost(arguments)
     if (arguments.risk is None) == (arguments.coverage is None):
         raise ValueError(

@@ -1,0 +1,201 @@
+"""Choose a threshold for each group or predicted class, or one with several risks."""
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from confrank.cli.command import add_option, listed
+from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.policies import open_policy, policy_path, save_policy
+from confrank.cli.source import predictions_path, read_source, reading_of, weight_column
+from confrank.phrasing import InputError
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.decisions import GroupThresholds, OperatingPoint
+    from confrank.decisions.policy import Policy, ThresholdPart
+    from confrank.decisions.rows import Rows
+    from confrank.metrics import Samples
+    from confrank.metrics.arrays import Array
+    from confrank.predictions import Predictions
+
+# A copy of the type in `confrank.decisions.group_thresholds`, whose import takes longer than help may.
+Correction = Literal["bonferroni", "fixed-sequence"]
+CLASS = "predicted class"
+
+
+def add_groups(parser: "ArgumentParser") -> None:
+    """Add the flags that `is_grouped` and `group_threshold` read."""
+    groups = parser.add_argument_group("groups and classes")
+    add_option(groups, "--by", str, "COLUMN", "a threshold for each value of this column, with --risk for each")
+    groups.add_argument("--per-class", action="store_true", help="a threshold for each predicted class")
+    risks = "in addition to --risk: the error rate among accepted answers of a class, as in spam=0.01,ham=0.05"
+    add_option(groups, "--class-risk", str, "CLASS=SHARE,...", risks)
+    correction = "how tests of several thresholds share --delta: bonferroni or fixed-sequence"
+    add_option(groups, "--correction", Correction, "NAME", correction, "bonferroni")
+
+
+def is_grouped(arguments: "Namespace") -> bool:
+    return arguments.by is not None or arguments.per_class or arguments.class_risk is not None
+
+
+def group_threshold(arguments: "Namespace") -> None:
+    """`confrank threshold` with --by, --per-class or --class-risk."""
+    from confrank.atomic import write_atomically
+    from confrank.decisions import group_thresholds
+    from confrank.decisions.guarantee import refuse_weights
+    from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
+
+    _check_flags(arguments)
+    table = json_path(arguments.json)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
+    reading = reading_of(arguments)
+    refuse_weights([] if weight_column(arguments, reading) else None)
+    by = column_of(arguments.by)
+    source = read_source(arguments.file, reading=reading, keep=[by] if by and by not in reading["columns"] else [])
+    predictions, samples = source.predictions, source.samples
+    print("\n".join([f"read {predictions.describe()}", *samples.notes]))
+    policy = open_policy(arguments, predictions)
+    rows, others, used = _rows(arguments, policy, predictions)
+    if policy is not None:
+        prediction, confidence = policy.predicted(predictions)
+        samples = replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
+    names, groups = class_names(predictions, samples), _groups(predictions, samples, by, arguments.per_class)
+    chosen = samples.select(rows)
+    result = group_thresholds(
+        chosen.confidence,
+        chosen.correct,
+        groups[rows],
+        arguments.risk,
+        arguments.delta,
+        correction=arguments.correction,
+        prediction=chosen.prediction,
+        class_risk=_class_risks(arguments.class_risk, names or []),
+    )
+    checks = {} if others is None else _checks(result, samples.select(others), groups[others])
+    of = by or (CLASS if arguments.per_class else "group")
+    promise = result.promise(of, names)
+    if all(one.point is None for one in result.groups):
+        raise InputError(
+            f"expected error rates that can be certified with {len(rows):,} predictions, but got {arguments.risk:g}:"
+            f" {'; '.join(group_shortage_lines(result, of))}",
+            "use more validation predictions, or a higher {risk}",
+        )
+    lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
+    lines += [f"promise     {promise}", *group_shortage_lines(result, of)]
+    if policy is not None:
+        lines += save_policy(arguments, policy, _part(result, by, used, promise, per_class=arguments.per_class))
+    if table:
+        asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class, **result.as_dict()}
+        check = {name: point.as_dict() for name, point in checks.items()}
+        write_atomically(table, json.dumps({**asked, "promise": promise, "check": check or None}, indent=1))
+    print("\n".join(lines))
+
+
+def _rows(
+    arguments: "Namespace", policy: "Policy | None", predictions: "Predictions"
+) -> "tuple[Array, Array | None, Rows | None]":
+    """The rows to choose on, those to check on, and the record for the policy."""
+    import numpy as np
+
+    from confrank.decisions import random_split
+
+    if policy is not None:
+        index, used = policy.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
+        return index, None, used
+    if arguments.split is None:
+        return np.arange(len(predictions)), None, None
+    return *random_split(len(predictions), arguments.split, arguments.seed), None
+
+
+def _part(
+    result: "GroupThresholds", by: str | None, used: "Rows | None", promise: str, *, per_class: bool
+) -> "ThresholdPart":
+    """The thresholds as a part of a policy."""
+    from confrank.decisions.policy import ThresholdPart
+
+    per: Any = "class" if per_class else "all" if by is None else "group"
+    only = result.thresholds.get("all") if per == "all" else None
+    sentence = f"{promise[0].upper()}{promise[1:]}."
+    thresholds = {} if per == "all" else result.thresholds
+    asked = {"risk": result.risk, "delta": result.delta, "class_risk": result.as_dict()["class_risk"]}
+    counts = {one.group: one.as_dict() for one in result.groups}
+    settings = {"method": "learn-then-test", "correction": result.correction, **asked, "groups": counts}
+    return ThresholdPart(only, used, sentence, per, by, thresholds, settings)
+
+
+def _check_flags(arguments: "Namespace") -> None:
+    if arguments.risk is None or arguments.coverage is not None:
+        flag = "--by" if arguments.by is not None else "--per-class" if arguments.per_class else "--class-risk"
+        raise ValueError(
+            f"expected --risk with {flag}, but got {'none' if arguments.coverage is None else '--coverage'}"
+        )
+    if arguments.by is not None and arguments.per_class:
+        raise ValueError("expected either --by or --per-class, but got both")
+    if arguments.policy is not None and arguments.split is not None:
+        raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")
+
+
+def column_of(by: str | None) -> str | None:
+    """The one column of --by."""
+    columns = listed(by)
+    if len(columns) > 1:
+        raise ValueError(f"expected one column for --by, but got {by!r}; combine the columns into one in the file")
+    return columns[0] if columns else None
+
+
+def class_names(predictions: "Predictions", samples: "Samples") -> list[str] | None:
+    """The names of the classes, or their numbers as text; None if the file has no classes."""
+    if predictions.class_names:
+        return predictions.class_names
+    numbers = [values.max() for values in (samples.prediction, samples.label) if values is not None and len(values)]
+    return [str(number) for number in range(1 + int(max(numbers)))] if numbers else None
+
+
+def _groups(predictions: "Predictions", samples: "Samples", by: str | None, per_class: bool) -> "Array":
+    """The group of each row [n]."""
+    import numpy as np
+
+    if by is not None:
+        return predictions.extra[by]
+    if not per_class:
+        return np.full(len(samples), "all")
+    names = class_names(predictions, samples)
+    if samples.prediction is None or names is None:
+        raise ValueError(
+            "expected predicted classes with --per-class, but the file has confidence and correct only;"
+            " name the column with --columns, as in prediction=COLUMN"
+        )
+    return np.array(names, dtype=object)[samples.prediction]
+
+
+def _class_risks(text: str | None, names: list[str]) -> dict[int, float]:
+    """The risk of each class number, from --class-risk.
+
+    >>> _class_risks("spam=0.01,ham=0.05", ["ham", "spam"])
+    {1: 0.01, 0: 0.05}
+    """
+    risks = {}
+    for part in listed(text):
+        name, _, share = part.rpartition("=")
+        try:
+            risks[names.index(name)] = float(share)
+        except ValueError:
+            known = "" if name in names else f" with a class among {', '.join(names[:20]) or 'none'}"
+            raise ValueError(f"expected --class-risk CLASS=SHARE,...{known}, but got {part!r}") from None
+    return risks
+
+
+def _checks(result: "GroupThresholds", samples: "Samples", groups: "Array") -> "dict[str, OperatingPoint]":
+    """What the thresholds do to other rows, by group."""
+    from confrank.decisions import measured_at
+    from confrank.metrics.groups import rows_by_group
+
+    points: dict[str, Any] = {}
+    for name, rows in rows_by_group(groups).items():
+        threshold = result.thresholds.get(name)
+        if threshold is not None:
+            points[name] = measured_at(samples.confidence[rows], samples.correct[rows], threshold)
+    return points

@@ -1,0 +1,80 @@
+"""New predictions, with or without labels: read them, answer them, and write a CSV file with a row for each."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confrank.cli.command import add_option
+from confrank.cli.paths import csv_path
+from confrank.cli.source import predictions_path
+from confrank.phrasing import InputError
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.decisions.policy import Answers, Policy
+    from confrank.predictions import Predictions
+
+# Roles that new rows need not have.
+KNOWN_ONLY = ("label", "correct", "sample_weight")
+
+
+def add_new(parser: "ArgumentParser", what: str) -> None:
+    """Add the flags that `new_paths` reads."""
+    new = parser.add_argument_group("new rows")
+    add_option(new, "--new", str, "FILE", what)
+    add_option(new, "--out", str, "FILE", "file to write for the new rows (.csv)")
+
+
+def new_paths(arguments: "Namespace") -> tuple[list[Path], Path | None]:
+    """The file of --new, if there is one, and the file to write for it."""
+    if (arguments.new is None) != (arguments.out is None):
+        given, missing = ("--new", "--out") if arguments.out is None else ("--out", "--new")
+        raise ValueError(f"expected {missing} with {given}, but got none")
+    return [] if arguments.new is None else [predictions_path(arguments.new)], csv_path(arguments.out)
+
+
+def new_answers(
+    arguments: "Namespace", reading: Mapping[str, Any], policy: "Policy"
+) -> "tuple[Predictions, Answers]":
+    """The predictions of --new, and what a policy answers."""
+    roles = {role: column for role, column in reading["columns"].items() if role not in KNOWN_ONLY}
+    options = {name: value for name, value in reading.items() if name not in ("truth", "on")} | {"columns": roles}
+    return answered(arguments.new, options, policy)
+
+
+def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[Predictions, Answers]":
+    """The predictions of a file, read without labels, and what a policy answers."""
+    from confrank.predictions import read
+
+    keep = [column for column in policy.columns if column not in reading["columns"]]
+    path = predictions_path(file)
+    predictions = read(path, **reading, labelled=False, classes=policy.classes, keep=keep)
+    if reading["skip_missing"] and "row" in row_names(predictions):
+        raise ValueError(
+            f"expected a column that identifies rows in {file}, since --skip-missing may leave some out,"
+            " but got none; add a column id"
+        )
+    try:
+        return predictions, policy.apply(predictions)
+    except InputError as error:
+        raise InputError(f"{file}: {error.problem}", error.remedy) from None
+
+
+def row_names(predictions: "Predictions") -> dict[str, list[Any]]:
+    """The column that identifies rows: the key, the index, or the number of the row."""
+    if predictions.key is not None:
+        return {predictions.key_name: [bytes(key).decode(errors="replace") for key in predictions.key.tolist()]}
+    if predictions.index is not None:
+        return {"index": predictions.index.tolist()}
+    return {"row": list(range(len(predictions)))}
+
+
+def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list[Any]], what: str) -> list[str]:
+    """Write the key and these columns of each row as CSV; lines that say where."""
+    from confrank.atomic import write_atomically
+    from confrank.spreadsheet import csv_text
+
+    named = {**row_names(predictions), **columns}
+    write_atomically(out, csv_text([[*named], *zip(*named.values(), strict=True)]))
+    return [f"{what}: {out}"]

@@ -1,0 +1,81 @@
+"""Select new answers such that few of the selected are wrong."""
+
+import json
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, add_option, at_least
+from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
+from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
+from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, role_columns
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+
+def _select_arguments(parser: "ArgumentParser") -> None:
+    file = "labelled predictions on data that the model was not trained on, or a run folder"
+    parser.add_argument("file", type=str, metavar="FILE", help=file)
+    add_reading(parser)
+    selection = parser.add_argument_group("selection")
+    fdr = "largest expected share of wrong answers among the selected (false-discovery rate)"
+    add_option(selection, "--fdr", float, "SHARE", fdr, 0.05)
+    add_option(selection, "--seed", int, "N", "seed of the halves of the file, with --policy", 0)
+    add_new(parser, "select among these new predictions, with or without labels")
+    add_policy(parser)
+    add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
+
+
+def _select(arguments: "Namespace") -> None:
+    from confrank.atomic import write_atomically
+    from confrank.decisions import select_with_fdr
+    from confrank.decisions.guarantee import refuse_weights
+    from confrank.decisions.policy import Policy, SelectionPart
+    from confrank.report.guarantees import selection_lines
+
+    at_least(0, arguments, "seed")
+    table, (new, out) = json_path(arguments.json), new_paths(arguments)
+    if not new and arguments.policy is None:
+        raise ValueError("expected new predictions to select from, but got none; add --new NEW --out OUT.csv")
+    truth = [] if arguments.truth is None else [arguments.truth]
+    inputs = [arguments.file, predictions_path(arguments.file), *truth, *new]
+    keep_inputs(inputs, table, out, policy_path(arguments))
+    reading = reading_of(arguments)
+    refuse_weights([] if role_columns(reading, "sample_weight") else None)
+    source = read_source(arguments.file, reading=reading)
+    predictions = source.predictions
+    policy = open_policy(arguments, predictions)
+    base = Policy.of(predictions) if policy is None else policy
+    index, rows = base.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
+    confidence, correct = base.confidence(predictions)[index], base.correct(predictions)[index]
+    selection = select_with_fdr(confidence, correct, [], arguments.fdr)
+    part, promise = SelectionPart.of(selection, rows), selection.promise()
+    lines, shortage, unlabelled = [], None, None
+    if new:
+        unlabelled, answers = new_answers(arguments, reading, base.with_part(part, replace=True))
+        selection = select_with_fdr(confidence, correct, answers.confidence, arguments.fdr)
+        assert answers.accepted is not None and (answers.accepted == selection.selected).all()
+        shortage = selection.shortage()
+        lines += selection_lines(selection)
+    lines += [f"promise     {promise}", *([] if shortage is None else [shortage])]
+    if policy is not None:
+        lines += save_policy(arguments, policy, part)
+    if unlabelled is not None and out is not None:
+        flags = ["true" if one else "false" for one in selection.selected.tolist()]
+        lines += write_rows(out, unlabelled, {"selected": flags}, "selection")
+    if table:
+        counts = {"n": selection.num_calibration, "num_wrong": len(selection.wrong)}
+        chosen = {"num_new": len(selection.selected), "num_selected": selection.num_selected} if new else {}
+        asked = {"file": arguments.file, "new": arguments.new, "fdr": arguments.fdr}
+        result = {**asked, **counts, **chosen, "promise": promise, "shortage": shortage}
+        write_atomically(table, json.dumps(result, indent=1))
+    print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *lines]))
+
+
+SELECT = Command(
+    "select new answers such that few of the selected are wrong, on average",
+    "confrank select predictions.npz --fdr 0.05 --new new.csv --out selected.csv",
+    _select_arguments,
+    _select,
+    guide="how-to/guarantees.md",
+)

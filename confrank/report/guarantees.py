@@ -1,0 +1,109 @@
+"""Thresholds per group, conformal sets and selections in words."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, OperatingPoint, Selection
+from confrank.phrasing import counted, named
+from confrank.report.verdict import percent
+
+WIDEST = 40
+
+
+def group_threshold_lines(
+    result: GroupThresholds, of: str, checks: Mapping[str, OperatingPoint] | None = None
+) -> list[str]:
+    """A table of the groups: rows, threshold, coverage, error rate, and what the thresholds do to other rows."""
+    header = [of, "rows", "threshold", "coverage", "error rate", *(["error rate of other rows"] if checks else [])]
+    rows = [[_shortened(one.group), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
+    if checks:
+        rows = [[*row, _rate(checks.get(one.group))] for row, one in zip(rows, result.groups, strict=True)]
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    table = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]
+    return ["  ".join(row).rstrip() for row in table]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
+
+
+def _cells(point: OperatingPoint | None) -> list[str]:
+    if point is None:
+        return ["none", "0.00%", "nothing is accepted"]
+    return [repr(point.threshold), f"{point.coverage:.2%}", _rate(point)]
+
+
+def _rate(point: OperatingPoint | None) -> str:
+    if point is None or point.risk is None:
+        return "nothing is accepted"
+    return f"{percent(point.risk, 2)} ({point.wrong:,} of {point.accepted:,})"
+
+
+def class_risk_lines(result: GroupThresholds, class_names: Sequence[str]) -> list[str]:
+    """The error rates among accepted answers of the classes that have a risk."""
+    lines = []
+    for position, (number, risk) in enumerate(result.class_risk):
+        counts = [one.classes[position] for one in result.groups if one.point is not None]
+        accepted, wrong = sum(few[0] for few in counts), sum(few[1] for few in counts)
+        share = percent(wrong / accepted, 2) if accepted else "none"
+        lines.append(f"class {class_names[number]}: {share} ({wrong:,} of {accepted:,}) wrong, limit {risk:g}")
+    return lines
+
+
+def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
+    """Which groups have no threshold, and how many rows they would need."""
+    lacking = [one for one in result.groups if one.point is None]
+    lines = []
+    if more := [one for one in lacking if one.needed is not None]:
+        listed = named([f"{_shortened(one.group)} ({_needs(one)})" for one in more])
+        lines.append(f"nothing is promised, and no answer accepted, for {of} {listed}")
+    if never := [_shortened(one.group) for one in lacking if one.needed is None]:
+        lines.append(
+            f"nothing is promised, and no answer accepted, for {of} {named(never)}: too many answers are wrong for"
+            f" {result.risk:g}, however many rows there are"
+        )
+    if lacking and result.correction == "fixed-sequence":
+        lines.append("one early error ends a fixed sequence; the correction bonferroni may find a threshold")
+    return lines
+
+
+def _needs(one: GroupThreshold) -> str:
+    return f"{counted(one.num_samples, 'row')}, about {one.needed:,} or more are needed"
+
+
+def set_lines(rule: ConformalSets, of: str, class_names: Sequence[str] | None = None) -> list[str]:
+    """The quantiles that decide which classes are in a set."""
+    if rule.per == "all":
+        return [f"quantile    {rule.quantiles['all']:.6g} of {counted(rule.counts['all'], 'row')}"]
+    word = "class" if rule.per == "class" else of
+    names = [class_names[int(name)] if class_names and rule.per == "class" else name for name in rule.quantiles]
+    width = min(WIDEST, max(map(len, names)))
+    lines = [f"quantile of each {word}:"]
+    for name, quantile, count in zip(names, rule.quantiles.values(), rule.counts.values(), strict=True):
+        lines.append(f"  {_shortened(name):<{width}}  {quantile:<9.6g} of {counted(count, 'row')}")
+    return lines
+
+
+def size_line(sets: NDArray[np.bool_], of: str) -> str:
+    """How large sets [n, K] are.
+
+    >>> size_line(np.array([[True, False], [True, True], [False, False], [True, False]]), "new rows")
+    'sizes       1.00 classes on average; 50.0% of 4 new rows have one class, 25.0% none'
+    """
+    sizes = sets.sum(axis=1)
+    one, none = float((sizes == 1).mean()), float((sizes == 0).mean())
+    empty = f", {percent(none)} none" if none else ""
+    single = f"{percent(one)} of {len(sets):,} {of} have one class{empty}"
+    return f"sizes       {sizes.mean():.2f} classes on average; {single}"
+
+
+def selection_lines(selection: Selection) -> list[str]:
+    """How many new rows are selected."""
+    share = f" ({percent(selection.num_selected / len(selection.selected))})" if len(selection.selected) else ""
+    compared = f"{counted(selection.num_calibration, 'calibration row')}, {len(selection.wrong):,} of them wrong"
+    return [
+        f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}",
+        f"compared    with {compared}",
+    ]

@@ -1,0 +1,233 @@
+"""confrank threshold --by, sets and select: files in, promises in words, files out."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from confrank.cli.group_threshold import Correction
+from confrank.cli.sets import Method
+from confrank.decisions import (
+    Policy,
+    accepted_by_group,
+    conformal_sets,
+    group_thresholds,
+    select_with_fdr,
+)
+from confrank.decisions.group_thresholds import MOST_STARTS
+from confrank.decisions.nonconformity import METHODS
+
+CLASSES = ["bird", "cat", "dog"]
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Probabilities, labels and sites of 2,000 labelled rows and 300 new ones."""
+    rng = np.random.default_rng(7)
+    label = rng.integers(0, 3, 2300)
+    site = rng.choice(["home", "lab", "rare"], 2300, p=[0.6, 0.38, 0.02])
+    logits = rng.normal(0, 1, (2300, 3)) + np.where(site == "home", 3, 2)[:, None] * (label[:, None] == np.arange(3))
+    table = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    return {"table": table, "label": label, "site": site, "key": np.array([f"{row}.png" for row in range(2300)])}
+
+
+@pytest.fixture
+def files(drawn, tmp_path):
+    """The labelled file and the new one, which has no labels."""
+    for name, rows, labelled in (("old.csv", range(2000), True), ("new.csv", range(2000, 2300), False)):
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["file", "site", *(f"probability_{one}" for one in CLASSES), *(["label"] * labelled)])
+            for row in rows:
+                label = [CLASSES[drawn["label"][row]]] if labelled else []
+                writer.writerow(
+                    [drawn["key"][row], drawn["site"][row], *map(repr, drawn["table"][row].tolist()), *label]
+                )
+    return tmp_path / "old.csv", tmp_path / "new.csv"
+
+
+def written(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_types_of_flags_are_those_of_the_library():
+    assert {*Correction.__args__} == {*MOST_STARTS}
+    assert Method.__args__ == METHODS
+
+
+def test_thresholds_by_group(files, drawn, command, capsys, tmp_path):
+    old, new = files
+    out, policy = tmp_path / "result.json", tmp_path / "policy.json"
+    command("threshold", old, "--risk", 0.05, "--delta", 0.01, "--by", "site", "--json", out, "--policy", policy)
+    printed = capsys.readouterr().out
+    table, label, site = drawn["table"], drawn["label"], drawn["site"]
+    confidence, prediction = table.max(axis=1), table.argmax(axis=1)
+    expected = group_thresholds(
+        confidence[:2000], (prediction == label)[:2000], site[:2000].astype(object), 0.05, 0.01
+    )
+    result = json.loads(out.read_text())
+    assert {name: one["threshold"] for name, one in result["groups"].items()} == expected.thresholds
+    assert expected.thresholds["rare"] is None
+    assert f"promise     {expected.promise('site')}" in printed
+    assert "nothing is promised, and no answer accepted, for site rare (" in printed
+    assert f"about {expected.groups[2].needed:,} or more are needed" in printed
+    command("apply", policy, new, "--out", tmp_path / "answers.csv")
+    accepted = [row["accepted"] == "true" for row in written(tmp_path / "answers.csv")]
+    assert accepted == accepted_by_group(confidence[2000:], site[2000:], expected.thresholds).tolist()
+    command("apply", policy, old, "--out", tmp_path / "own.csv")
+    own = [row["accepted"] == "true" for row in written(tmp_path / "own.csv")]
+    assert sum(own) == sum(one["accepted"] for one in result["groups"].values())
+
+
+def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, tmp_path):
+    old, new = files
+    out, policy = tmp_path / "result.json", tmp_path / "policy.json"
+    asked = ["threshold", old, "--risk", 0.06, "--delta", 0.01]
+    command(*asked, "--per-class", "--split", 0.3, "--correction", "fixed-sequence", "--json", out)
+    result = json.loads(out.read_text())
+    assert [*result["groups"]] == CLASSES
+    assert {*result["check"]} <= {*CLASSES}
+    assert "error rate of other rows" in capsys.readouterr().out
+    command(*asked, "--per-class", "--policy", policy)
+    command("apply", policy, new, "--out", tmp_path / "answers.csv")
+    thresholds = Policy.load(policy).threshold.thresholds
+    for row in written(tmp_path / "answers.csv"):
+        assert (row["accepted"] == "true") == (float(row["confidence"]) >= thresholds[row["prediction"]])
+    capsys.readouterr()
+    command(*asked, "--class-risk", "dog=0.03", "--json", out, "--policy", policy, "--replace")
+    printed = capsys.readouterr().out
+    one = json.loads(out.read_text())["groups"]["all"]
+    assert Policy.load(policy).threshold.threshold == one["threshold"]
+    accepted, wrong = one["classes"][0]
+    chosen = (drawn["table"].max(axis=1) >= one["threshold"]) & (drawn["table"].argmax(axis=1) == 2)
+    assert accepted == chosen[:2000].sum()
+    assert wrong == (chosen & (drawn["label"] != 2))[:2000].sum()
+    assert f"class dog: {wrong / accepted:.2%} ({wrong} of {accepted}) wrong, limit 0.03" in printed
+    assert (
+        "at most 0.06 of the accepted answers are wrong and at most 0.03 of the accepted answers 'dog' are" in printed
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("per", ["all", "class", "group"])
+def test_sets(files, drawn, command, capsys, tmp_path, method, per):
+    old, new = files
+    out, policy, result = tmp_path / "sets.csv", tmp_path / "policy.json", tmp_path / "result.json"
+    flags = {"all": [], "class": ["--per-class"], "group": ["--by", "site"]}[per]
+    asked = ["sets", old, "--level", 0.96, "--method", method, "--free-rank", 1, "--seed", 3, *flags]
+    command(*asked, "--new", new, "--out", out, "--policy", policy, "--json", result)
+    printed = capsys.readouterr().out
+    options = {"level": 0.96, "method": method, "free_rank": 1, "seed": 3, "per_class": per == "class"}
+    site = drawn["site"] if per == "group" else None
+    rule = conformal_sets(
+        probabilities=drawn["table"][:2000], label=drawn["label"][:2000], key=drawn["key"][:2000],
+        group=None if site is None else site[:2000], **options,
+    )  # fmt: skip
+    sets = rule.sets(
+        probabilities=drawn["table"][2000:], key=drawn["key"][2000:], group=None if site is None else site[2000:]
+    )
+    rows = written(out)
+    assert [row["file"] for row in rows] == drawn["key"][2000:].tolist()
+    assert [row["set"] for row in rows] == ["|".join(np.array(CLASSES)[one]) for one in sets]
+    assert f"promise     {rule.promise('site')}" in printed
+    assert json.loads(result.read_text())["new"]["mean_size"] == sets.sum(axis=1).mean()
+    command("apply", policy, new, "--out", tmp_path / "answers.csv")
+    assert [row["set"] for row in written(tmp_path / "answers.csv")] == [row["set"] for row in rows]
+    covered = sets[np.arange(300), drawn["label"][2000:]].mean()
+    assert 0.92 < covered <= 1
+
+
+def test_too_few_rows_are_said(files, command, capsys, tmp_path):
+    old, _ = files
+    command("sets", old, "--level", 0.99, "--by", "site", "--json", tmp_path / "result.json")
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["quantiles"]["rare"] is None
+    assert result["shortage"] in capsys.readouterr().out
+    assert result["shortage"].startswith(
+        f"too few rows of site rare ({result['counts']['rare']} rows): its sets hold"
+    )
+    assert result["shortage"].endswith("each site needs 99 rows")
+
+
+def test_selection(files, drawn, command, capsys, tmp_path):
+    old, new = files
+    out, policy, result = tmp_path / "selected.csv", tmp_path / "policy.json", tmp_path / "result.json"
+    command("select", old, "--fdr", 0.02, "--new", new, "--out", out, "--policy", policy, "--json", result)
+    printed = capsys.readouterr().out
+    confidence = drawn["table"].max(axis=1)
+    correct = drawn["table"].argmax(axis=1) == drawn["label"]
+    expected = select_with_fdr(confidence[:2000], correct[:2000], confidence[2000:], 0.02)
+    assert 0 < expected.num_selected < 300
+    rows = written(out)
+    assert [row["file"] for row in rows] == drawn["key"][2000:].tolist()
+    assert [row["selected"] == "true" for row in rows] == expected.selected.tolist()
+    assert {row["selected"] for row in rows} == {"true", "false"}
+    assert f"selected    {expected.num_selected} of 300 new rows (" in printed
+    assert f"promise     {expected.promise()}" in printed
+    assert json.loads(result.read_text())["num_selected"] == expected.num_selected
+    command("apply", policy, new, "--out", tmp_path / "answers.csv")
+    assert [row["accepted"] for row in written(tmp_path / "answers.csv")] == [row["selected"] for row in rows]
+
+
+def test_nothing_to_select(files, command, capsys, tmp_path):
+    old, new = files
+    command("select", old, "--fdr", 0.0001, "--new", new, "--out", tmp_path / "selected.csv")
+    printed = capsys.readouterr().out
+    assert "selected    0 of 300 new rows" in printed
+    assert "nothing can be selected with 2,000 calibration rows; about " in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("threshold OLD --by site", "expected --risk with --by, but got none"),
+        ("threshold OLD --by site --cost-error 5 --cost-reject 1", "expected --risk with --by, but got none"),
+        ("threshold OLD --per-class --coverage 0.5", "expected --risk with --per-class, but got --coverage"),
+        ("threshold OLD --risk 0.1 --by site --per-class", "either --by or --per-class, but got both"),
+        ("threshold OLD --risk 0.1 --by site,label", "one column for --by, but got 'site,label'"),
+        ("threshold OLD --risk 0.1 --by age", "expected a column 'age', but got the columns file, site"),
+        ("threshold OLD --risk 0.1 --class-risk cow=0.1", "a class among bird, cat, dog, but got 'cow=0.1'"),
+        ("threshold OLD --risk 0.1 --class-risk dog=x", "CLASS=SHARE,..., but got 'dog=x'"),
+        ("threshold OLD --risk 0.1 --class-risk dog=2", "the risk of class 2 in (0, 1), but got 2"),
+        ("threshold OLD --risk 0.1 --by site --sample-weight site", "predictions without weights"),
+        ("threshold OLD --risk 0.0001 --by site", "or more are needed); use more validation predictions"),
+        ("threshold OLD --risk 0.1 --by site --policy p.json --split 0.5", "--split or --policy"),
+        ("sets OLD --level 1", "expected level in (0, 1), but got 1"),
+        ("sets OLD --per-class --by site", "per class or per group, but got both; choose --per-class or --by"),
+        ("sets OLD --new NEW", "expected --out with --new, but got none"),
+        ("sets OLD --out x.csv", "expected --new with --out, but got none"),
+        ("sets OLD --columns sample_weight=probability_cat", "predictions without weights"),
+        ("sets OLD --new NEW --out NEW", "is an input of this command"),
+        ("select OLD", "expected new predictions to select from, but got none; add --new NEW --out OUT.csv"),
+        ("select OLD --fdr 2 --new NEW --out x.csv", "expected fdr in (0, 1), but got 2"),
+    ],
+)
+def test_mistakes(files, command, capsys, arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"OLD": files[0], "NEW": files[1]}
+    command(*(names.get(one, one) for one in arguments.split()), code=2)
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"old.csv", "new.csv"}
+
+
+def test_a_bare_confidence(command, capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    confidence = rng.random(1000)
+    correct = rng.random(1000) < 0.7 + 0.3 * confidence
+    np.savez(tmp_path / "bare.npz", confidence=confidence, correct=correct)
+    np.savez(tmp_path / "new.npz", confidence=confidence[:50])
+    command(
+        "select", tmp_path / "bare.npz", "--fdr", 0.2, "--new", tmp_path / "new.npz", "--out", tmp_path / "out.csv"
+    )
+    rows = written(tmp_path / "out.csv")
+    assert [*rows[0]] == ["row", "selected"]
+    expected = select_with_fdr(confidence, correct, confidence[:50], 0.2).selected
+    assert [row["selected"] == "true" for row in rows] == expected.tolist()
+    command("sets", tmp_path / "bare.npz", code=2)
+    assert "expected logits or probabilities of all classes to build sets" in capsys.readouterr().err
+    command("threshold", tmp_path / "bare.npz", "--risk", 0.2, "--per-class", code=2)
+    assert "expected predicted classes with --per-class" in capsys.readouterr().err
