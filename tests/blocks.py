@@ -2,8 +2,8 @@
 
 Python blocks share one namespace. In shell blocks `confrank` runs in this process and other lines run in bash; `make`
 and `pip` lines are not run. A block after the comment `<!-- needs: data -->` (or gpu, cluster, minutes) is parsed
-only. One after `<!-- output -->` is what the block before it prints; one after `<!-- file: NAME -->` is written to
-that file.
+only. One after `<!-- exits: 3 -->` must end with that exit code. One after `<!-- output -->` is what the block before
+it prints; one after `<!-- file: NAME -->` is written to that file.
 """
 
 import contextlib
@@ -35,6 +35,10 @@ class Block:
     note: str | None
 
     @property
+    def code(self):
+        return int(self.note.removeprefix("exits: ")) if self.note and self.note.startswith("exits: ") else 0
+
+    @property
     def needs(self):
         return self.note.removeprefix("needs: ") if self.note and self.note.startswith("needs: ") else None
 
@@ -49,7 +53,8 @@ def blocks(page):
     assert len(re.findall(r"^\s*```", text, re.M)) == 2 * len(found), f"{page}: a fence that would not be run"
     for block in found:
         assert block.language in LANGUAGES, (page, block)
-        known = block.note is None or block.needs in NEEDS or block.note == "output" or block.note[:6] == "file: "
+        known = block.note is None or block.needs in NEEDS or block.note == "output"
+        known = known or block.note[:6] == "file: " or block.note[:7] == "exits: "
         assert known, (page, block.note)
     return found
 
@@ -70,7 +75,10 @@ def run_page(page):
         elif block.language in ("python", "bash"):
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                run_python(block.text, page, names) if block.language == "python" else run_shell(block.text)
+                if block.language == "python":
+                    run_python(block.text, page, names)
+                else:
+                    run_shell(block.text, block.code)
             printed.append(output.getvalue())
     return names, printed
 
@@ -79,13 +87,13 @@ def run_python(code, page, names):
     exec(compile(code, str(page), "exec", dont_inherit=True), names)
 
 
-def run_shell(text):
+def run_shell(text, code=0):
     for line in shell_lines(text):
         words = words_of(line)
         if words[0] == "confrank" and not set("|<>") & set(line):
             with pytest.raises(SystemExit) as stop:
                 main(words[1:])
-            assert stop.value.code == 0, f"exit code {stop.value.code}: {line}"
+            assert stop.value.code == code, f"exit code {stop.value.code}: {line}"
         elif words[0] in ("make", "pip"):
             check_line(line)
         else:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Command, add_option, add_root, at_least, listed, make_console, root_of, say
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
+from confrank.cli.policy_page import decision_of, policy_for_page
 from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
@@ -37,6 +38,7 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--figure", str, "FILE", "draw the curves into this .png, .svg or .pdf")
     add_option(output, "--figures", str, "FOLDER", "draw each chart as PNG and SVG into this folder")
     add_root(output, ", for images of mistakes")
+    add_option(output, "--policy", str, "FILE", "show what this policy does to the predictions, in --report")
     groups = parser.add_argument_group("groups and weights")
     add_option(groups, "--by", str, "COLUMN,...", "report every metric for each value of these columns")
     coverage = "share of all predictions to accept where groups are compared"
@@ -58,7 +60,9 @@ def _evaluate(arguments: "Namespace") -> None:
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([*arguments.files, *map(predictions_path, arguments.files), *truth], figure, report, table)
+    policies = [] if arguments.policy is None else [arguments.policy]
+    keep_inputs([*arguments.files, *map(predictions_path, arguments.files), *truth, *policies], figure, report, table)
+    policy = policy_for_page(arguments.policy, report, arguments.files)
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:
         raise ValueError(f"expected --coverage in (0, 1], but got {arguments.coverage:g}")
@@ -69,7 +73,8 @@ def _evaluate(arguments: "Namespace") -> None:
         # A file may be given twice, e.g. to check that it does not differ from itself.
         is_repeated = any(item.name == file for item in sources)
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
-        columns = [column for column in (*by, *filter(None, [weight])) if column not in reading["columns"]]
+        needed = dict.fromkeys([*by, *filter(None, [weight]), *([] if policy is None else policy.columns)])
+        columns = [column for column in needed if column not in reading["columns"]]
         sources.append(_read(file, name, reading, columns, is_first=not sources))
     if arguments.show:
         show_sources(make_console(), sources)
@@ -98,7 +103,8 @@ def _evaluate(arguments: "Namespace") -> None:
 
         written += font_notes(short_names([item.name for item in sources]))
     if report:
-        written += write_page(models, sources, report, root_of(arguments), arguments.seed)
+        decision = None if policy is None else decision_of(policy, arguments.policy, sources[0])
+        written += write_page(models, sources, report, root_of(arguments), arguments.seed, decision=decision)
     console = make_console()
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
@@ -160,8 +166,9 @@ def write_page(
     seed: int,
     note: str | None = None,
     repeats: "Repeats | None" = None,
+    decision: dict[str, Any] | None = None,
 ) -> list[str]:
-    """Write the page, and return lines with its path and the images it lacks; see `page` for `note` and `repeats`."""
+    """Write the page, and return lines with its path and the images it lacks; see `page` for the last arguments."""
     from confrank.analysis import with_images
     from confrank.atomic import write_atomically
     from confrank.report.names import with_short_names
@@ -175,7 +182,7 @@ def write_page(
         except (ValueError, OSError, LookupError) as error:
             lines.append(f"{source.name}: no images of mistakes: {error}")
             pictured.append(model)
-    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats))
+    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats, decision=decision))
     return [*lines, f"report: {path}"]
 
 

@@ -15,6 +15,7 @@ from confrank.cli.command import Command, drop_output, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
+from confrank.cli.monitor import MONITOR
 from confrank.cli.ood import OOD
 from confrank.cli.predict import PREDICT
 from confrank.cli.report import REPORT
@@ -37,6 +38,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "sets": SETS,
         "select": SELECT,
         "apply": APPLY,
+        "monitor": MONITOR,
     },
     "go further": {"ood": OOD, "active": ACTIVE},
     "reproduce the paper": {"study": STUDY, "table": TABLE, "report": REPORT, "data": DATA},

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import xlogy
 
 from confrank.metrics.arrays import ArrayLike, as_flags
 
@@ -24,14 +25,15 @@ START = 1 / 5000  # half of the capital is staked at this rate, half of it as 1 
 class RiskTest:
     """A test of "the error rate is at most `risk`" over a sequence; positions count its answers from 0.
 
-    `log_e_value` [n] is the logarithm of the capital after each answer. `alarm` is the first answer at which it
-    reaches `line`, and `since` the likeliest start of the rise at that time; both are None if it never does.
+    `wrong` [n] are the errors, and `log_e_value` [n] is the logarithm of the capital after each answer. `alarm` is
+    the first answer at which it reaches `line`, and `since` the likeliest start of the rise, given the answers up to
+    the highest e-value; both are None if it never does.
     """
 
     risk: float
     line: float
+    wrong: NDArray[np.bool_]
     log_e_value: Floats
-    num_wrong: int
     alarm: int | None
     since: int | None
 
@@ -41,7 +43,11 @@ class RiskTest:
 
     @property
     def num_answers(self) -> int:
-        return len(self.log_e_value)
+        return len(self.wrong)
+
+    @property
+    def num_wrong(self) -> int:
+        return int(self.wrong.sum())
 
 
 def log_e_values(wrong: ArrayLike, risk: float) -> Floats:
@@ -100,11 +106,22 @@ def risk_test(wrong: ArrayLike, risk: float, *, alpha: float = 0.05, num_tests: 
     line = num_tests / alpha
     log_e_value = log_e_values(flags, risk)
     alarm = first_alarm(log_e_value, line)
-    since = None if alarm is None else _likeliest_start(flags[: alarm + 1], risk)
-    return RiskTest(risk, line, log_e_value, int(flags.sum()), alarm, since)
+    since = None if alarm is None else _likeliest_start(flags[: int(log_e_value.argmax()) + 1], alarm)
+    return RiskTest(risk, line, flags, log_e_value, alarm, since)
 
 
-def _likeliest_start(wrong: NDArray[np.bool_], risk: float) -> int:
-    """The start of the rise that makes the errors up to now most likely."""
-    gains = [ratio[-1] - np.concatenate([[0.0], ratio[:-1]]) for ratio in _log_ratios(wrong, risk)]
-    return int(np.max(gains, axis=0).argmax())
+def _likeliest_start(wrong: NDArray[np.bool_], latest: int) -> int:
+    """The answer, `latest` at most, from which on a higher error rate than before makes the errors most likely."""
+    errors = np.concatenate([[0], np.cumsum(wrong)[:-1]])
+    before, after = np.arange(len(wrong)), np.arange(len(wrong), 0, -1)
+    later = wrong.sum() - errors
+    rises = later * before >= errors * after
+    fit = _log_likelihood(errors, before) + _log_likelihood(later, after)
+    return int(np.where(rises, fit, -np.inf)[: latest + 1].argmax())
+
+
+def _log_likelihood(errors: NDArray[np.int64], number: NDArray[np.int64]) -> Floats:
+    """Of so many errors among so many answers, at the error rate that they have."""
+    rate = errors / np.maximum(number, 1)
+    likelihood: Floats = xlogy(errors, rate) + xlogy(number - errors, 1 - rate)
+    return likelihood

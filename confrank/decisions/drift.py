@@ -38,14 +38,6 @@ class Reference:
         """The number of gaps between calibration values in each bin; their sum is `num_samples` + 1."""
         return np.diff(np.array([0, *self.at_most, self.num_samples + 1]))
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "num_samples": self.num_samples,
-            "values": list(self.values),
-            "at_most": list(self.at_most),
-            "equal": list(self.equal),
-        }
-
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> "Reference":
         return cls(record["num_samples"], *(tuple(record[name]) for name in ("values", "at_most", "equal")))

@@ -18,19 +18,23 @@ from confrank.metrics.arrays import ArrayLike, as_flags, same_length
 from confrank.metrics.groups import rows_by_group
 
 Rows = NDArray[np.int64]
-ERRORS = "wrong among accepted"
-MISSES = "sets without the true class"
+ERRORS = "error rate among accepted answers"
+MISSES = "share of sets without the true class"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A promise about some answers: at most `limit` of those at `rows` are bad. `bad` [n] is about all answers."""
+    """A promise: at most `limit` of the answers at `rows` are bad, where `bad` [n] is about all answers.
+
+    The test gets a share of alpha, divided by `parts`.
+    """
 
     what: str
     limit: float
     bad: NDArray[np.bool_]
     rows: Rows
     group: str | None = None
+    parts: int = 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,10 @@ def watched(claims: Sequence[Claim], alpha: float) -> tuple[Watch, ...]:
     """The test of each promise, with an equal share of alpha."""
     return tuple(
         Watch(
-            one.what, one.group, one.rows, risk_test(one.bad[one.rows], one.limit, alpha=alpha, num_tests=len(claims))
+            one.what,
+            one.group,
+            one.rows,
+            risk_test(one.bad[one.rows], one.limit, alpha=alpha, num_tests=one.parts * len(claims)),
         )
         for one in claims
     )

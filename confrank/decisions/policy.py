@@ -29,6 +29,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.decisions.drift import reference_of
 from confrank.decisions.policy_apply import (
     Answers,
     accepted_by,
@@ -163,9 +164,13 @@ class Policy:
 
         A part that is fitted or chosen ("design") uses the design half, or all rows with `every`. A guarantee
         ("promise") uses all rows of a file that no calibrator and no score saw, and the other half of a file of
-        which they saw the design half. `file` is the name to record.
+        which they saw the design half. `file` is the name to record. The record of rows for a guarantee has quantiles
+        of their confidences.
         """
-        return usable_rows(self.parts(), predictions, kind, file=file, seed=seed, every=every)
+        index, rows = usable_rows(self.parts(), predictions, kind, file=file, seed=seed, every=every)
+        if kind == "promise":
+            rows = dataclasses.replace(rows, reference=reference_of(self.confidence(predictions)[index]))
+        return index, rows
 
     def table(self, predictions: Predictions) -> dict[str, Array]:
         """The table [n, K] after calibration, as `logits` or `probabilities`; empty for a confidence alone."""

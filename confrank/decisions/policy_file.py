@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from confrank.atomic import write_atomically
+from confrank.decisions.drift import Reference
 from confrank.decisions.policy_parts import SLOTS, Input, Part
 from confrank.decisions.rows import Rows, Sketch
 from confrank.phrasing import InputError
@@ -94,8 +95,8 @@ def as_text(value: Any, indent: int = 0) -> str:
 def part_as_dict(part: Part) -> dict[str, Any]:
     """A part as JSON values, without those that are the default."""
     values = {name: value for name, value in asdict(part).items() if value != _defaults(type(part)).get(name, _NEVER)}
-    if part.rows is not None and part.rows.sketch is None:
-        del values["rows"]["sketch"]
+    if part.rows is not None:
+        values["rows"] = {name: value for name, value in values["rows"].items() if value is not None}
     return values
 
 
@@ -124,8 +125,12 @@ def part_from_dict(slot: str, values: Mapping[str, Any]) -> Part:
 
 
 def _rows(values: Mapping[str, Any]) -> Rows:
-    sketch = values.get("sketch")
-    return Rows(**{**values, "sketch": None if sketch is None else Sketch(**sketch)})
+    sketch, reference = values.get("sketch"), values.get("reference")
+    made = {
+        "sketch": None if sketch is None else Sketch(**sketch),
+        "reference": None if reference is None else Reference.from_dict(reference),
+    }
+    return Rows(**{**values, **made})
 
 
 def input_from_dict(values: Mapping[str, Any]) -> Input:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc
 
+from confrank.decisions.drift import Reference
 from confrank.predictions import Predictions
 
 Half = Literal["all", "design", "promise"]
@@ -42,7 +43,10 @@ class Sketch:
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a part used: `used` of the `n` rows of a file, in the half that `seed` gives."""
+    """The rows that a part used: `used` of the `n` rows of a file, in the half that `seed` gives.
+
+    `reference` holds quantiles of their confidences, with which the monitor compares new ones.
+    """
 
     file: str
     digest: str
@@ -51,6 +55,7 @@ class Rows:
     half: Half
     seed: int
     sketch: Sketch | None = None
+    reference: Reference | None = None
 
 
 def design_rows(num_rows: int, seed: int = 0) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,12 @@ def page(
     seed: int = 0,
     note: str | None = None,
     repeats: Repeats | None = None,
+    decision: Mapping[str, Any] | None = None,
 ) -> str:
     """The finished page for one or more sets of predictions.
 
-    With `repeats`, a section on all seeds comes first. `note` introduces the predictions below it.
+    With `repeats`, a section on all seeds comes first. `note` introduces the predictions below it. `decision` is a
+    section on a policy, as `policy_section` gives it.
     """
     limit = svg.risk_limit(item.curve for item in models)
     colours = colour_numbers([item.name for item in models])
@@ -47,6 +49,7 @@ def page(
         names=[item.name for item in models],
         note=note,
         repeats=None if repeats is None else _repeats(repeats),
+        decision=decision,
         version=__version__,
         seed=seed,
         style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),

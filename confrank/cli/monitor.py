@@ -1,0 +1,119 @@
+"""Test whether the promise of a policy still holds for new answers with labels."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confrank.cli.command import Command, add_option
+from confrank.cli.paths import json_path, keep_inputs, page_path
+from confrank.cli.source import add_reading, predictions_path, reading_of, role_columns
+from confrank.phrasing import InputError, counted
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser, Namespace
+
+    from confrank.decisions.chronology import Chronology
+    from confrank.decisions.policy import Policy
+    from confrank.decisions.promises import Followed
+    from confrank.predictions import Predictions
+
+BROKEN = 3
+
+
+def _monitor_arguments(parser: "ArgumentParser") -> None:
+    parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
+    parser.add_argument("file", type=str, metavar="LABELLED", help="new predictions with their labels")
+    add_reading(parser)
+    test = parser.add_argument_group("test")
+    time = "sort rows by this column of numbers or ISO dates (default: the order of the file)"
+    add_option(test, "--time", str, "COLUMN", time)
+    add_option(test, "--alpha", float, "SHARE", "largest probability of a false alarm", 0.05)
+    test.add_argument("--unlabelled", action="store_true", help="test only drift of the confidence, without labels")
+    output = parser.add_argument_group("output")
+    add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
+    add_option(output, "--page", str, "FILE", "write a page with charts over time (.html)")
+
+
+def _monitor(arguments: "Namespace") -> None:
+    from confrank.atomic import write_atomically
+    from confrank.decisions.policy import Policy
+    from confrank.report.monitoring import monitor_lines, monitor_record
+
+    table, page = json_path(arguments.json), page_path(arguments.page)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([arguments.policy, arguments.file, predictions_path(arguments.file), *truth], table, page)
+    if not 0 < arguments.alpha < 1:
+        raise ValueError(f"expected --alpha in (0, 1), but got {arguments.alpha:g}")
+    policy = Policy.load(arguments.policy)
+    predictions, times = _read(arguments, policy)
+    followed = _followed(arguments, policy, predictions, times)
+    promises = [part.promise for part in policy.parts().values() if part.promise]
+    texts = None if times is None else times.texts
+    if table:
+        record = {"policy": arguments.policy, "file": arguments.file, **monitor_record(followed, texts)}
+        write_atomically(table, json.dumps(record, indent=1))
+    if page:
+        from confrank.report.monitor_page import monitor_page
+
+        names = [Path(arguments.policy).name, Path(arguments.file).name]
+        write_atomically(page, monitor_page(followed, promises, names, texts, _coverage(policy)))
+    print("\n".join([f"read {predictions.describe()}", *policy.doubts(predictions), *_tie_notes(times)]))
+    print("\n".join(monitor_lines(followed, promises, texts)))
+    if page:
+        print(f"page: {page}")
+    if not followed.monitored.holds:
+        sys.exit(BROKEN)
+
+
+def _read(arguments: "Namespace", policy: "Policy") -> "tuple[Predictions, Chronology | None]":
+    """The predictions with the columns that are needed, and the order of time if there is a column for it."""
+    from confrank.decisions.chronology import chronology
+    from confrank.predictions import read
+
+    reading = reading_of(arguments)
+    column = arguments.time or next(iter(role_columns(reading, "time")), None)
+    needed = dict.fromkeys([*policy.columns, *([] if column is None else [column])])
+    kept = [name for name in needed if name not in reading["columns"]]
+    labelled = not arguments.unlabelled
+    path = predictions_path(arguments.file)
+    predictions = read(path, **reading, labelled=labelled, classes=policy.classes, keep=kept)
+    return predictions, None if column is None else chronology(predictions.extra[column], column)
+
+
+def _followed(
+    arguments: "Namespace", policy: "Policy", predictions: "Predictions", times: "Chronology | None"
+) -> "Followed":
+    import numpy as np
+
+    from confrank.decisions.promises import follow, follow_unlabelled
+
+    order = np.arange(len(predictions)) if times is None else times.order
+    test = follow_unlabelled if arguments.unlabelled else follow
+    try:
+        return test(policy, predictions, order, alpha=arguments.alpha)
+    except InputError as error:
+        raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
+
+
+def _coverage(policy: "Policy") -> float | None:
+    """The share accepted at calibration, if the threshold recorded it."""
+    part = policy.threshold
+    if part is None or part.rows is None or "accepted" not in part.settings:
+        return None
+    return float(part.settings["accepted"] / part.rows.used)
+
+
+def _tie_notes(times: "Chronology | None") -> list[str]:
+    if times is None or not times.num_tied:
+        return []
+    return [f"{counted(times.num_tied, 'row')} share their time with others; these stay in the order of the file"]
+
+
+MONITOR = Command(
+    "test whether the promise of a policy still holds for new answers (exit code 3 if not)",
+    "confrank monitor policy.json answers.csv --time date --page monitor.html",
+    _monitor_arguments,
+    _monitor,
+    guide="how-to/monitor.md",
+)

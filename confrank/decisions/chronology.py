@@ -1,0 +1,88 @@
+"""The order of answers in time, from a column of numbers or of dates."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.metrics.arrays import Array, ArrayLike, to_numpy
+from confrank.phrasing import InputError, counted, named
+
+MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
+
+
+@dataclass(frozen=True)
+class Chronology:
+    """The positions of rows in the order of time, and the time of each row as text, in the order of the file.
+
+    Rows of the same time, of which there are `num_tied`, stay in the order of the file.
+    """
+
+    order: NDArray[np.int64]
+    texts: list[str]
+    num_tied: int
+
+
+def chronology(values: ArrayLike, column: str = "time") -> Chronology:
+    """Sort rows by a column of numbers, or of dates as in ISO 8601.
+
+    >>> chronology(np.array(["2026-11-02", "2026-11-01T08:30", "2026-11-02"], dtype=object)).order.tolist()
+    [1, 0, 2]
+    """
+    texts = [*map(_text, to_numpy(values).tolist())]
+    _refuse_missing(texts, column)
+    times = _numbers(texts)
+    if times is None:
+        times = _dates(texts, column)
+    order = np.argsort(times, kind="stable")
+    _, count = np.unique(times, return_counts=True)
+    return Chronology(order, texts, int(count[count > 1].sum()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float):
+        return f"{value:.15g}"
+    return "" if value is None else str(value).strip()
+
+
+def _refuse_missing(texts: list[str], column: str) -> None:
+    missing = [str(row) for row, text in enumerate(texts) if text.lower() in MISSING]
+    if missing:
+        raise InputError(
+            f"expected a time in column {column!r} of every row, but it is missing in"
+            f" {counted(len(missing), 'row')}: {named(missing)}",
+            "fill them in, or leave out {time} if rows are in the order of time",
+        )
+
+
+def _numbers(texts: list[str]) -> Array | None:
+    try:
+        return np.array([*map(float, texts)])
+    except ValueError:
+        return None
+
+
+def _dates(texts: list[str], column: str) -> Array:
+    """Seconds since 1970; dates without a time zone are compared as they stand."""
+    parsed: list[datetime] = []
+    for row, text in enumerate(texts):
+        try:
+            parsed.append(datetime.fromisoformat(text))
+        except ValueError:
+            raise InputError(
+                f"expected numbers or ISO dates, as in 2026-11-30 or 2026-11-30T08:15:00, in column {column!r}, but"
+                f" got {text[:40]!r} in row {row}",
+                "rewrite the column, or leave out {time} if rows are in the order of time",
+            ) from None
+    zoned = {one.tzinfo is not None for one in parsed}
+    if len(zoned) > 1:
+        raise InputError(
+            f"expected a time zone in every row of column {column!r} or in none, but only some have one",
+            "give each time its zone",
+        )
+    start: Any = datetime(1970, 1, 1, tzinfo=None if zoned == {False} or not zoned else parsed[0].tzinfo)
+    return np.array([(one - start).total_seconds() for one in parsed])

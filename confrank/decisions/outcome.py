@@ -1,0 +1,127 @@
+"""What a policy does to labelled predictions: coverage, errors, cost, groups, and sizes of sets."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions.costs import cost_at
+from confrank.decisions.policy import Answers, Policy
+from confrank.decisions.policy_apply import rows_by_value
+from confrank.decisions.policy_parts import matched
+from confrank.decisions.rows import file_digest
+from confrank.predictions import Predictions
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """Answers of a policy, all or those of one class or group: how many there are, are accepted, and are then wrong.
+
+    `threshold` is None if nothing is accepted by it, or if there is none.
+    """
+
+    name: str
+    num_answers: int
+    accepted: int
+    wrong: int
+    threshold: float | None = None
+
+    @property
+    def coverage(self) -> float | None:
+        return self.accepted / self.num_answers if self.num_answers else None
+
+    @property
+    def risk(self) -> float | None:
+        return self.wrong / self.accepted if self.accepted else None
+
+
+@dataclass(frozen=True)
+class Sets:
+    """Sizes of conformal sets: how many have each number of classes, and how many include the true class."""
+
+    sizes: dict[int, int]
+    num_hits: int
+    level: float
+
+    @property
+    def num_answers(self) -> int:
+        return sum(self.sizes.values())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a policy does to predictions. `seen` says that a part of the policy was made on these very rows.
+
+    `overall` is None without an acceptance rule, `sets` without sets, and `cost`, the mean of all answers, without
+    costs.
+    """
+
+    overall: Accepted | None
+    groups: tuple[Accepted, ...]
+    column: str | None
+    sets: Sets | None
+    cost: float | None
+    seen: bool
+
+
+def outcome_of(policy: Policy, predictions: Predictions) -> Outcome:
+    """Apply a policy to predictions with labels, and count."""
+    answers, right = policy.apply(predictions), policy.correct(predictions)
+    digest = file_digest(predictions)
+    return Outcome(
+        _overall(policy, answers, right),
+        tuple(_groups(policy, predictions, answers, right)),
+        _column(policy),
+        _sets(policy, predictions, answers),
+        _cost(policy, answers, right),
+        any(part.rows is not None and part.rows.digest == digest for part in policy.parts().values()),
+    )
+
+
+def _counted(name: str, accepted: Flags, right: Flags, threshold: float | None = None) -> Accepted:
+    return Accepted(name, len(right), int(accepted.sum()), int((accepted & ~right).sum()), threshold)
+
+
+def _overall(policy: Policy, answers: Answers, right: Flags) -> Accepted | None:
+    if answers.accepted is None:
+        return None
+    return _counted("all", answers.accepted, right, None if policy.threshold is None else policy.threshold.threshold)
+
+
+def _column(policy: Policy) -> str | None:
+    part = policy.threshold
+    return None if part is None or part.per == "all" else part.column or "class"
+
+
+def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: Flags) -> Iterator[Accepted]:
+    """Each class or group that has a threshold of its own, or should have one."""
+    part, accepted = policy.threshold, answers.accepted
+    if part is None or part.per == "all" or accepted is None:
+        return
+    values = rows_by_value(part.per, part.column, matched(policy.input, predictions), answers.prediction)
+    none = np.zeros(0, dtype=np.int64)
+    for name in dict.fromkeys([*part.thresholds, *values]):
+        rows = values.get(name, none)
+        yield _counted(name, accepted[rows], right[rows], part.thresholds.get(name))
+
+
+def _sets(policy: Policy, predictions: Predictions, answers: Answers) -> Sets | None:
+    label = matched(policy.input, predictions).label
+    if answers.sets is None or policy.sets is None or label is None:
+        return None
+    sizes = np.bincount(answers.sets.sum(axis=1))
+    hits = int(answers.sets[np.arange(len(label)), label].sum())
+    return Sets({size: int(count) for size, count in enumerate(sizes) if count}, hits, policy.sets.level)
+
+
+def _cost(policy: Policy, answers: Answers, right: Flags) -> float | None:
+    """The mean cost, if the threshold was chosen for one cost of an error and one of a rejection."""
+    part = policy.threshold
+    costs = {} if part is None else part.settings
+    error, reject = costs.get("cost_error"), costs.get("cost_reject")
+    if answers.accepted is None or error is None or reject is None or part is None or part.threshold is None:
+        return None
+    return cost_at(answers.confidence, right, part.threshold, cost_error=error, cost_reject=reject).value

@@ -1,0 +1,165 @@
+"""A policy on new answers: what it promises about them, tested in the order of time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.decisions.drift import DriftTest, Reference, drift_test
+from confrank.decisions.monitor import ERRORS, MISSES, Claim, Monitored, Rows, miscoverage_bound, watched
+from confrank.decisions.policy import Answers, Policy
+from confrank.decisions.policy_apply import class_text, rows_by_value
+from confrank.decisions.policy_parts import Part, SetsPart, ThresholdPart, matched
+from confrank.phrasing import InputError
+from confrank.predictions import Predictions
+
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A policy on new answers: the tests, and the answers themselves, all in the order of time.
+
+    `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
+    acceptance rule, and `wrong` [n] if there are no labels. `not_tested` says what is promised but not tested.
+    """
+
+    monitored: Monitored
+    order: Rows
+    accepted: Flags | None
+    wrong: Flags | None
+    not_tested: tuple[str, ...]
+
+    @property
+    def num_wrong_accepted(self) -> int | None:
+        """How many of the accepted answers are wrong."""
+        if self.accepted is None or self.wrong is None:
+            return None
+        return int((self.accepted & self.wrong).sum())
+
+
+def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
+    """Test what the policy promises about labelled predictions; `order` are their rows in the order of time."""
+    answers, right = policy.apply(predictions), policy.correct(predictions)
+    accepted = None if answers.accepted is None else answers.accepted[order]
+    predictions = matched(policy.input, predictions)
+    claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
+    claims += _miss_claims(policy.sets, predictions, answers, order, alpha, len(claims))
+    monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
+    return Followed(monitored, order, accepted, ~right[order], tuple(_not_tested(policy, answers, ~right)))
+
+
+def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
+    """Test drift alone."""
+    answers = policy.apply(predictions)
+    drift = drift_of(policy, answers.confidence[order], alpha)
+    if drift is None:
+        raise InputError(
+            "expected a policy that records the confidences it was made on, but this one does not",
+            "make the policy again, or give labels",
+        )
+    accepted = None if answers.accepted is None else answers.accepted[order]
+    return Followed(Monitored(alpha, (), drift), order, accepted, None, ())
+
+
+def reference_in(policy: Policy) -> Reference | None:
+    """The calibration confidences that the acceptance rule, or the sets, recorded."""
+    parts: Sequence[Part | None] = (policy.threshold, policy.selection, policy.sets)
+    records = [part.rows.reference for part in parts if part is not None and part.rows is not None]
+    return next(filter(None, records), None)
+
+
+def drift_of(policy: Policy, confidence: NDArray[Any], alpha: float) -> DriftTest | None:
+    reference = reference_in(policy)
+    return None if reference is None else drift_test(confidence, reference, alpha=alpha)
+
+
+def _positions(rows: Rows, order: Rows) -> Rows:
+    """Where rows of the file are in the order of time, ascending."""
+    flags = np.zeros(len(order), dtype=bool)
+    flags[rows] = True
+    return np.flatnonzero(flags[order])
+
+
+def _error_claims(
+    part: ThresholdPart | None, predictions: Predictions, answers: Answers, wrong: Flags, order: Rows
+) -> Iterator[Claim]:
+    """The error rate among accepted, of each group or class that has a threshold, and of each class with a risk."""
+    if part is None or not part.promise or part.settings.get("risk") is None:
+        return
+    assert answers.accepted is not None, "a threshold accepts"
+    class_risks = _class_risks(part, predictions, answers)
+    for value, rows in _by_value(part, predictions, answers).items():
+        taken = rows[answers.accepted[rows]]
+        yield Claim(ERRORS, part.settings["risk"], wrong[order], _positions(taken, order), value or None)
+        for name, (risk, flags) in class_risks.items():
+            what = f"{ERRORS} {name}"
+            yield Claim(what, risk, wrong[order], _positions(taken[flags[taken]], order), value or None)
+
+
+def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Rows]:
+    """The rows of each class or group that has a threshold; "" for all."""
+    if part.per == "all":
+        return {"": np.arange(len(answers))}
+    rows = rows_by_value(part.per, part.column, predictions, answers.prediction)
+    none = np.zeros(0, dtype=np.int64)
+    return {value: rows.get(value, none) for value, limit in part.thresholds.items() if limit is not None}
+
+
+def _class_risks(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, tuple[float, Flags]]:
+    """The risk of each class that has one, and the answers [n] of this class."""
+    risks: Mapping[str, float] = part.settings.get("class_risk") or {}
+    if not risks:
+        return {}
+    assert answers.prediction is not None, "a risk per class needs predicted classes"
+    names = {class_text(predictions.class_names, number): number for number in np.unique(answers.prediction).tolist()}
+    return {name: (risk, answers.prediction == names.get(name, -1)) for name, risk in risks.items()}
+
+
+def _miss_claims(
+    part: SetsPart | None, predictions: Predictions, answers: Answers, order: Rows, alpha: float, others: int
+) -> list[Claim]:
+    """The share of sets without the true class, of each class or group.
+
+    Half of the share of alpha is the probability that the calibration rows were too favourable, see
+    `miscoverage_bound`; the test has the other half.
+    """
+    if part is None or not part.promise or answers.sets is None or predictions.label is None:
+        return []
+    groups = _calibrated(part, predictions)
+    level = alpha / (others + len(groups)) / 2
+    missed = ~answers.sets[np.arange(len(answers)), predictions.label]
+    bounds = {value: miscoverage_bound(count, part.level, level) for value, (count, _) in groups.items()}
+    return [
+        Claim(MISSES, bound, missed[order], _positions(rows, order), value or None, parts=2)
+        for value, (_, rows) in groups.items()
+        if (bound := bounds[value]) is not None
+    ]
+
+
+def _calibrated(part: SetsPart, predictions: Predictions) -> dict[str, tuple[int, Rows]]:
+    """The number of calibration rows, and the new rows, of each class or group; "" for all."""
+    label = predictions.label
+    assert label is not None, "labels were checked"
+    if part.per == "all":
+        return {"": (0 if part.rows is None else part.rows.used, np.arange(len(label)))}
+    rows = rows_by_value(part.per, part.column, predictions, label)
+    none = np.zeros(0, dtype=np.int64)
+    counts: Mapping[str, int] = part.settings.get("counts", {})
+    return {value: (count, rows.get(value, none)) for value, count in counts.items()}
+
+
+def _not_tested(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
+    """What is promised but not tested, and why."""
+    if policy.selection is not None and answers.accepted is not None:
+        selected, errors = int(answers.accepted.sum()), int((answers.accepted & wrong).sum())
+        yield (
+            f"The false-discovery rate of at most {policy.selection.fdr:g} is an average over files, which one file"
+            f" cannot contradict, so it is not tested. Here {errors:,} of {selected:,} selected answers are wrong."
+        )
+    if policy.threshold is not None and not policy.threshold.promise:
+        yield "The threshold promises no error rate, so there is none to test."
+    if policy.threshold is None and policy.selection is None and policy.sets is None:
+        yield "The policy accepts nothing and gives no sets, so there is no promise to test."

@@ -1,0 +1,217 @@
+"""The page of a monitored policy: whether its promise holds, and charts over time."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from confrank import __version__
+from confrank.decisions.drift import DriftTest
+from confrank.decisions.monitor import Rows, Watch
+from confrank.decisions.promises import Followed
+from confrank.report import svg
+from confrank.report.colours import COLOURS
+from confrank.report.monitoring import (
+    RESTART,
+    Times,
+    answers_sentence,
+    drift_sentences,
+    e_text,
+    level_sentences,
+    row_name,
+    subject,
+    verdict_sentences,
+)
+from confrank.report.page import FOLDER, template
+from confrank.report.verdict import percent
+
+Floats = NDArray[np.float64]
+Limits = tuple[float, float]
+LOG_10 = math.log(10)
+MOST_CHARTED = 12  # promises in one chart; those nearest to an alarm
+LOWEST, ABOVE = -4.0, 2.0  # powers of ten shown below 1 and above the alarm
+
+
+def monitor_page(
+    followed: Followed,
+    promises: Sequence[str],
+    names: Sequence[str],
+    times: Times = None,
+    coverage: float | None = None,
+) -> str:
+    """The finished page; `names` are the policy and the file, `coverage` is the share accepted at calibration."""
+    watches = sorted(followed.monitored.watches, key=_nearness, reverse=True)
+    drift = followed.monitored.drift
+    number = len(followed.order)
+    return template("monitor.html").render(
+        title="Does the promise still hold?",
+        names=names,
+        version=__version__,
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=None,
+        kind=_kind(followed),
+        verdict=verdict_sentences(followed, times),
+        promises=promises,
+        answers=answers_sentence(followed, times),
+        drift=drift_sentences(followed, times),
+        notes=[*followed.not_tested, *level_sentences(followed), RESTART],
+        span=_span(followed, times),
+        shares=_count_ticks(number),
+        tests=[_row(watch, followed, times) for watch in watches],
+        e_chart=_e_chart(watches[:MOST_CHARTED], number) if watches else None,
+        rate_chart=_rate_chart(watches[:MOST_CHARTED], number) if watches else None,
+        coverage_chart=_coverage_chart(followed, coverage),
+        drift_chart=None if drift is None else _drift_chart(drift, number),
+        left_out=max(0, len(watches) - MOST_CHARTED),
+    )
+
+
+def _kind(followed: Followed) -> str:
+    if not followed.monitored.holds:
+        return "bad"
+    drift = followed.monitored.drift
+    return "unsure" if not followed.monitored.watches or (drift and drift.alarm is not None) else "good"
+
+
+def _nearness(watch: Watch) -> float:
+    values = watch.test.log_e_value
+    return float(values.max()) - math.log(watch.test.line) if len(values) else -math.inf
+
+
+def _span(followed: Followed, times: Times) -> str:
+    if times is None or not len(followed.order):
+        return "answers, in the order of the file"
+    first, last = (times[int(followed.order[position])] for position in (0, -1))
+    return f"answers, in the order of time, from {first} to {last}"
+
+
+def _count_ticks(number: int) -> list[svg.Tick]:
+    """Round numbers of answers along the axis."""
+    ticks = svg.ticks(max(number, 1), count=4, percent=False)
+    return [svg.Tick(tick.position, f"{float(tick.text):,.0f}") for tick in ticks if "." not in tick.text]
+
+
+def _row(watch: Watch, followed: Followed, times: Times) -> dict[str, Any]:
+    test, noticed = watch.test, watch.alarm_row
+    return {
+        "subject": subject(watch),
+        "limit": f"{test.risk:.4g}",
+        "rate": "-" if not test.num_answers else percent(test.num_wrong / test.num_answers, 2),
+        "counts": f"{test.num_wrong:,} of {test.num_answers:,}",
+        "e_value": e_text(test.log_e_value),
+        "line": f"{test.line:g}",
+        "noticed": "" if noticed is None else row_name(noticed, followed, times),
+    }
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve: its name, the answers (counted from 0), the values at them, and the position of its alarm."""
+
+    name: str
+    rows: Rows
+    values: Floats
+    alarm: int | None = None
+
+
+def _chart(
+    series: Sequence[Series], lines: Sequence[float], ticks: Sequence[svg.Tick], limits: Limits, number: int
+) -> dict[str, Any]:
+    """Curves over `number` answers, within limits of the vertical axis, and dashed lines across."""
+    low, high = limits
+    return {
+        "ticks": ticks,
+        "lines": [round(svg.SIZE * (1 - (line - low) / (high - low)), 1) for line in sorted({*lines})],
+        "curves": [_curve(one, limits, number, k % len(COLOURS)) for k, one in enumerate(series)],
+    }
+
+
+def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, Any]:
+    low, high = limits
+    height, kept = np.clip(one.values, low, high) - low, _thinned(one.values)
+    path = svg.line(one.rows[kept] + 1, height[kept], max(number, 1), high - low)
+    dot = None
+    if one.alarm is not None:
+        dot = (100 * float(one.rows[one.alarm] + 1) / number, 100 * float(height[one.alarm]) / (high - low))
+    return {"name": one.name, "colour": colour, "path": path, "dot": dot}
+
+
+def _thinned(values: Floats, buckets: int = 300) -> Rows:
+    """Positions that show the shape of a long curve: the lowest and the highest of each part of it."""
+    if len(values) <= 2 * buckets:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), buckets + 1).astype(np.int64).tolist()
+    ends = [low + end(values[low:high]) for low, high in pairwise(edges) for end in (np.argmin, np.argmax)]
+    return np.unique([0, *ends, len(values) - 1])
+
+
+def _e_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
+    """E-values on a scale of powers of ten, with the line of the alarm."""
+    tests = [(watch, watch.test) for watch in watches]
+    series = [Series(subject(watch), watch.rows, test.log_e_value / LOG_10, test.alarm) for watch, test in tests]
+    return _powers_chart(series, [test.line for _, test in tests], number)
+
+
+def _drift_chart(drift: DriftTest, number: int) -> dict[str, Any]:
+    values = drift.log_e_value / LOG_10
+    return _powers_chart([Series("drift", np.arange(len(values)), values, drift.alarm)], [drift.line], number)
+
+
+def _powers_chart(series: Sequence[Series], lines: Sequence[float], number: int) -> dict[str, Any]:
+    powers = [math.log10(line) for line in lines]
+    low, high = limits = _power_limits([one.values for one in series], max(powers))
+    shown = range(math.ceil(low), math.floor(high) + 1)
+    ticks = [svg.Tick(100 * (power - low) / (high - low), f"{10.0**power:,g}") for power in shown]
+    return _chart(series, powers, ticks, limits, number)
+
+
+def _power_limits(curves: Sequence[Floats], line: float) -> Limits:
+    """The powers of ten at the ends of the axis."""
+    ends = [float(end) for curve in curves if len(curve) for end in (curve.min(), curve.max())]
+    low = max(LOWEST, min(ends, default=0.0))
+    return min(-1.0, math.floor(low)), min(line + ABOVE, max([line + 0.5, *ends]))
+
+
+def _rate_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
+    """The share of bad answers among the last ones, with the promised limits."""
+    window = _window(max(watch.test.num_answers for watch in watches))
+    series = []
+    for watch in watches:
+        rate = _recent(watch.test.wrong, window)
+        series.append(Series(subject(watch), watch.rows[len(watch.rows) - len(rate) :], rate))
+    limits = [watch.test.risk for watch in watches]
+    high = svg.risk_axis_limit([*limits, *(float(one.values.max()) for one in series if len(one.values))])
+    return {**_chart(series, limits, svg.ticks(high), (0.0, high), number), "window": window}
+
+
+def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any] | None:
+    """The share of the last answers that is accepted, and the share accepted at calibration."""
+    if followed.accepted is None or not len(followed.accepted):
+        return None
+    number = len(followed.accepted)
+    window = _window(number)
+    share = _recent(followed.accepted, window)
+    series = Series("coverage", np.arange(number - len(share), number), share)
+    lines = [] if coverage is None else [coverage]
+    return {**_chart([series], lines, svg.ticks(1.0), (0.0, 1.0), number), "window": window}
+
+
+def _window(number: int) -> int:
+    """How many answers a running share covers: a tenth of all, between 50 and 1,000."""
+    return int(np.clip(number // 10, min(50, max(number, 1)), 1000))
+
+
+def _recent(flags: NDArray[np.bool_], window: int) -> Floats:
+    """The share of flags among the last `window`, from the first full window on.
+
+    >>> _recent(np.array([True, False, False, True]), 2).tolist()
+    [0.5, 0.0, 0.5]
+    """
+    total = np.concatenate([[0], np.cumsum(flags)])
+    shares: Floats = (total[window:] - total[:-window]) / window
+    return shares

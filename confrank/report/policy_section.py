@@ -1,0 +1,52 @@
+"""The section of the page about a policy: its promise in words, what it does here, and the file to download."""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from confrank.decisions.outcome import Accepted, Outcome, Sets
+from confrank.report.verdict import percent
+
+NO_THRESHOLD = "no threshold: nothing is accepted"
+
+
+def policy_section(sentences: Sequence[str], outcome: Outcome, name: str, content: bytes) -> dict[str, Any]:
+    """What the page shows; `content` is the policy file as it is, offered for download under `name`."""
+    return {
+        "sentences": list(sentences),
+        "overall": None if outcome.overall is None else _counts(outcome.overall),
+        "cost": None if outcome.cost is None else f"{outcome.cost:.4g}",
+        "column": outcome.column,
+        "groups": [_counts(group) for group in outcome.groups],
+        "sets": None if outcome.sets is None else _sets(outcome.sets),
+        "seen": outcome.seen,
+        "name": name,
+        "href": f"data:application/json;base64,{base64.b64encode(content).decode()}",
+    }
+
+
+def _counts(one: Accepted) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "threshold": NO_THRESHOLD if one.threshold is None else f"{one.threshold:.6g}",
+        "n": one.num_answers,
+        "accepted": f"{one.accepted:,}",
+        "wrong": f"{one.wrong:,}",
+        "coverage": "-" if one.coverage is None else percent(one.coverage, 2),
+        "risk": "-" if one.risk is None else percent(one.risk, 2),
+        "sort": [one.num_answers, one.coverage or 0.0, -1.0 if one.risk is None else one.risk],
+    }
+
+
+def _sets(sets: Sets) -> dict[str, Any]:
+    total = sets.num_answers
+    mean = sum(size * count for size, count in sets.sizes.items()) / total
+    return {
+        "mean": f"{mean:.2f}",
+        "hits": percent(sets.num_hits / total, 2),
+        "level": percent(sets.level),
+        "rows": [
+            {"size": size, "count": f"{count:,}", "share": 100 * count / total, "text": percent(count / total)}
+            for size, count in sorted(sets.sizes.items())
+        ],
+    }
