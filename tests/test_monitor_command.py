@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from confrank.decisions import conformal_sets
 from confrank.decisions.chronology import chronology
-from confrank.decisions.monitor import monitor
-from confrank.decisions.policy import Policy, ThresholdPart
+from confrank.decisions.monitor import miscoverage_bound, monitor
+from confrank.decisions.policy import Policy, SelectionPart, SetsPart, ThresholdPart
 from confrank.decisions.promises import follow
 from confrank.predictions import Predictions, read
 
@@ -195,3 +196,38 @@ def test_what_promises_nothing_is_said():
     assert followed.monitored.watches == () and followed.monitored.holds
     assert followed.not_tested == ("The threshold promises no error rate, so there is none to test.",)
     assert "no promise to test" in follow(bare, predictions, np.arange(300)).not_tested[0]
+
+
+@pytest.mark.parametrize("per", ["all", "class", "group"])
+def test_misses_of_sets_are_tested_against_what_calibration_permits(per):
+    site = np.array(["a", "b"], dtype=object)[np.arange(4000) % 2]
+    noise = np.where((np.arange(4000) > 2500) & (site == "b"), 4.0, 1.0)
+    calibration, predictions = labelled(2000, 0), labelled(4000, 1, noise, site=site)
+    sets = conformal_sets(
+        logits=calibration.logits, label=calibration.label, level=0.9, per_class=per == "class",
+        group=site[:2000] if per == "group" else None,
+    )  # fmt: skip
+    part = SetsPart.of(sets, column="site" if per == "group" else None)
+    followed = follow(Policy.of(predictions).with_part(part), predictions, np.arange(4000))
+    watches = followed.monitored.watches
+    groups = {"all": [None], "class": ["0", "1", "2", "3"], "group": ["a", "b"]}[per]
+    assert [watch.group for watch in watches] == groups
+    members = sets.sets(logits=predictions.logits, group=site if per == "group" else None)
+    missed = ~members[np.arange(4000), predictions.label]
+    for watch, count in zip(watches, sets.counts.values(), strict=True):
+        assert watch.test.risk == miscoverage_bound(count, 0.9, 0.05 / 2 / len(watches))
+        assert watch.test.line == 2 * len(watches) / 0.05
+        assert watch.test.wrong.tolist() == missed[watch.rows].tolist()
+    assert [watch.test.holds for watch in watches] == ([True, False] if per == "group" else [False] * len(watches))
+    assert all(watch.test.holds or watch.alarm_row > 2500 for watch in watches)
+
+
+def test_a_false_discovery_rate_is_shown_but_not_tested():
+    predictions = labelled(600, 3)
+    part = SelectionPart(0.1, (0.3, 0.5), 100, None, "promised")
+    policy = Policy.of(predictions).with_part(part)
+    followed = follow(policy, predictions, np.arange(600))
+    selected = policy.apply(predictions).accepted
+    wrong = selected & ~policy.correct(predictions)
+    assert followed.monitored.watches == ()
+    assert f"Here {wrong.sum()} of {selected.sum()} selected answers are wrong." in followed.not_tested[0]

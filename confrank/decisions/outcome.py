@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 
 from confrank.decisions.costs import cost_at
 from confrank.decisions.policy import Answers, Policy
-from confrank.decisions.policy_apply import rows_by_value
+from confrank.decisions.policy_apply import distinguished
 from confrank.decisions.policy_parts import matched
 from confrank.decisions.rows import file_digest
+from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
 
 Flags = NDArray[np.bool_]
@@ -101,10 +102,11 @@ def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: F
     part, accepted = policy.threshold, answers.accepted
     if part is None or part.per == "all" or accepted is None:
         return
-    values = rows_by_value(part.per, part.column, matched(policy.input, predictions), answers.prediction)
+    values = distinguished(part, matched(policy.input, predictions), answers.prediction)
+    found = {} if values is None else rows_by_group(values)
     none = np.zeros(0, dtype=np.int64)
-    for name in dict.fromkeys([*part.thresholds, *values]):
-        rows = values.get(name, none)
+    for name in dict.fromkeys([*part.thresholds, *found]):
+        rows = found.get(name, none)
         yield _counted(name, accepted[rows], right[rows], part.thresholds.get(name))
 
 

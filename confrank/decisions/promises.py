@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from confrank.decisions.drift import DriftTest, Reference, drift_test
 from confrank.decisions.monitor import ERRORS, MISSES, Claim, Monitored, Rows, miscoverage_bound, watched
 from confrank.decisions.policy import Answers, Policy
-from confrank.decisions.policy_apply import class_text, rows_by_value
+from confrank.decisions.policy_apply import class_text, distinguished, group_of
 from confrank.decisions.policy_parts import Part, SetsPart, ThresholdPart, matched
+from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
@@ -103,7 +104,8 @@ def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -
     """The rows of each class or group that has a threshold; "" for all."""
     if part.per == "all":
         return {"": np.arange(len(answers))}
-    rows = rows_by_value(part.per, part.column, predictions, answers.prediction)
+    values = distinguished(part, predictions, answers.prediction)
+    rows = {} if values is None else rows_by_group(values)
     none = np.zeros(0, dtype=np.int64)
     return {value: rows.get(value, none) for value, limit in part.thresholds.items() if limit is not None}
 
@@ -140,15 +142,17 @@ def _miss_claims(
 
 
 def _calibrated(part: SetsPart, predictions: Predictions) -> dict[str, tuple[int, Rows]]:
-    """The number of calibration rows, and the new rows, of each class or group; "" for all."""
+    """The number of calibration rows, and the new rows, of each true class or group; "" for all."""
     label = predictions.label
     assert label is not None, "labels were checked"
     if part.per == "all":
-        return {"": (0 if part.rows is None else part.rows.used, np.arange(len(label)))}
-    rows = rows_by_value(part.per, part.column, predictions, label)
+        return {"": (sum(part.counts.values()), np.arange(len(label)))}
     none = np.zeros(0, dtype=np.int64)
-    counts: Mapping[str, int] = part.settings.get("counts", {})
-    return {value: (count, rows.get(value, none)) for value, count in counts.items()}
+    if part.per == "class":
+        names = {number: class_text(predictions.class_names, int(number)) for number in part.counts}
+        return {names[number]: (count, np.flatnonzero(label == int(number))) for number, count in part.counts.items()}
+    rows = rows_by_group(group_of(part.column or "group", predictions))
+    return {value: (count, rows.get(value, none)) for value, count in part.counts.items()}
 
 
 def _not_tested(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
