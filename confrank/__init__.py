@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from confrank.analysis import Comparison, compare
     from confrank.confidence import ConfidenceName
     from confrank.decisions import SelectiveClassifier
-    from confrank.distributed import SharedHistory, leave_counters_alone
+    from confrank.distributed import SharedHistory, SharedRing, leave_counters_alone
     from confrank.history import Audit, CorrectnessHistory
     from confrank.indexed import IndexedDataset
     from confrank.loss import CorrectnessRanking, CorrectnessRankingLoss, ranking_loss
@@ -31,6 +31,7 @@ _MODULE_OF = {
     "IndexedDataset": "confrank.indexed",
     "SelectiveClassifier": "confrank.decisions",
     "SharedHistory": "confrank.distributed",
+    "SharedRing": "confrank.distributed",
     "compare": "confrank.analysis",
     "evaluate": "confrank.metrics",
     "leave_counters_alone": "confrank.distributed",
@@ -49,6 +50,7 @@ __all__ = [
     "IndexedDataset",
     "SelectiveClassifier",
     "SharedHistory",
+    "SharedRing",
     "compare",
     "evaluate",
     "leave_counters_alone",

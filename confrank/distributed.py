@@ -1,4 +1,6 @@
-"""One history for several processes: each counts the samples it examines, and the counts are added up."""
+"""One history and one ring of pairs for several processes: counts are added up, confidences and rates gathered."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, distributed, nn
@@ -10,7 +12,7 @@ from confrank.history import CorrectnessHistory
 class SharedHistory:
     """Keeps the histories of all processes of `group` equal: call `add_up` at the end of each epoch.
 
-    In between, each process pairs and counts the samples of its own batches. A distributed sampler gives each sample
+    In between, each process counts the samples of its own batches. A distributed sampler gives each sample
     to one process per epoch, so each sample has the same rate as with a single process. Processes must start from
     equal histories: new ones, or all restored from one checkpoint. With a single process there is nothing to add.
     """
@@ -65,6 +67,43 @@ class SharedHistory:
         both = torch.stack((-values, values))
         distributed.all_reduce(both, distributed.ReduceOp.MAX, group=self.group)
         return -both[0], both[1]
+
+
+class SharedRing:
+    """Pairs the samples of all processes of `group` as one batch: `CorrectnessRankingLoss(..., ring=SharedRing())`.
+
+    Confidences and rates are gathered without gradient, and each process pulls at its samples only. Every process
+    must call the loss equally often. With equal batch sizes, the gradient that `DistributedDataParallel` averages is
+    that of one process with the complete batch; with others, weight the loss of each process by its share in the
+    batch times the number of processes, as the base loss needs it too.
+
+    `sizes` are the batch sizes of all processes, if each process knows them; otherwise they are exchanged at every
+    call, for which a GPU has to wait. In a single process it is the ring of its batch.
+    """
+
+    def __init__(
+        self, group: "distributed.ProcessGroup | None" = None, *, sizes: Sequence[int] | None = None
+    ) -> None:
+        self.group, self.sizes = group, sizes
+
+    @torch.no_grad()
+    def __call__(self, values: Tensor) -> tuple[Tensor, int]:
+        """Join the values [k, b] of all processes, one after the other, and return where this one starts."""
+        if not distributed.is_available() or not distributed.is_initialized():
+            return values, 0
+        sizes = self._exchanged(values) if self.sizes is None else self.sizes
+        padded = values.new_zeros(len(values), max(sizes))
+        padded[:, : values.shape[1]] = values
+        parts = [torch.empty_like(padded) for _ in sizes]
+        distributed.all_gather(parts, padded, group=self.group)
+        joined = torch.cat([part[:, :size] for part, size in zip(parts, sizes, strict=True)], dim=1)
+        return joined, sum(sizes[: distributed.get_rank(self.group)])
+
+    def _exchanged(self, values: Tensor) -> list[int]:
+        size = torch.tensor([values.shape[1]], device=values.device)
+        sizes = [torch.empty_like(size) for _ in range(distributed.get_world_size(self.group))]
+        distributed.all_gather(sizes, size, group=self.group)
+        return [int(one) for one in sizes]
 
 
 def leave_counters_alone(module: nn.Module) -> None:

@@ -1,7 +1,9 @@
 """Several processes on one machine, over gloo."""
 
 import copy
+import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,16 +12,37 @@ from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss, IndexedDataset, SharedHistory
+from confrank import (
+    CorrectnessHistory,
+    CorrectnessRanking,
+    CorrectnessRankingLoss,
+    IndexedDataset,
+    SharedHistory,
+    SharedRing,
+)
+from confrank.checkpoint import load_latest
+from confrank.config import RunConfig
+from confrank.data import load
+from confrank.training import Processes
+from confrank.training import train as train_run
 
 NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
+# 101 samples in batches of 20: parts of 7, 7 and 6, and a last batch of one sample.
+RUN = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3)
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """What each process has written: its events, its history and its errors."""
+def folder(tmp_path_factory):
+    """Where the processes have written their results."""
     folder = tmp_path_factory.mktemp("processes")
     multiprocessing.start_processes(process, (folder,), nprocs=NUM_PROCESSES, start_method="forkserver")
+    return folder
+
+
+@pytest.fixture
+def written(folder):
+    """What each process has written: its events, its history and its errors."""
     return [torch.load(folder / f"{rank}.pt") for rank in range(NUM_PROCESSES)]
 
 
@@ -27,6 +50,8 @@ def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
     torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank), shares(rank)), f"{folder}/{rank}.pt")
+    torch.save(ring_gradients(rank), f"{folder}/ring{rank}.pt")
+    train_run(RUN, folder / "run", data=run_data(), device=CPU, processes=Processes(rank, NUM_PROCESSES))
     distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
 
@@ -110,6 +135,65 @@ def shares(rank):
         ranking(torch.tensor([[[0.0] * 3, [1.0] * 3]]), label, torch.tensor([num_samples - 1]))
         shared.add_up()
     return history.examined.tolist(), history.correct.tolist()
+
+
+def ring_batch(ignored):
+    """A batch for a linear model: images, labels of which some are ignored, and a history."""
+    image, label = samples().tensors
+    label = torch.where(torch.arange(NUM_SAMPLES) % 4 == 1, -100, label) if ignored else label
+    history = CorrectnessHistory(NUM_SAMPLES)
+    for modulus in (2, 3, 5):
+        history.update(torch.arange(NUM_SAMPLES), torch.arange(NUM_SAMPLES) % modulus == 0)
+    torch.manual_seed(1)
+    return image, label, history, torch.nn.Linear(5, 3)
+
+
+def ring_gradients(rank):
+    """The gradient that DDP averages over unequal parts of a batch, and the value of the term."""
+    results = []
+    for ignored in (False, True):
+        image, label, history, model = ring_batch(ignored)
+        part = torch.arange(*((0, 30), (30, 31), (31, NUM_SAMPLES))[rank])
+        ranking = CorrectnessRanking(history, ring=SharedRing())
+        parallel = DistributedDataParallel(model)
+        loss = ranking(parallel(image[part]), label[part], part)
+        (loss * (NUM_PROCESSES * len(part) / NUM_SAMPLES)).backward()
+        results.append((loss.detach(), model.weight.grad))
+    return results
+
+
+def run_data():
+    data = load("digits")
+    return replace(data, train=data.train.select(np.arange(101)), test=data.test.select(np.arange(100)))
+
+
+def test_a_ring_over_all_processes_gives_the_gradient_of_one(folder):
+    for number, ignored in enumerate((False, True)):
+        image, label, history, model = ring_batch(ignored)
+        loss = CorrectnessRanking(history)(model(image), label, torch.arange(NUM_SAMPLES))
+        loss.backward()
+        assert loss > 0.1
+        for rank in range(NUM_PROCESSES):
+            value, gradient = torch.load(folder / f"ring{rank}.pt")[number]
+            torch.testing.assert_close(value, loss.detach())
+            torch.testing.assert_close(gradient, model.weight.grad, rtol=0, atol=1e-7)
+
+
+def test_a_run_in_three_processes_equals_one_in_a_single_process(folder, tmp_path):
+    train_run(RUN, tmp_path / "one", data=run_data(), device=CPU)
+    one, three = (load_latest(path / "checkpoint")[0] for path in (tmp_path / "one", folder / "run"))
+    for name, weights in one.weights.items():
+        torch.testing.assert_close(three.weights[name], weights, rtol=0, atol=1e-6)
+    for name, counts in one.state["criterion"].items():
+        assert torch.equal(three.state["criterion"][name], counts)
+    assert one.state["criterion"]["history.examined"].tolist() == [3] * 101
+    for record, twin in zip(one.state["log"], three.state["log"], strict=True):
+        assert record["acc"] == twin["acc"] and record["loss"] == pytest.approx(twin["loss"], abs=1e-6)
+    metrics = [
+        json.loads((path / "metrics.json").read_text())["metrics"] for path in (tmp_path / "one", folder / "run")
+    ]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
+    assert json.loads((folder / "run/environment.json").read_text())["path"] == "eager float32 in 3 processes"
 
 
 def test_a_history_is_shared_once_however_often_it_is_wrapped_or_copied(written):

@@ -89,7 +89,7 @@ def fail(message: str) -> NoReturn:
     sys.exit(USAGE_ERROR)
 
 
-def make_console(*, lasting: bool = False) -> "Console":
+def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
     """Where tables and notes are printed; a `lasting` command keeps running when nobody reads its output any more."""
     from rich.console import Console
 
@@ -100,7 +100,7 @@ def make_console(*, lasting: bool = False) -> "Console":
                 raise BrokenPipeError
 
     # A file or a pipe has no width: 120 columns fit every table.
-    return Output(highlight=False, width=None if sys.stdout.isatty() else 120)
+    return Output(highlight=False, width=None if sys.stdout.isatty() else 120, quiet=quiet)
 
 
 def drop_output(stream: TextIO) -> None:

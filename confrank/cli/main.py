@@ -107,12 +107,16 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
 
 
 def _stopped_run(error: RuntimeError) -> int:
-    from confrank.training import DivergedError, InterruptedRunError
+    from confrank.training import DivergedError, InterruptedRunError, PeerError
 
     if isinstance(error, InterruptedRunError):
         with suppress(OSError):  # a closed terminal
             print(f"confrank: {error}", file=sys.stderr)
         return 128 + error.signal_number
+    if isinstance(error, PeerError):
+        if not error.silent:
+            print(f"confrank: error: {error}", file=sys.stderr)
+        return error.exit_code
     if isinstance(error, DivergedError):
         print(f"confrank: error: {in_words(error)}", file=sys.stderr)
         return 1

@@ -23,11 +23,12 @@ from confrank.cli.wording import in_words
 from confrank.phrasing import Remedied
 
 if TYPE_CHECKING:
+    import torch
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
     from confrank.config import RunConfig
-    from confrank.training import Finished
+    from confrank.training import Finished, Processes
     from confrank.training.jobs import Job
 
 
@@ -75,19 +76,31 @@ def _recipe_defaults(arguments: "Namespace") -> dict[str, Any]:
 
 
 def _train(arguments: "Namespace") -> None:
+    from confrank.training import ALONE, connected, launched, local_device
+
+    device = device_of(arguments.device)
+    if not launched():
+        return _train_in(ALONE, arguments, device)
+    device = local_device(device.type)
+    with connected(device) as processes:
+        return _train_in(processes, arguments, device)
+
+
+def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.device") -> None:
+    """Train in this process, or in all that torchrun started; the first one prints."""
     import torch
 
     from confrank.report.progress import epoch_bar
     from confrank.training import Failed, train_together
 
-    configs = _configs(arguments)
+    configs = processes.together(lambda: _configs(arguments))
     parent = Path(arguments.out or "runs")
     outs = [parent / item.run_name for item in configs]
     if arguments.out and arguments.seeds is None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
     at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
-    console = make_console(lasting=True)
+    console = make_console(lasting=True, quiet=not processes.leads)
 
     def announce(job: "Job") -> None:
         what = "already finished:" if job.run.finished else "training"
@@ -102,13 +115,14 @@ def _train(arguments: "Namespace") -> None:
             configs,
             outs,
             root=root_of(arguments),
-            device=device_of(arguments.device),
+            device=device,
             path=arguments.path,
             checkpoint_minutes=arguments.checkpoint_minutes,
             checkpoint_epochs=arguments.checkpoint_epochs,
             on_start=announce,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),
+            processes=processes,
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])

@@ -12,7 +12,7 @@ from confrank.confidence import Confidence, ConfidenceName
 from confrank.history import CorrectnessHistory, check_tensor
 from confrank.loss.cross_entropy import element_losses, mean_cross_entropy, reduced
 from confrank.loss.forms import Batch, confidence_of, events_of, label_of_sample, read_batch, samples_kept
-from confrank.loss.ranking import Reduction, ranking_loss
+from confrank.loss.ranking import Reduction, Ring, ranking_loss, shared_ranking_loss
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
 
@@ -47,6 +47,9 @@ class CorrectnessRanking(nn.Module):
     published with the paper. Nothing is recorded in evaluation mode or with `record=False`; use the latter for a
     second pass over a batch.
 
+    With several processes, `ring=SharedRing()` pairs the samples of all of them as one batch; without it, each
+    process pairs its own.
+
     >>> history = CorrectnessHistory(100)
     >>> ranking = CorrectnessRanking(history)
     >>> logits, label = torch.tensor([[3.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1])
@@ -63,6 +66,7 @@ class CorrectnessRanking(nn.Module):
         ignore_index: int | None = -100,
         stretched: bool = False,
         reduction: Reduction = "mean",
+        ring: Ring | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(history, CorrectnessHistory):
@@ -72,12 +76,18 @@ class CorrectnessRanking(nn.Module):
             )
         if reduction not in get_args(Reduction):
             raise ValueError(f"expected reduction to be 'mean' or 'none', but got {reduction!r}")
+        if ring is not None and reduction == "none":
+            raise ValueError(
+                "expected reduction to be 'mean' with a ring over several processes, but got 'none';"
+                " a pair of two processes has no loss of its own in either"
+            )
         self.history = history
         self.confidence = confidence if callable(confidence) else confidences.get(confidence)
         self.confidence_name = confidence if isinstance(confidence, str) else _name(confidence)
         self.ignore_index = ignore_index
         self.stretched = stretched
         self.reduction: Reduction = reduction
+        self.ring = ring
 
     if TYPE_CHECKING:  # torch types every call of a module as Any
 
@@ -114,8 +124,12 @@ class CorrectnessRanking(nn.Module):
 
     def _rank(self, batch: Batch, index: Tensor) -> Tensor:
         rate = self.history._rate(index, stretched=self.stretched)
-        confidence = confidence_of(batch, self.confidence)
-        return ranking_loss(confidence, rate, samples_kept(batch), reduction=self.reduction)
+        confidence, keep = confidence_of(batch, self.confidence), samples_kept(batch)
+        if self.ring is None:
+            return ranking_loss(confidence, rate, keep, reduction=self.reduction)
+        if keep is None and self.ignore_index is not None:  # another process may have labels to ignore
+            keep = torch.ones_like(index, dtype=torch.bool)
+        return shared_ranking_loss(confidence, rate, keep, self.ring)
 
     def _record(self, batch: Batch, index: Tensor) -> None:
         events = events_of(batch, self.history.resolution)
@@ -125,7 +139,7 @@ class CorrectnessRanking(nn.Module):
 class CorrectnessRankingLoss(CorrectnessRanking):
     """Cross-entropy + weight x ranking term; each training call also records the events in `history`.
 
-    The forms of a batch, `confidence`, `ignore_index`, `stretched` and `record=False` are those of
+    The forms of a batch, `confidence`, `ignore_index`, `stretched`, `ring` and `record=False` are those of
     `CorrectnessRanking`. Where labels are 0 and 1, cross-entropy is the binary one. `class_weight`, `label_smoothing`
     and `ignore_index` mean what they mean in `torch.nn.CrossEntropyLoss`, except that an empty batch has loss 0, and
     so has one in which every label is ignored. The first two are for class labels only.
@@ -157,8 +171,11 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         ignore_index: int | None = -100,
         stretched: bool = False,
         reduction: Reduction = "mean",
+        ring: Ring | None = None,
     ) -> None:
-        super().__init__(history, confidence, ignore_index=ignore_index, stretched=stretched, reduction=reduction)
+        super().__init__(
+            history, confidence, ignore_index=ignore_index, stretched=stretched, reduction=reduction, ring=ring
+        )
         if not 0 <= weight < math.inf:
             raise ValueError(f"expected weight to be a finite number >= 0, but got {weight}")
         if base is not None and not callable(base):

@@ -1,11 +1,21 @@
 """The ranking term: confidences [b] and correctness rates [b] -> hinge loss of neighbouring pairs."""
 
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 Reduction = Literal["mean", "none"]
+
+
+class Ring(Protocol):
+    """Joins the batches of several processes, e.g. `confrank.SharedRing`.
+
+    Values [k, b] of this process -> those of all processes [k, n], one process after the other, and the column where
+    this process starts.
+    """
+
+    def __call__(self, values: Tensor) -> tuple[Tensor, int]: ...
 
 
 def ranking_loss(
@@ -28,6 +38,24 @@ def ranking_loss(
     with torch.no_grad():
         pull, constant = _pairs(confidence, rate) if keep is None else _selected_pairs(confidence, rate, keep)
     return torch.dot(pull, confidence) + constant
+
+
+def shared_ranking_loss(confidence: Tensor, rate: Tensor, keep: Tensor | None, ring: Ring) -> Tensor:
+    """`ranking_loss` of a batch that is spread over processes, as one ring; `keep` is None in all processes or none.
+
+    The value is that of the complete batch. The gradient is this process's share of it times n / b, for b of the n
+    samples. So the mean over processes, weighted by their numbers of samples, is the gradient of the complete batch.
+    """
+    with torch.no_grad():
+        rows = [confidence, rate.to(confidence.dtype)]
+        rows += [] if keep is None else [keep.to(confidence.dtype)]
+        every, start = ring(torch.stack(rows))
+        kept = () if keep is None else (every[2] > 0,)
+        pull, constant = (_selected_pairs if kept else _pairs)(every[0], every[1], *kept)
+        value = torch.dot(pull, every[0]) + constant
+        mine = pull[start : start + len(confidence)] * (every.shape[1] / max(len(confidence), 1))
+    part = torch.dot(mine, confidence)
+    return value + (part - part.detach())
 
 
 def _pairs(confidence: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:

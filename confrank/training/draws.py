@@ -29,6 +29,11 @@ def initial_seed(seed: int) -> int:
     return _mixed(seed, 2**32)
 
 
+def step_seed(seed: int, epoch: int, step: int, rank: int) -> int:
+    """The seed of dropout in one of several processes at one step, whatever happened before."""
+    return _mixed(seed, epoch, step, rank, 2**32 + 1)
+
+
 def generator_of(*numbers: int) -> np.random.Generator:
     """numpy's random numbers, for distributions that torch draws from its global state only."""
     return np.random.default_rng(np.random.SeedSequence(numbers))

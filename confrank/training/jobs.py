@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from torch import nn
@@ -28,7 +30,9 @@ from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
 from confrank.trained import completed
+from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
+from confrank.training.shared_run import SharedRun
 
 Record = dict[str, Any]
 Note = Callable[[str], None]
@@ -36,23 +40,28 @@ Note = Callable[[str], None]
 
 @dataclass
 class Job:
-    """A run in progress: what is trained, where it is written, and what has happened so far."""
+    """A run in progress: what is trained, where it is written, and what has happened so far.
+
+    With several processes, each has a job and calls its methods; the first one writes the files.
+    """
 
     run: Run
     folder: RunFolder
     data: DataSet
     held_out: Split | None
     provenance: Provenance
-    lock: Lock
+    lock: Lock | None
     log: list[Record]
     environment: Record
+    processes: Processes = ALONE
     last_saved: float = field(default_factory=time.monotonic)
     last_epoch: float = field(default_factory=time.monotonic)
 
     def write_environment(self, path: str) -> None:
         """Record the environment; `path` says how the run is computed."""
         self.environment["path"] = path
-        write_atomically(self.folder.environment, json.dumps(self.environment, indent=1) + "\n")
+        content = json.dumps(self.environment, indent=1) + "\n"
+        self.processes.lead(partial(write_atomically, self.folder.environment, content))
 
     def end_epoch(self) -> Record:
         """Log the epoch that has just ended, with test metrics if the config asks for them."""
@@ -67,39 +76,72 @@ class Job:
             if wants_metrics:
                 record["test"] = evaluate(**predictions.evaluation_inputs()).metrics
             if wants_snapshot:
-                save_predictions(self.folder.snapshot(epoch), predictions)
+                self.processes.lead(partial(save_predictions, self.folder.snapshot(epoch), predictions))
         self.log.append(record)
-        with self.folder.log.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+        self.processes.lead(partial(_append, self.folder.log, json.dumps(record) + "\n"))
         return record
 
     def save(self) -> None:
         """Write a checkpoint of this position, unless the run has diverged."""
+        self.run.settle()
         self.run.check_finite()
+        self.processes.lead(self._write_checkpoint)
+        self.last_saved = time.monotonic()
+
+    def _write_checkpoint(self) -> None:
         state = {**self.run.state_dict(), "log": self.log, "environment": self.environment}
         position = self.run.epoch, self.run.next_step
         weights = dict(self.run.model.state_dict())
         save_checkpoint(self.folder.checkpoint, position, Checkpoint(weights, state, self.provenance.as_dict()))
-        self.last_saved = time.monotonic()
 
     def judge(self) -> dict[str, Evaluation]:
         """Predict and evaluate the test and held-out splits, and write the counts of the history."""
         splits = {"test": self.data.test} | ({"holdout": self.held_out} if self.held_out else {})
-        evaluations = {}
-        for name, split in splits.items():
-            predictions = self.predict(name, split)
-            save_predictions(self.folder.predictions(name), predictions)
-            evaluations[name] = evaluate(**predictions.evaluation_inputs())
-            content = json.dumps(evaluations[name].as_dict(), indent=1) + "\n"
+        predictions = {name: self.predict(name, split) for name, split in splits.items()}
+        evaluations = {name: evaluate(**each.evaluation_inputs()) for name, each in predictions.items()}
+        self.processes.lead(partial(self._write_results, predictions, evaluations))
+        return evaluations
+
+    def _write_results(self, predictions: dict[str, Predictions], evaluations: dict[str, Evaluation]) -> None:
+        for name, evaluation in evaluations.items():
+            save_predictions(self.folder.predictions(name), predictions[name])
+            content = json.dumps(evaluation.as_dict(), indent=1) + "\n"
             write_atomically(self.folder.metrics_of(name), content)
         counts = {name: getattr(self.run.history, name).cpu().numpy() for name in ("examined", "correct")}
         write_atomically(self.folder.history, packed(index=self.data.train.index, **counts))
-        return evaluations
 
     def predict(self, name: str, split: Split) -> Predictions:
-        mirror = self.run.config.mirror
+        """Predictions of the current network; with several processes, each predicts a part of the split."""
+        processes, run = self.processes, self.run
         mean, std, metadata = self.data.mean, self.data.std, self.provenance.of_predictions(name)
-        return predict_split(self.run.method, self.run.model, split, mean, std, metadata=metadata, mirror=mirror)
+        mirror = run.config.mirror
+        work = partial(predict_split, run.method, run.model, mean=mean, std=std, metadata=metadata, mirror=mirror)
+        # A stochastic method draws for one image after the other.
+        if processes.size == 1 or run.method.facts.stochastic or len(split) < processes.size:
+            predictions = processes.shared(work(split) if processes.leads else None)
+            assert predictions is not None
+            return predictions
+        return _joined(processes.gathered(work(split.select(np.array(processes.part(len(split)))))), split)
+
+    def release(self) -> None:
+        """Let other processes use the folder. Releasing twice is harmless."""
+        if self.lock is not None:
+            self.lock.release()
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def _joined(parts: Sequence[Predictions], split: Split) -> Predictions:
+    """The predictions for consecutive parts of a split as those of the split."""
+    tables: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("logits", "probabilities", "confidence")
+        if getattr(parts[0], name) is not None
+    }
+    return replace(parts[0], **tables, label=split.labels, index=split.index, key=split.path)
 
 
 def open_job(
@@ -111,41 +153,71 @@ def open_job(
     data: Callable[[], DataSet],
     network: nn.Module | None,
     note: Note,
+    processes: Processes = ALONE,
 ) -> Job:
     """A new run, or one resumed from its newest intact checkpoint; `data` is called once the folder is locked."""
     folder = RunFolder(out)
+    with ExitStack() as on_failure:
+        claimed = processes.together(
+            partial(_claim, folder, config, on_failure) if processes.leads else lambda: (config, None)
+        )
+        config, lock = processes.shared(claimed[0]), claimed[1]
+        used, held_out, run = processes.together(partial(_build, config, device, data, network, processes))
+        digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
+        processes.together(partial(_check_same_data, processes.gathered(digests)))
+        if isinstance(run, SharedRun):
+            run.connect()
+        now = {**environment(device, path), "data": digests["data"]}
+        log, trained_in = _resume(folder, run, digests, now, note, processes)
+        versions = {name: trained_in[name] for name in VERSIONS}
+        provenance = completed(Provenance(config, versions=versions, digests=digests), used)
+        on_failure.pop_all()
+    for text in () if run.finished else used.notes:
+        note(text)
+    return Job(run, folder, used, held_out, provenance, lock, log, now, processes)
+
+
+def _claim(folder: RunFolder, config: RunConfig, on_failure: ExitStack) -> tuple[RunConfig, Lock]:
+    """Lock the folder; the config records what a resumed run began to record."""
+    out = folder.path
     made = [path for path in (holder_path(folder.lock), folder.lock, out, *out.parents) if not path.exists()]
     get_method(config.method)  # reports a misspelt name before the folder is compared
     check_folder(folder, config)  # before anything is written, and again under the lock
     out.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder.lock)
-    try:
-        check_folder(folder, config)
-        if folder.config.exists():  # a resumed run keeps writing what it began to write
-            there = load_config(out)
-            every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
-            config = replace(there, test_every=every, snapshots=snapshots)
-        augmented = data().augmented(config.padding, config.flip)
-        used, held_out = hold_out(augmented, config.holdout, config.seed)
-        for name, split in (("training", used.train), ("test", used.test)):
-            if not len(split):
-                raise ValueError(f"expected {name} images, but {used.name} has none")
-        run = Run(config, used, device, network=network)
-        digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
-        remove_leftovers(out)
-        if not folder.history.exists():  # a finished run stays as it is
-            write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
-        now = {**environment(device, path), "data": digests["data"]}
-        log, trained_in = _resume(folder, run, digests, now, note)
-        versions = {name: trained_in[name] for name in VERSIONS}
-        provenance = completed(Provenance(config, versions=versions, digests=digests), used)
-    except BaseException:
-        _remove_empty(made)
-        lock.release()
-        raise
-    for text in () if run.finished else used.notes:
-        note(text)
-    return Job(run, folder, used, held_out, provenance, lock, log, now)
+    on_failure.callback(lock.release)
+    on_failure.callback(_remove_empty, made)
+    check_folder(folder, config)
+    if folder.config.exists():
+        there = load_config(out)
+        every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
+        config = replace(there, test_every=every, snapshots=snapshots)
+    return config, lock
+
+
+def _build(
+    config: RunConfig,
+    device: torch.device,
+    data: Callable[[], DataSet],
+    network: nn.Module | None,
+    processes: Processes,
+) -> tuple[DataSet, Split | None, Run]:
+    """The data without what is held out, the latter, and the run before its first step."""
+    used, held_out = hold_out(data().augmented(config.padding, config.flip), config.holdout, config.seed)
+    for name, split in (("training", used.train), ("test", used.test)):
+        if not len(split):
+            raise ValueError(f"expected {name} images, but {used.name} has none")
+    if processes.size == 1:
+        return used, held_out, Run(config, used, device, network=network)
+    return used, held_out, SharedRun(config, used, device, network=network, processes=processes)
+
+
+def _check_same_data(digests: Sequence[dict[str, str]]) -> None:
+    if differing := [rank for rank, mine in enumerate(digests) if mine != digests[0]]:
+        raise ValueError(
+            f"expected the same data in every process, but those of process {differing[0]} differ from those of"
+            " process 0; copy the data set to every machine"
+        )
 
 
 def _remove_empty(paths: Sequence[Path]) -> None:
@@ -178,24 +250,17 @@ def check_folder(folder: RunFolder, config: RunConfig) -> None:
 
 
 def _resume(
-    folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note
+    folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note, processes: Processes
 ) -> tuple[list[Record], Record]:
     """Load the newest intact checkpoint, if any; its epoch log, and the environment that the weights come from."""
+    read = partial(_read_checkpoint, folder, run.config, digests, note)
+    checkpoint = processes.shared(processes.together(read if processes.leads else lambda: None))
     log: list[Record] = []
     trained_in = now
-    if saved(folder.checkpoint):
-        checkpoint, problems = load_latest(folder.checkpoint)
-        check_digests(folder.path, checkpoint.meta, or_else=", or choose another {out} for a new run", **digests)
-        for problem in problems:
-            note(f"skipped a damaged checkpoint: {problem}")
+    if checkpoint is not None:
         log = list(checkpoint.state["log"])
-        try:
-            run.load_state(checkpoint.weights, checkpoint.state)
-        except OtherWeightsError as error:
-            raise InputError(
-                f"expected a run of this network in {folder.path}, but: {error}", "choose another {out}"
-            ) from None
-        set_newer_aside(folder.checkpoint, (run.epoch, run.next_step))
+        processes.together(partial(_load_state, folder, run, checkpoint))
+        processes.lead(partial(set_newer_aside, folder.checkpoint, (run.epoch, run.next_step)))
         then = checkpoint.state["environment"]
         if differing := [key for key in now if now[key] != then.get(key, now[key])]:
             moved = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
@@ -204,5 +269,29 @@ def _resume(
             trained_in = {**now, **then}
         else:
             note(f"resuming after epoch {run.epoch}, step {run.next_step}")
-    write_atomically(folder.log, "".join(json.dumps(record) + "\n" for record in log))
+    content = "".join(json.dumps(record) + "\n" for record in log)
+    processes.lead(partial(write_atomically, folder.log, content))
     return log, trained_in
+
+
+def _read_checkpoint(folder: RunFolder, config: RunConfig, digests: dict[str, str], note: Note) -> Checkpoint | None:
+    """Clear up after a crash, write the config, and read the newest intact checkpoint of the same data."""
+    remove_leftovers(folder.path)
+    if not folder.history.exists():  # a finished run stays as it is
+        write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
+    if not saved(folder.checkpoint):
+        return None
+    checkpoint, problems = load_latest(folder.checkpoint)
+    check_digests(folder.path, checkpoint.meta, or_else=", or choose another {out} for a new run", **digests)
+    for problem in problems:
+        note(f"skipped a damaged checkpoint: {problem}")
+    return checkpoint
+
+
+def _load_state(folder: RunFolder, run: Run, checkpoint: Checkpoint) -> None:
+    try:
+        run.load_state(checkpoint.weights, checkpoint.state)
+    except OtherWeightsError as error:
+        raise InputError(
+            f"expected a run of this network in {folder.path}, but: {error}", "choose another {out}"
+        ) from None

@@ -1,4 +1,4 @@
-"""From configs to finished run folders: one run, or several side by side on one GPU."""
+"""From configs to finished run folders: one run, several side by side on one GPU, or one in several processes."""
 
 import signal
 import time
@@ -20,11 +20,12 @@ from confrank.metrics import Evaluation
 from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
+from confrank.training.processes import ALONE, PeerError, Processes
 from confrank.training.run import DivergedError, Run
 
 EpochListener = Callable[[RunConfig, Record], None]
 # Errors of one run that need not stop the others.
-RUN_ERRORS = (ValueError, OSError, DivergedError)
+RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 Computation = Literal["auto", "plain"]
 Result = TypeVar("Result")
@@ -74,6 +75,7 @@ class Options(TypedDict, total=False):
     on_start: Callable[[Job], None] | None
     on_epoch: EpochListener | None
     on_note: Note | None
+    processes: Processes
 
 
 def train(config: RunConfig, out: str | Path, **options: Unpack[Options]) -> Finished:
@@ -98,6 +100,7 @@ def train_together(
     on_start: Callable[[Job], None] | None = None,
     on_epoch: EpochListener | None = None,
     on_note: Note | None = None,
+    processes: Processes = ALONE,
 ) -> list[Finished | Failed]:
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
@@ -107,6 +110,10 @@ def train_together(
     `Failed` and does not stop the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless
     ignored, as under nohup) save every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the
     process at once.
+
+    With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
+    each run in all processes together, on the plain path; the first process writes the folders and calls the
+    listeners. A signal to any of them stops all. An error in one process alone is raised there and ends the others.
     """
     if path not in get_args(Computation):
         raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
@@ -116,8 +123,9 @@ def train_together(
     plans = [_Plan(*plan) for plan in zip(configs, map(Path, outs), sets, own, strict=True)]
     # Graphs are captured on the current GPU.
     with _stop_signals() as stopped, torch.cuda.device(where) if where.type == "cuda" else nullcontext():
-        listeners = on_start or _ignore, on_epoch or _ignore, on_note or _ignore
-        training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped)
+        given = (on_start, on_epoch, on_note) if processes.leads else (None, None, None)
+        listeners = given[0] or _ignore, given[1] or _ignore, given[2] or _ignore
+        training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped, processes)
         groups = [plans] if training.captures else [[plan] for plan in plans]
         return [result for group in groups for result in training.train(group)]
 
@@ -148,12 +156,14 @@ class _Training:
     on_epoch: EpochListener
     note: Note
     stopped: list[int]
+    processes: Processes = ALONE
     data_sets: dict[tuple[str, int | None], DataSet] = field(default_factory=dict)
     has_explained: bool = False
+    stop: int = 0  # the signal to stop at, as all processes know it
 
     @property
     def captures(self) -> bool:
-        return self.path == "auto" and self.device.type == "cuda"
+        return self.path == "auto" and self.device.type == "cuda" and self.processes.size == 1
 
     def train(self, plans: Sequence[_Plan]) -> list[Finished | Failed]:
         """Open, train and evaluate runs side by side."""
@@ -166,26 +176,39 @@ class _Training:
                 except RUN_ERRORS as error:
                     results[number] = Failed(RunFolder(plan.out), error)
                     continue
-                locks.callback(jobs[number].lock.release)
+                locks.callback(jobs[number].release)
                 self.on_start(jobs[number])
             if jobs and self.path == "auto" and not self.captures and not self.has_explained:
-                self.note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
+                needed = "a CUDA device" if self.device.type == "cpu" else "a single process"
+                self.note(f"training eagerly in float32: graphs and bfloat16 need {needed}")
                 self.has_explained = True
             results |= self.step_through(jobs)
             for number, job in jobs.items():
                 if number not in results:
-                    judged = _attempt(job, job.judge)
+                    judged = self.attempt(job, job.judge)
                     results[number] = judged if isinstance(judged, Failed) else Finished(job.folder, judged)
-                job.lock.release()
-                if self.stopped:  # the folders are complete, but the user wants to stop
-                    raise InterruptedRunError(self.stopped[0], [job.folder.path for job in jobs.values()])
+                job.release()
+                self.agree()
+                if self.stop:  # the folders are complete, but the user wants to stop
+                    raise InterruptedRunError(self.stop, [job.folder.path for job in jobs.values()])
         return [results[number] for number in range(len(plans))]
 
     def open(self, plan: _Plan) -> Job:
-        path, data = CAPTURED if self.captures else EAGER, partial(self.data_of, plan)
         return open_job(
-            plan.config, plan.out, device=self.device, path=path, data=data, network=plan.network, note=self.note
+            plan.config,
+            plan.out,
+            device=self.device,
+            path=CAPTURED if self.captures else self.eager,
+            data=partial(self.data_of, plan),
+            network=plan.network,
+            note=self.note,
+            processes=self.processes,
         )
+
+    @property
+    def eager(self) -> str:
+        """How a run is computed that is not captured."""
+        return EAGER if self.processes.size == 1 else f"{EAGER} in {self.processes.size} processes"
 
     def data_of(self, plan: _Plan) -> DataSet:
         if plan.data is not None:
@@ -202,22 +225,38 @@ class _Training:
                 self.on_epoch(job.run.config, past)
         active = {number: (job, self.stepper(job.run)) for number, job in jobs.items() if not job.run.finished}
         for job, stepper in active.values():
-            job.write_environment(_label(stepper))
+            job.write_environment(_label(stepper, self.eager))
         failures: dict[int, Failed] = {}
         while active:
             for number, (job, stepper) in list(active.items()):
-                record = _attempt(job, partial(self.advance, job, stepper))
+                record = self.attempt(job, partial(self.advance, job, stepper))
                 if isinstance(record, Failed):
                     failures[number] = record
                 elif record:
                     self.on_epoch(job.run.config, record)
                 if number in failures or job.run.finished:
                     del active[number]
-            if self.stopped and active:
+            if self.stop and active:
                 for job, stepper in active.values():
                     self.save(job, stepper)
-                raise InterruptedRunError(self.stopped[0], [job.folder.path for job, _ in active.values()])
+                raise InterruptedRunError(self.stop, [job.folder.path for job, _ in active.values()])
         return failures
+
+    def attempt(self, job: Job, work: Callable[[], Result]) -> Result | Failed:
+        try:
+            return work()
+        except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
+            raise
+        except Exception as error:  # a custom network may raise anything; the other runs continue
+            if self.processes.size > 1 and not isinstance(error, DivergedError):  # others may not know of it
+                raise
+            return Failed(job.folder, error)
+
+    def agree(self, *, save: bool = False) -> bool:
+        """Let all processes know of a signal to any of them, and whether the first one wants to save."""
+        signal_number = self.stopped[0] if self.stopped else 0
+        self.stop, wanted = self.processes.highest(signal_number, save and self.processes.leads)
+        return bool(wanted)
 
     def stepper(self, run: Run) -> Run | CapturedRun:
         """The fastest way to step that works for this network: compiled and captured, captured, or plain."""
@@ -240,7 +279,7 @@ class _Training:
         stepper.step()
         with _stream_of(stepper):
             record = job.end_epoch() if job.run.next_step == job.run.num_steps else None
-            if self.save_is_due(job):
+            if self.agree(save=self.save_is_due(job)):
                 job.save()
         return record
 
@@ -260,19 +299,10 @@ class _Training:
             self.note(f"{job.run.config.run_name} could not be saved: {error}")
 
 
-def _attempt(job: Job, work: Callable[[], Result]) -> Result | Failed:
-    try:
-        return work()
-    except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
-        raise
-    except Exception as error:  # a custom network may raise anything; the other runs continue
-        return Failed(job.folder, error)
-
-
-def _label(stepper: Run | CapturedRun) -> str:
+def _label(stepper: Run | CapturedRun, eager: str) -> str:
     if isinstance(stepper, CapturedRun):
         return CAPTURED if stepper.compiled else UNCOMPILED
-    return EAGER
+    return eager
 
 
 @contextmanager

@@ -49,19 +49,23 @@ def epoch_mixing(
     return Mixing(torch.from_numpy(mixup).float(), box, torch.from_numpy(cuts))
 
 
-def mix(image: Tensor, mixing: Mixing) -> tuple[Tensor, Tensor]:
-    """Mixed images [b, c, h, w], and the share of its own label that each keeps, a tensor [1]."""
+def mix(image: Tensor, mixing: Mixing, previous: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Mixed images [b, c, h, w], and the share of its own label that each keeps, a tensor [1].
+
+    `previous` are the predecessors of the images, if these are only a part of the batch.
+    """
+    previous = image.roll(1, 0) if previous is None else previous
     height, width = image.shape[2:]
     top, bottom, left, right = mixing.box[0]
     row = torch.arange(height, device=image.device)[:, None]
     column = torch.arange(width, device=image.device)
     inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)
     mask = torch.where(mixing.cuts, 1 - inside.float(), mixing.share)
-    return mask * image + (1 - mask) * image.roll(1, 0), mask.mean().view(1)
+    return mask * image + (1 - mask) * previous, mask.mean().view(1)
 
 
-def mixed_loss(logits: Tensor, label: Tensor, share: Tensor) -> Tensor:
-    """Cross-entropy of the logits of mixed images with their soft labels."""
-    logits = logits.float()
-    own, other = cross_entropy(logits, label), cross_entropy(logits, label.roll(1, 0))
+def mixed_loss(logits: Tensor, label: Tensor, share: Tensor, previous: Tensor | None = None) -> Tensor:
+    """Cross-entropy of the logits of mixed images with their soft labels; `previous` as in `mix`."""
+    logits, previous = logits.float(), label.roll(1, 0) if previous is None else previous
+    own, other = cross_entropy(logits, label), cross_entropy(logits, previous)
     return (share * own + (1 - share) * other).squeeze(0)

@@ -55,6 +55,7 @@ class Run:
         self.model = network.to(device).train()
         if device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.called: nn.Module = self.model  # what a step calls: the network, or a wrapper around it
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
         self.learning_rate = torch.tensor(config.lr, device=device)
@@ -105,15 +106,22 @@ class Run:
         Here and in `advance` no Python value depends on data, so that both can be captured.
         """
         do = functions or PLAIN
-        batch = do.fetch(self.store, self.draws, self.position, size)
+        return self.judge_batch(do.fetch(self.store, self.draws, self.position, size), do, bf16=bf16)
+
+    def judge_batch(
+        self, batch: Batch, do: "StepFunctions", *, previous: Batch | None = None, bf16: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The loss of a batch and its number of correct samples; `previous` as in `mix`."""
         if self.mixing is None:
-            output = do.infer(self.model, batch.image, bf16)
+            output = do.infer(self.called, batch.image, bf16)
             return do.judge(self.criterion, output, batch.label, batch.index)
-        mixed, share = do.mix(batch.image, self.mixing.at(self.step_number))
-        output = do.infer(self.model, torch.cat((batch.image, mixed)), bf16)
+        size = len(batch.label)
+        other = (None, None) if previous is None else (previous.image, previous.label)
+        mixed, share = do.mix(batch.image, self.mixing.at(self.step_number), other[0])
+        output = do.infer(self.called, torch.cat((batch.image, mixed)), bf16)
         clean = (output[0][:size], output[1][:size]) if isinstance(output, tuple) else output[:size]
         loss, num_correct = do.judge(self.criterion, clean, batch.label, batch.index)
-        additional = do.mixed_loss(models.logits_of(output)[size:], batch.label, share)
+        additional = do.mixed_loss(models.logits_of(output)[size:], batch.label, share, other[1])
         return torch.add(loss, additional, alpha=self.config.mix_weight), num_correct
 
     def advance(self, size: int, forward: Callable[[], tuple[Tensor, Tensor]]) -> None:
@@ -151,6 +159,9 @@ class Run:
             yield
         finally:
             default.graphsafe_set_state(shared)
+
+    def settle(self) -> None:
+        """Bring the record of the epoch up to date before it is read; a single process always has it."""
 
     def finish_epoch(self) -> dict[str, float]:
         """Check the epoch's losses, enter the next epoch, and return the record of this one.
@@ -271,8 +282,8 @@ class StepFunctions(NamedTuple):
     fetch: Callable[[Store, Draws, Tensor, int], Batch]
     infer: Callable[[nn.Module, Tensor, bool], Output]
     judge: Callable[[nn.Module, Output, Tensor, Tensor], tuple[Tensor, Tensor]]
-    mix: Callable[[Tensor, Mixing], tuple[Tensor, Tensor]] = mix
-    mixed_loss: Callable[[Tensor, Tensor, Tensor], Tensor] = mixed_loss
+    mix: Callable[[Tensor, Mixing, Tensor | None], tuple[Tensor, Tensor]] = mix
+    mixed_loss: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = mixed_loss
 
 
 def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
