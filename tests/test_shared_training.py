@@ -1,7 +1,6 @@
 """One run in several processes, over gloo, against the same run in one process. CPU, one thread."""
 
 import json
-import multiprocessing
 import os
 import signal
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import SERVER
 from torch import nn
 
 from confrank import CorrectnessHistory, CorrectnessRanking
@@ -77,20 +77,12 @@ def work(rank, size, port, out, config, options):
             Path(f"{out}.notes").write_text("\n".join(notes))
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Processes that start in milliseconds: forked from one that has imported torch but computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["confrank.training"])
-    return context
-
-
-def started(server, size, out, config=CONFIG, **options):
+def started(size, out, config=CONFIG, **options):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = str(listener.getsockname()[1])
     options = {"data": some_digits(), "checkpoint_minutes": 60, **options}
-    processes = [server.Process(target=work, args=(rank, size, port, out, config, options)) for rank in range(size)]
+    processes = [SERVER.Process(target=work, args=(rank, size, port, out, config, options)) for rank in range(size)]
     for process in processes:
         process.start()
     return processes
@@ -135,10 +127,10 @@ def assert_same(one, other, tolerance=1e-6):
 
 
 @pytest.mark.slow
-def test_two_processes_equal_one(tmp_path, server):
+def test_two_processes_equal_one(tmp_path):
     """101 samples in batches of 20: the last batch has a single one, which both processes compute."""
     train(CONFIG, tmp_path / "one", data=some_digits(), device=CPU)
-    assert ended(started(server, 2, tmp_path / "two")) == [0, 0]
+    assert ended(started(2, tmp_path / "two")) == [0, 0]
     assert_same(tmp_path / "one", tmp_path / "two")
     counts = final_state(tmp_path / "two")[2]
     assert (
@@ -202,33 +194,33 @@ def test_parts_cover_a_batch_once(size, num_samples):
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
-def test_four_processes_equal_one(tmp_path, server, settings):
+def test_four_processes_equal_one(tmp_path, settings):
     config = replace(CONFIG, **settings)
     train(config, tmp_path / "one", data=some_digits(), device=CPU)
-    assert ended(started(server, 4, tmp_path / "four", config)) == [0] * 4
+    assert ended(started(4, tmp_path / "four", config)) == [0] * 4
     assert_same(tmp_path / "one", tmp_path / "four")
 
 
 @pytest.mark.slow
-def test_unused_parameters_and_views_are_no_problem(tmp_path, server):
+def test_unused_parameters_and_views_are_no_problem(tmp_path):
     train(CONFIG, tmp_path / "one", data=some_digits(), networks=[Flattened()], device=CPU)
-    assert ended(started(server, 3, tmp_path / "three", networks=[Flattened()])) == [0] * 3
+    assert ended(started(3, tmp_path / "three", networks=[Flattened()])) == [0] * 3
     assert final_state(tmp_path / "three")[0].weights["unused"].tolist() == [1.0, 1.0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["aleatoric-mc", "crl-entropy"])
-def test_a_network_with_dropout_or_batch_norm_resumes_exactly(tmp_path, server, method):
+def test_a_network_with_dropout_or_batch_norm_resumes_exactly(tmp_path, method):
     config = replace(CONFIG, model="small", method=method, batch_size=30)
-    assert ended(started(server, 2, tmp_path / "whole", config)) == [0, 0]
-    interrupt(server, 2, tmp_path / "resumed", config, steps=5)
-    assert ended(started(server, 2, tmp_path / "resumed", config)) == [0, 0]
+    assert ended(started(2, tmp_path / "whole", config)) == [0, 0]
+    interrupt(2, tmp_path / "resumed", config, steps=5)
+    assert ended(started(2, tmp_path / "resumed", config)) == [0, 0]
     assert_same(tmp_path / "whole", tmp_path / "resumed", tolerance=0)
 
 
-def interrupt(server, size, out, config=CONFIG, *, steps, number=signal.SIGTERM, rank=None):
+def interrupt(size, out, config=CONFIG, *, steps, number=signal.SIGTERM, rank=None):
     """Train with a checkpoint after each step, and send a signal to a process when so many have been saved."""
-    processes = started(server, size, out, config, checkpoint_minutes=0)
+    processes = started(size, out, config, checkpoint_minutes=0)
     seen, deadline = set(), time.monotonic() + 60
     while len(seen) < steps:
         assert time.monotonic() < deadline and processes[-1].exitcode is None
@@ -243,33 +235,33 @@ def interrupt(server, size, out, config=CONFIG, *, steps, number=signal.SIGTERM,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "rank"), [(2, 0), (4, 2)])
-def test_a_killed_process_ends_the_others_and_training_resumes_exactly(tmp_path, server, size, rank):
+def test_a_killed_process_ends_the_others_and_training_resumes_exactly(tmp_path, size, rank):
     """Kill -9 in the middle of an epoch, twice; each time the others must not wait for the process that is gone."""
     config = replace(CONFIG, epochs=8)
-    assert ended(started(server, size, tmp_path / "whole", config)) == [0] * size
+    assert ended(started(size, tmp_path / "whole", config)) == [0] * size
     for steps in (4, 9):
-        codes = interrupt(server, size, tmp_path / "killed", config, steps=steps, number=signal.SIGKILL, rank=rank)
+        codes = interrupt(size, tmp_path / "killed", config, steps=steps, number=signal.SIGKILL, rank=rank)
         assert codes[rank] == -signal.SIGKILL
         assert [code for other, code in enumerate(codes) if other != rank] == [11] * (size - 1)
-    assert ended(started(server, size, tmp_path / "killed", config)) == [0] * size
+    assert ended(started(size, tmp_path / "killed", config)) == [0] * size
     assert_same(tmp_path / "whole", tmp_path / "killed", tolerance=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_signal_to_any_process_stops_all_of_them(tmp_path, server, rank):
+def test_a_signal_to_any_process_stops_all_of_them(tmp_path, rank):
     config = replace(CONFIG, epochs=200)
-    codes = interrupt(server, 2, tmp_path / "run", config, steps=3, rank=rank)
+    codes = interrupt(2, tmp_path / "run", config, steps=3, rank=rank)
     assert codes == [143, 143]
     assert not (tmp_path / "run/metrics.json").exists()
 
 
 @pytest.mark.slow
-def test_two_processes_then_one_then_two(tmp_path, server):
+def test_two_processes_then_one_then_two(tmp_path):
     config, data = replace(CONFIG, epochs=6), some_digits()
     train(config, tmp_path / "one", data=data, device=CPU)
     out, notes = tmp_path / "changing", []
-    assert interrupt(server, 2, out, config, steps=5) == [143, 143]
+    assert interrupt(2, out, config, steps=5) == [143, 143]
     stop_after = iter(range(100))
 
     def note_and_stop(config, record):
@@ -279,24 +271,24 @@ def test_two_processes_then_one_then_two(tmp_path, server):
     with pytest.raises(InterruptedRunError):
         train(config, out, data=data, device=CPU, on_note=notes.append, on_epoch=note_and_stop)
     assert any("path eager float32 in 2 processes -> eager float32" in note for note in notes)
-    assert ended(started(server, 2, out, config)) == [0, 0]
+    assert ended(started(2, out, config)) == [0, 0]
     assert "eager float32 -> eager float32 in 2 processes" in Path(f"{out}.notes").read_text()
     assert_same(tmp_path / "one", out, tolerance=5e-6)
 
 
 @pytest.mark.slow
-def test_an_error_in_one_process_ends_the_others(tmp_path, server):
-    codes = ended(started(server, 3, tmp_path / "run", networks=[Flattened(fails_in=1)]))
+def test_an_error_in_one_process_ends_the_others(tmp_path):
+    codes = ended(started(3, tmp_path / "run", networks=[Flattened(fails_in=1)]))
     assert codes == [11, 1, 11]  # process 1 prints its error; the others have lost a peer
 
 
 @pytest.mark.slow
-def test_what_no_process_can_do_is_an_error_in_all(tmp_path, server):
+def test_what_no_process_can_do_is_an_error_in_all(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "note.txt").write_text("mine")
-    assert ended(started(server, 2, tmp_path / "run")) == [1, 2]  # the first one raises, the others leave
+    assert ended(started(2, tmp_path / "run")) == [1, 2]  # the first one raises, the others leave
     small = replace(CONFIG, batch_size=3)
-    assert ended(started(server, 2, tmp_path / "small", small)) == [1, 2]
+    assert ended(started(2, tmp_path / "small", small)) == [1, 2]
     assert not (tmp_path / "small").exists()
 
 
