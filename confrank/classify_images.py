@@ -1,5 +1,6 @@
 """Image files and a trained network -> answers: the class of each image, and how sure the network is."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import nn
 from confrank import methods
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
+from confrank.predictions import Predictions
 from confrank.run_folder import RunFolder
 from confrank.spreadsheet import csv_text
 from confrank.trained import Trained, load_run, load_trained
@@ -25,16 +27,26 @@ COLUMNS = ("path", "prediction", "confidence")
 
 @dataclass(frozen=True)
 class Answers:
-    """The paths of images, the names of the predicted classes, and confidence [n].
+    """The paths of images, and the predictions for them.
 
     `notes` say how images were changed to fit the network, `unreadable` why others have no answer.
     """
 
     paths: list[str]
-    predictions: list[str]
-    confidence: NDArray[np.float64]
+    raw: Predictions
     notes: list[str]
     unreadable: list[str]
+
+    @property
+    def confidence(self) -> NDArray[np.float64]:
+        assert self.raw.confidence is not None, "networks give their confidence"
+        return self.raw.confidence
+
+    @property
+    def predictions(self) -> list[str]:
+        """The names of the predicted classes."""
+        assert self.raw.table is not None and self.raw.class_names is not None, "networks know their classes"
+        return [self.raw.class_names[row] for row in self.raw.table.argmax(axis=1)]
 
     def accepted(self, threshold: float) -> NDArray[np.bool_]:
         return self.confidence >= threshold
@@ -86,10 +98,11 @@ def answer(
             on_progress(min(start + size, len(names)), len(names))
     if not parts:
         raise ValueError(f"expected readable images, but none of {len(names)} is: {seen.unreadable[0]}")
-    rows = np.concatenate([part.table.argmax(axis=1) for part in parts if part.table is not None])
-    confidence = np.concatenate([part.confidence for part in parts if part.confidence is not None])
-    predictions = [record.class_names[row] for row in rows]
-    return Answers(seen.paths, predictions, confidence, seen.notes(record.input_shape), seen.unreadable)
+    names = [name for name in ("logits", "probabilities", "confidence") if name in parts[0].arrays()]
+    arrays: dict[str, Any] = {name: np.concatenate([part.arrays()[name] for part in parts]) for name in names}
+    metadata = record.of_predictions("images") | {"key": "path"}
+    raw = Predictions(**arrays, key=np.array([os.fsencode(path) for path in seen.paths]), metadata=metadata)
+    return Answers(seen.paths, raw, seen.notes(record.input_shape), seen.unreadable)
 
 
 def _trained(

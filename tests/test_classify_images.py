@@ -1,6 +1,7 @@
 """A trained network on new pictures: what it answers, and what happens to pictures that do not fit."""
 
 import csv
+import json
 import os
 import shutil
 from dataclasses import replace
@@ -17,6 +18,7 @@ from confrank.classify_images import answer
 from confrank.config import RunConfig
 from confrank.data import load
 from confrank.data.sets import DataSet, split_of
+from confrank.decisions.policy_file import policy_text
 from confrank.predict import predict
 from confrank.run_folder import RunFolder
 from confrank.trained import save_weights_file
@@ -137,6 +139,35 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_answered(run, pictures, t
     assert f"{pictures / 'link.png'}: No such file" in told.out
     assert f"but 4 of 14 cannot be read (listed above); {out} has the others" in told.err
     assert len(rows_of(out)) == 10
+
+
+def test_a_policy_answers_as_it_does_on_the_predictions(run, pictures, tmp_path, monkeypatch, capsys, command):
+    """A split, single images and a file of predictions get the same answers."""
+    monkeypatch.chdir(tmp_path)
+    command("threshold", run, "--coverage", 0.5, "--policy", "p.json")
+    assert json.loads((tmp_path / "p.json").read_text())["model"]["config"]["model"] == "small"
+    command("apply", "p.json", run, "--out", "file.csv")
+    command("predict", run, "--policy", "p.json", "--out", "split.csv")
+    assert (tmp_path / "file.csv").read_text() == (tmp_path / "split.csv").read_text()
+    capsys.readouterr()
+    command("predict", run, "--images", pictures, "--policy", "p.json", "--out", "images.csv")
+    expected, answers = rows_of(tmp_path / "file.csv")[:NUM_PICTURES], rows_of(tmp_path / "images.csv")
+    assert list(answers[0]) == ["path", "prediction", "confidence", "accepted"]
+    assert [row["path"] for row in answers] == [f"{place}.png" for place in range(NUM_PICTURES)]
+    for row, other in zip(answers, expected, strict=True):
+        assert (row["prediction"], row["accepted"]) == (other["prediction"], other["accepted"])
+        assert float(row["confidence"]) == pytest.approx(float(other["confidence"]), abs=1e-6)
+    accepted = sum(row["accepted"] == "true" for row in answers)
+    assert 0 < accepted < NUM_PICTURES
+    assert f"12 answers: {accepted} accepted, {12 - accepted} rejected" in capsys.readouterr().out
+    command("predict", run, "--images", pictures, "--policy", "p.json", "--threshold", 0.5, code=2)
+    assert "either --threshold or --policy" in capsys.readouterr().err
+    content = json.loads((tmp_path / "p.json").read_text())
+    del content["checksum"]
+    content["model"]["config"]["seed"] = 77
+    (tmp_path / "p.json").write_text(policy_text(content))
+    command("apply", "p.json", run, "--out", "file.csv")
+    assert "made on predictions of another model" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

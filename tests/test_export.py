@@ -1,6 +1,7 @@
 """Exported networks and decisions, against torch itself."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,11 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from confrank.decisions import SelectiveClassifier, export_onnx, export_program
+from confrank.confidence import negative_entropy
+from confrank.decisions import Policy, SelectiveClassifier, export_onnx, export_program
+from confrank.decisions.policy import CalibratorPart, ScorePart, ThresholdPart
 from confrank.models import create
+from confrank.predictions import Predictions
 
 WEIGHTS = Path(__file__).parents[1] / "results/weights/cifar10-resnet110-crl-softmax-seed0.safetensors"
 LARGE = ["vgg16", "resnet18", "resnet110", "densenet-bc"]
@@ -46,11 +50,11 @@ def run_onnx(path, images):
     return onnxruntime.InferenceSession(path).run(None, {"input": images.numpy()})
 
 
-def check_decisions(network, images, path, confidence="max_probability", temperature=1.0):
+def check_decisions(network, images, path, classifier=None):
     """Label and confidence to 1e-5, and accepted too, except within 1e-5 of the threshold."""
     with torch.no_grad():
-        sure = SelectiveClassifier(network, 0.0, confidence, temperature).decide(images)[1]
-        classifier = SelectiveClassifier(network, sure.median().item(), confidence, temperature)
+        sure = SelectiveClassifier(network, 0.0).decide(images)[1]
+        classifier = classifier or SelectiveClassifier(network, sure.median().item())
         label, sure, accepted = (values.numpy() for values in classifier.decide(images))
     export_onnx(classifier, path, images[:1])
     onnx_label, onnx_sure, onnx_accepted = run_onnx(path, images)
@@ -62,12 +66,67 @@ def check_decisions(network, images, path, confidence="max_probability", tempera
     assert np.array_equal(onnx_accepted[clear], accepted[clear])
 
 
-@pytest.mark.parametrize(("confidence", "temperature"), [
-    ("max_probability", 1.0), ("margin", 1.7), ("negative_entropy", 0.6),
+@pytest.mark.parametrize(("score", "temperature"), [
+    ("max-probability", 1.0), ("margin", 1.7), ("negative-entropy", 0.6),
 ])  # fmt: skip
-def test_onnx_decides_as_torch_does_on_1000_images(confidence, temperature, tmp_path):
-    images = smooth_images(1000, size=8, channels=1)
-    check_decisions(prepared("small", images), images, tmp_path / "small.onnx", confidence, temperature)
+def test_onnx_decides_as_torch_and_its_policy_do_on_1000_images(score, temperature, tmp_path):
+    images, path = smooth_images(1000, size=8, channels=1), tmp_path / "small.onnx"
+    network = prepared("small", images)
+    with torch.no_grad():
+        predictions = Predictions(logits=network(images).numpy())
+    policy = Policy.of(predictions).with_part(CalibratorPart("temperature", {"temperature": temperature}))
+    policy = policy.with_part(ScorePart(score))
+    policy = policy.with_part(ThresholdPart(float(np.median(policy.confidence(predictions)))))
+    check_decisions(network, images, path, SelectiveClassifier.from_policy(network, policy))
+    answers, (label, sure, accepted) = policy.apply(predictions), run_onnx(path, images)
+    assert np.array_equal(label, answers.prediction) and np.abs(sure - answers.confidence).max() < 1e-5
+    clear = np.abs(sure - policy.threshold.threshold) > 1e-5
+    assert np.array_equal(accepted[clear], answers.accepted[clear]) and clear.mean() > 0.99
+    stored = onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map
+    (tmp_path / "again.json").write_text(stored["confrank_policy"])
+    assert Policy.load(tmp_path / "again.json") == policy
+
+
+def policy_of(*parts, **changes):
+    policy = replace(Policy.of({"logits": np.zeros((2, 3))}), **changes)
+    for part in parts:
+        policy = policy.with_part(part)
+    return policy
+
+
+def test_a_classifier_from_a_policy(tmp_path):
+    logits = torch.tensor([[4.0, 0.0, 0.0], [0.0, 0.5, 0.0]])
+    policy_of(ThresholdPart(0.8)).save(tmp_path / "p.json")
+    classifier = SelectiveClassifier.from_policy(nn.Identity(), tmp_path / "p.json")
+    assert classifier(logits).tolist() == [0, -1]
+    with pytest.raises(ValueError, match="expected a model with the 3 classes of the policy, but got 2"):
+        classifier(logits[:, :2])
+    divided = replace(policy_of().input, temperature="2.0")  # the file's logits were divided before
+    policy = policy_of(CalibratorPart("temperature", {"temperature": 1.5}), ThresholdPart(0.8), input=divided)
+    assert SelectiveClassifier.from_policy(nn.Identity(), policy).temperature == 3.0
+    ranked = replace(policy_of().input, ranked=True)
+    entropy = {"config": {"method": "crl-entropy"}}
+    policy = policy_of(ThresholdPart(0.8), input=ranked, model=entropy)
+    sure = SelectiveClassifier.from_policy(nn.Identity(), policy).confidence(logits)
+    assert torch.equal(sure, negative_entropy(logits.double()))
+
+
+@pytest.mark.parametrize(("parts", "changes", "message"), [
+    ([], {}, "one threshold for all answers"),
+    ([ThresholdPart(None, per="class", thresholds={"0": 0.5})], {}, "one threshold for all answers"),
+    ([CalibratorPart("vector"), ThresholdPart(0.5)], {}, "this one has vector scaling"),
+    ([CalibratorPart("platt"), ThresholdPart(0.5)], {}, "this one has a calibrator of confidence"),
+    ([ScorePart("relu"), ThresholdPart(0.5)], {}, "a score among max-probability, margin, negative-entropy"),
+    ([ThresholdPart(0.5)], {"input": replace(policy_of().input, ranked=True)}, "that of an unknown method"),
+    (
+        [ThresholdPart(0.5)],
+        {"input": replace(policy_of().input, ranked=True), "model": {"config": {"method": "mcdropout"}}},
+        "that of mcdropout",
+    ),
+])  # fmt: skip
+def test_policies_that_a_network_cannot_carry_out(parts, changes, message):
+    with pytest.raises(ValueError, match=message):
+        SelectiveClassifier.from_policy(nn.Identity(), policy_of(*parts, **changes))
 
 
 def test_onnx_of_a_larger_network(tmp_path):

@@ -16,6 +16,8 @@ from confrank.decisions.policy import CalibratorPart, ScorePart, SelectionPart, 
 from confrank.decisions.policy_file import as_text, checksum
 from confrank.decisions.rows import design_rows, file_digest, shares_rows, sketch_of
 from confrank.predictions import Predictions, read
+from confrank.scores import fit
+from confrank.scores import score as compute_score
 
 NAMES = ["cat", "dog", "=eel"]
 
@@ -315,7 +317,8 @@ def fitted_policy(predictions, method=None, score=None, file="v.csv"):
     if score is not None:
         index, rows = policy.usable(predictions, "design", file=file)
         table = {name: values[index] for name, values in policy.table(predictions).items()}
-        policy = policy.with_part(ScorePart(score, table, rows))
+        parameters = fit(score, **table, correct=policy.correct(predictions)[index])
+        policy = policy.with_part(ScorePart(score, parameters, rows))
     if method is not None and method not in ("temperature", "vector"):
         index, rows = policy.usable(predictions, "design", file=file)
         confidence, correct = policy.confidence(predictions), policy.correct(predictions)
@@ -325,7 +328,7 @@ def fitted_policy(predictions, method=None, score=None, file="v.csv"):
 
 
 @pytest.mark.parametrize("method", [None, *METHODS])
-@pytest.mark.parametrize("score", [None])
+@pytest.mark.parametrize("score", [None, "margin", "relu", "p-norm"])
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, method):
     """What the command computes on all rows of its file is what `apply` computes from the saved policy."""
@@ -359,7 +362,7 @@ def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, me
         table = {"logits": Calibrator(method, policy.table_calibrator.parameters).apply(**table)}
     expected = table[kind].max(axis=1) if "probabilities" in table else softmax(table["logits"], axis=1).max(axis=1)
     if score is not None:
-        raise AssertionError
+        expected = compute_score(score, **table, **policy.score.parameters)
     if policy.confidence_calibrator is not None:
         expected = Calibrator(method, policy.confidence_calibrator.parameters).apply(expected)
     assert answers.confidence == pytest.approx(expected, abs=1e-12)
@@ -368,7 +371,7 @@ def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, me
 
 def test_a_subset_of_rows_has_the_same_answers_except_under_selection():
     predictions = made(900)
-    policy = fitted_policy(predictions, "vector")
+    policy = fitted_policy(predictions, "vector", "relu")
     index, rows = policy.usable(predictions, "promise")
     confidence, correct = policy.confidence(predictions), policy.correct(predictions)
     threshold = policy.with_part(ThresholdPart(float(np.median(confidence)), rows))

@@ -1,5 +1,6 @@
 """Answer new predictions by a policy: accept or reject each, or list its set of classes."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option
@@ -11,7 +12,8 @@ from confrank.phrasing import counted
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from confrank.decisions.policy import Answers
+    from confrank.decisions.policy import Answers, Policy
+    from confrank.predictions import Predictions
 
 
 def _apply_arguments(parser: "ArgumentParser") -> None:
@@ -26,10 +28,29 @@ def _apply(arguments: "Namespace") -> None:
 
     out = csv_path(arguments.out)
     keep_inputs([arguments.policy, arguments.file, predictions_path(arguments.file)], out)
+    check_answers(out)
     policy = Policy.load(arguments.policy)
     predictions, answers = answered(arguments.file, reading_of(arguments), policy)
+    print("\n".join([f"read {predictions.describe()}", *write_answers(out, policy, predictions, answers)]))
+
+
+def write_answers(out: Path, policy: "Policy", predictions: "Predictions", answers: "Answers") -> list[str]:
+    """Write the answers of a policy; lines about them, the one with the file last."""
     written = write_rows(out, predictions, answers.columns(), "answers")
-    print("\n".join([f"read {predictions.describe()}", *policy.doubts(predictions), summary(answers), *written]))
+    return [*policy.doubts(predictions), summary(answers), *written]
+
+
+def check_answers(out: Path) -> None:
+    """Raise if the file to write exists and holds something else than answers, such as labels added to them."""
+    if not out.is_file():
+        return
+    with out.open(errors="replace") as file:
+        header = file.readline().rstrip("\n")
+    if header and not {*header.split(",")[1:]} <= {"prediction", "confidence", "accepted", "set"}:
+        raise ValueError(
+            f"expected a new file, or one that this command wrote, but {out} holds something else;"
+            " choose another --out"
+        )
 
 
 def summary(answers: "Answers") -> str:

@@ -64,7 +64,8 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
 def row_names(predictions: "Predictions") -> dict[str, list[Any]]:
     """The column that identifies rows: the key, the index, or the number of the row."""
     if predictions.key is not None:
-        return {predictions.key_name: [bytes(key).decode(errors="replace") for key in predictions.key.tolist()]}
+        keys = [bytes(key).decode(errors="surrogateescape") for key in predictions.key.tolist()]
+        return {predictions.key_name: keys}
     if predictions.index is not None:
         return {"index": predictions.index.tolist()}
     return {"row": list(range(len(predictions)))}
@@ -76,5 +77,6 @@ def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list
     from confrank.spreadsheet import csv_text
 
     named = {**row_names(predictions), **columns}
-    write_atomically(out, csv_text([[*named], *zip(*named.values(), strict=True)]))
+    text = csv_text([[*named], *zip(*named.values(), strict=True)])
+    write_atomically(out, text.encode(errors="surrogateescape"))  # keeps any path
     return [f"{what}: {out}"]

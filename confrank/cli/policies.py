@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import add_option
 from confrank.cli.paths import file_path
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, named
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -62,9 +62,15 @@ def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy |
         return Policy.of(predictions)
     policy = Policy.load(path)
     try:
-        policy.table(predictions)
+        reordered = policy.matched(predictions) is not predictions
     except InputError as error:
         raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
+    if reordered:
+        raise InputError(
+            f"{arguments.file}: expected the classes in the order of the policy, {named(policy.classes or [])}, but"
+            f" got {named(predictions.class_names or [])}",
+            "reorder the columns",
+        )
     return policy
 
 

@@ -32,10 +32,11 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
     add_option(images, "--images", str, "FOLDER", "classify the images in this folder instead")
     threshold = "with --images: accept predictions with at least this confidence"
     add_option(images, "--threshold", float, "CONFIDENCE", threshold)
+    add_option(images, "--policy", str, "FILE", "answer by this policy, and write the answers (.csv)")
     add_root(images)
     out = (
         "file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
-        " answers.csv for --images)"
+        " answers.csv for --images or --policy)"
     )
     add_option(parser.add_argument_group("output"), "--out", str, "FILE", out)
     add_device(parser.add_argument_group("computing"))
@@ -51,6 +52,8 @@ def _predict(arguments: "Namespace") -> None:
         return _answer(arguments)
     if arguments.threshold is not None:
         raise ValueError("expected --threshold only with --images; to measure one on a split, run confrank threshold")
+    if arguments.policy is not None:
+        return _answer_split(arguments)
     run, wanted = Path(arguments.run), arguments.split or "test"
     next_to_weights = run.with_name(f"{run.stem}-{wanted}-predictions.safetensors")
     usual = next_to_weights if run.suffix == ".safetensors" else RunFolder(run).predictions(wanted)
@@ -64,10 +67,29 @@ def _predict(arguments: "Namespace") -> None:
     print(f"wrote {predictions.describe()} to {out}")
 
 
+def _answer_split(arguments: "Namespace") -> None:
+    """Answer the images of a split by a policy."""
+    from confrank.cli.apply import check_answers, write_answers
+    from confrank.decisions.policy import Policy
+    from confrank.predict import predict
+    from confrank.report.progress import sample_bar
+
+    out, run, policy = csv_path(arguments.out or "answers.csv"), Path(arguments.run), Policy.load(arguments.policy)
+    keep_inputs([run, arguments.policy], out)
+    check_answers(out)
+    root, device, console = root_of(arguments), device_of(arguments.device), make_console()
+    with sample_bar(console, "predicting") as advance:
+        predictions = predict(run, arguments.split or "test", root=root, device=device, on_progress=advance)
+    for line in write_answers(out, policy, predictions, policy.apply(predictions)):
+        say(console, line)
+
+
 def _answer(arguments: "Namespace") -> None:
     """Classify new images; unreadable ones are listed at the end and do not stop the others."""
     from confrank.atomic import write_atomically
     from confrank.classify_images import answer
+    from confrank.cli.apply import check_answers, write_answers
+    from confrank.decisions.policy import Policy
     from confrank.report.progress import sample_bar
 
     if not arguments.images:
@@ -75,14 +97,21 @@ def _answer(arguments: "Namespace") -> None:
     if arguments.split is not None:
         raise ValueError(f"expected either --split or --images, but got both: {arguments.split}, {arguments.images}")
     run, out, threshold = Path(arguments.run), csv_path(arguments.out or "answers.csv"), arguments.threshold
-    keep_inputs([run], out)
-    _check_answers(out)
+    if threshold is not None and arguments.policy is not None:
+        raise ValueError("expected either --threshold or --policy, but got both")
+    policy = None if arguments.policy is None else Policy.load(arguments.policy)
+    keep_inputs([run, *([] if policy is None else [arguments.policy])], out)
+    check_answers(out)
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:
         answers = answer(run, arguments.images, root=root, device=device, on_progress=advance)
-    write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path
     for note in answers.notes:
         say(console, note)
+    if policy is None:
+        write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path
+    else:
+        for line in write_answers(out, policy, answers.raw, policy.apply(answers.raw))[:-1]:
+            say(console, line)
     accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
     say(console, f"classified {counted(len(answers.paths), 'image')}{accepted}: {out}")
     if bad := answers.unreadable:
@@ -91,20 +120,6 @@ def _answer(arguments: "Namespace") -> None:
             f"expected readable images, but {len(bad):,} of {len(bad) + len(answers.paths):,} cannot be read (listed"
             f" above); {out} has the others"
         )
-
-
-def _check_answers(out: Path) -> None:
-    """Raise if the file to write exists and was not written by this command."""
-    from confrank.classify_images import COLUMNS
-
-    if out.is_file():
-        with out.open(errors="replace") as file:
-            header = file.readline().rstrip("\n")
-            if header and header not in (",".join(COLUMNS), ",".join((*COLUMNS, "accepted"))):
-                raise ValueError(
-                    f"expected a new file, or one that this command wrote, but {out} holds something else;"
-                    " choose another --out"
-                )
 
 
 PREDICT = Command(

@@ -1,10 +1,14 @@
 """A classifier that answers when it is sure enough and abstains otherwise."""
 
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 
 from confrank import confidence as confidences
 from confrank.confidence import ConfidenceName
+from confrank.decisions.policy import Policy
+from confrank.decisions.policy_network import network_rule
 from confrank.metrics.arrays import TOLERANCE
 
 ABSTAIN = -1
@@ -34,7 +38,22 @@ class SelectiveClassifier(nn.Module):
         if not temperature > 0:
             raise ValueError(f"expected a positive temperature, but got {temperature}")
         self.model, self.threshold, self.temperature = model, float(threshold), float(temperature)
+        self.policy: Policy | None = None
         self._confidence = confidences.get(confidence)
+
+    @classmethod
+    def from_policy(cls, model: nn.Module, policy: Policy | str | Path) -> "SelectiveClassifier":
+        """A model that decides as a policy (or the policy in a file) does on the predictions of that model.
+
+        The policy must consist of a threshold on the largest probability, the margin or the entropy of one pass,
+        calibrated by a temperature or not; an error says what else it has. For other policies, apply them to
+        predictions: `Policy.load(path).apply({"logits": ...})`.
+        """
+        policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+        rule = network_rule(policy)
+        classifier = cls(model, rule.threshold, rule.confidence, rule.temperature)
+        classifier.policy = policy
+        return classifier
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Labels [n], `ABSTAIN` where the model is not sure enough."""
@@ -49,6 +68,11 @@ class SelectiveClassifier(nn.Module):
         ([1], [0.622], [False])
         """
         logits: Tensor = self.model(inputs)
+        if self.policy is not None and logits.shape[-1] != self.policy.input.num_classes:
+            raise ValueError(
+                f"expected a model with the {self.policy.input.num_classes} classes of the policy, but got"
+                f" {logits.shape[-1]}"
+            )
         confidence = self.confidence(logits)
         return logits.argmax(dim=-1), confidence, confidence >= _exact(self.threshold - TOLERANCE)
 

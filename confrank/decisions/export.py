@@ -44,7 +44,8 @@ def export_onnx(model: nn.Module, path: str | os.PathLike[str], example: Tensor)
     """Write the model as one ONNX file with a variable batch size; needs the extra `onnx`.
 
     The input is called `input`. A `SelectiveClassifier` has the outputs `label` (int64), `confidence` (float64) and
-    `accepted` (bool); a network has `logits` and, with a variance head, `log_variance`.
+    `accepted` (bool); a network has `logits` and, with a variance head, `log_variance`. The policy of a classifier
+    that `from_policy` made is stored as JSON in the metadata, under `confrank_policy`.
     """
     try:
         import onnx  # noqa: F401
@@ -63,7 +64,10 @@ def export_onnx(model: nn.Module, path: str | os.PathLike[str], example: Tensor)
             program, input_names=["input"], output_names=outputs, dynamo=True, verbose=False
         )
     assert onnx_program is not None
-    write_atomically(Path(path), onnx_program.model_proto.SerializeToString())
+    content = onnx_program.model_proto
+    if isinstance(model, SelectiveClassifier) and model.policy is not None:
+        content.metadata_props.add(key="confrank_policy", value=model.policy.as_text())
+    write_atomically(Path(path), content.SerializeToString())
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.atomic import write_atomically
 from confrank.decisions.drift import reference_of
 from confrank.decisions.policy_apply import (
     Answers,
@@ -39,7 +40,7 @@ from confrank.decisions.policy_apply import (
     row_keys,
     unknown_rows,
 )
-from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, read_policy, write_policy
+from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, policy_text, read_policy
 from confrank.decisions.policy_parts import (
     FEEDS,
     SLOTS,
@@ -99,9 +100,13 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Write the policy atomically, as JSON that people can read."""
+        write_atomically(Path(path), self.as_text())
+
+    def as_text(self) -> str:
+        """The content of the policy's file."""
         parts = {slot: part_as_dict(part) for slot, part in self.parts().items()}
         model = {"model": dict(self.model)} if self.model else {}
-        write_policy(Path(path), {"summary": self.sentences(), "input": asdict(self.input), **parts, **model})
+        return policy_text({"summary": self.sentences(), "input": asdict(self.input), **parts, **model})
 
     def parts(self) -> dict[str, Part]:
         """The parts by slot, in the order of the computation."""
@@ -167,6 +172,7 @@ class Policy:
         which they saw the design half. `file` is the name to record. The record of rows for a guarantee has quantiles
         of their confidences.
         """
+        predictions = self.matched(predictions)
         index, rows = usable_rows(self.parts(), predictions, kind, file=file, seed=seed, every=every)
         if kind == "promise":
             rows = dataclasses.replace(rows, reference=reference_of(self.confidence(predictions)[index]))
@@ -174,11 +180,11 @@ class Policy:
 
     def table(self, predictions: Predictions) -> dict[str, Array]:
         """The table [n, K] after calibration, as `logits` or `probabilities`; empty for a confidence alone."""
-        return calibrated_table(self.table_calibrator, self._matched(predictions))
+        return calibrated_table(self.table_calibrator, self.matched(predictions))
 
     def predicted(self, predictions: Predictions) -> tuple[Array | None, Array]:
         """The predicted classes [n], if known, and the confidence [n] that the acceptance rule compares."""
-        predictions = self._matched(predictions)
+        predictions = self.matched(predictions)
         table = calibrated_table(self.table_calibrator, predictions)
         ranked = self.input.ranked and self.table_calibrator is None and self.score is None
         if ranked and predictions.confidence is None:
@@ -202,7 +208,7 @@ class Policy:
         """Whether each prediction is right [n]; a calibrator of logits may have changed predictions."""
         if predictions.correct is not None and self.table_calibrator is None:
             return as_flags(predictions.correct)
-        predictions = self._matched(predictions)
+        predictions = self.matched(predictions)
         prediction = self.prediction(predictions)
         if predictions.label is None or prediction is None:
             raise InputError("expected labels, but there are none", "name them with {columns}, as in label=COLUMN")
@@ -214,7 +220,7 @@ class Policy:
 
         Labels are not needed and not used. A mapping of arrays may have the column of the groups.
         """
-        predictions = self._matched(as_predictions(predictions, self.columns))
+        predictions = self.matched(as_predictions(predictions, self.columns))
         prediction, confidence = self.predicted(predictions)
         parts = [part for part in (self.threshold, self.sets) if part is not None]
         values = {part.slot: distinguished(part, predictions, prediction) for part in parts}
@@ -242,7 +248,8 @@ class Policy:
         table = calibrated_table(self.table_calibrator, predictions)
         return self.sets.conformal().sets(**table, group=group, key=row_keys(predictions))
 
-    def _matched(self, predictions: Predictions) -> Predictions:
+    def matched(self, predictions: Predictions) -> Predictions:
+        """The predictions with their classes in the order of the policy; an error if they are of another kind."""
         return matched(self.input, predictions)
 
 

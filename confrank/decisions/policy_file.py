@@ -7,7 +7,6 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from confrank.atomic import write_atomically
 from confrank.decisions.drift import Reference
 from confrank.decisions.policy_parts import SLOTS, Input, Part
 from confrank.decisions.rows import Rows, Sketch
@@ -18,10 +17,10 @@ LONGEST_LINE = 120
 MOST_BYTES = 1 << 28
 
 
-def write_policy(path: Path, content: Mapping[str, Any]) -> None:
-    """Write the content of a policy with its version and checksum."""
+def policy_text(content: Mapping[str, Any]) -> str:
+    """The content of a policy with its version and checksum, as JSON."""
     values = json.loads(json.dumps({"confrank_policy": VERSION, **content}, allow_nan=False))  # tuples become lists
-    write_atomically(path, as_text({**values, "checksum": checksum(values)}) + "\n")
+    return as_text({**values, "checksum": checksum(values)}) + "\n"
 
 
 def read_policy(path: Path) -> dict[str, Any]:

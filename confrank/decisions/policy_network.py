@@ -1,0 +1,62 @@
+"""A policy as one pass of a network can carry it out: a temperature, a named confidence and a threshold."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from confrank.decisions.policy import Policy
+from confrank.method_facts import facts_of
+from confrank.phrasing import InputError
+
+if TYPE_CHECKING:  # that module needs torch
+    from confrank.confidence import ConfidenceName
+
+SCORES: "dict[str, ConfidenceName]" = {
+    "max-probability": "max_probability",
+    "margin": "margin",
+    "negative-entropy": "negative_entropy",
+}
+
+
+@dataclass(frozen=True)
+class NetworkRule:
+    """Accept if the confidence of logits / temperature reaches the threshold."""
+
+    threshold: float
+    confidence: "ConfidenceName"
+    temperature: float
+
+
+def network_rule(policy: Policy) -> NetworkRule:
+    """What a network computes to follow the policy; an error says what it cannot compute."""
+    rule, calibrator = policy.threshold, policy.table_calibrator
+    if rule is None or rule.threshold is None:
+        _refuse("one threshold for all answers")
+    others = {"vector scaling": calibrator is not None and calibrator.method != "temperature"}
+    others |= {"a calibrator of confidence": policy.confidence_calibrator is not None}
+    others |= {"conformal sets": policy.sets is not None}
+    if given := [name for name, there in others.items() if there]:
+        _refuse("only a temperature, a confidence and a threshold", " and ".join(given))
+    temperature = 1.0 if calibrator is None else float(calibrator.parameters["temperature"])
+    return NetworkRule(rule.threshold, _confidence(policy), temperature * float(policy.input.temperature or 1))
+
+
+def _confidence(policy: Policy) -> "ConfidenceName":
+    """The confidence that the policy ranks by, if a network gives it in one pass."""
+    if policy.score is not None:
+        if policy.score.name not in SCORES:
+            _refuse(f"a score among {', '.join(SCORES)}", policy.score.name)
+        return SCORES[policy.score.name]
+    if policy.table_calibrator is not None or not policy.input.ranked:
+        return "max_probability"
+    method = policy.model.get("config", {}).get("method")
+    name = None if method is None else facts_of(method).confidence
+    if name is None:
+        _refuse("a confidence that one pass of a network gives", f"that of {method or 'an unknown method'}")
+    return name
+
+
+def _refuse(expected: str, given: str = "something else") -> NoReturn:
+    raise InputError(
+        f"expected a policy with {expected}, which a network can carry out by itself, but this one has {given}",
+        "apply the policy to predictions of the network instead",
+    )
