@@ -92,7 +92,7 @@ def test_every_recipe_names_its_table_command_time_and_expectation():
 def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
     wanted = plan(*recipe("reproduction"))
     names = [config.run_name for config in wanted.runs]
-    assert len(names) == len({*names}) == 29
+    assert len(names) == len({*names}) == 36
     assert [name for name, config in zip(names, wanted.runs, strict=True) if config.snapshots] == [
         "cifar10-vgg16-baseline-seed0",
         "cifar100-vgg16-baseline-seed0",
@@ -102,6 +102,7 @@ def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
     members = {item.name: [member.seed for member in item.members] for item in wanted.averages}
     assert members["cifar100-vgg16-ensemble-baseline-of3"] == [1, 2, 3]
     assert members["cifar100-vgg16-ensemble-baseline-of5"] == [4, 5, 6, 7, 8]
+    assert members["cifar100-vgg16-ensemble-crl-softmax-of5"] == [4, 5, 6, 7, 8]
     assert members["cifar10-vgg16-aes-10-seed0"] == [0]
 
 
@@ -113,6 +114,7 @@ def test_flags_narrow_a_recipe_in_parts(capsys, command):
         *(f"cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
         "cifar10-resnet110-baseline-seed0",
         "cifar10-vgg16-mcdropout-seed0",
+        "cifar10-vgg16-mcdropout-seed1",
         "cifar10-vgg16-aes-10-seed0",
     ]
 
