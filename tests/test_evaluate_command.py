@@ -280,11 +280,11 @@ def test_a_threshold_names_its_confidence(metadata, expected, tmp_path, capsys, 
 
 
 def test_a_threshold_on_calibrated_predictions_names_the_temperature(files, tmp_path, capsys, command):
-    command("calibrate", files[0], "--out", tmp_path / "c.safetensors")
+    command("calibrate", files[0], "--split", 0.5, "--out", tmp_path / "c.safetensors")
     command("threshold", tmp_path / "c.safetensors", "--coverage", 0.5, "--json", tmp_path / "t.json")
     result = json.loads((tmp_path / "t.json").read_text())
     assert f'confidence="max_probability", temperature={result["temperature"]!r})' in capsys.readouterr().out
-    command("calibrate", tmp_path / "c.safetensors", "--out", tmp_path / "again.safetensors")
+    command("calibrate", tmp_path / "c.safetensors", "--split", 0.5, "--out", tmp_path / "again.safetensors")
     assert "warning" not in capsys.readouterr().err  # all but the same
     twice = load_predictions(tmp_path / "again.safetensors").metadata["temperature"]
     assert float(twice) == pytest.approx(result["temperature"])
@@ -320,7 +320,7 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["evaluate", "FILE", "--json", "x.npz"], "expected --json to name a file ending in .json, but got x.npz"),
         (["threshold", "FILE", "--risk", "0.3", "--json", "x.csv"], "a file ending in .json, but got x.csv"),
         (["calibrate", "FILE", "--json", "x"], "a file ending in .json, but got x"),
-        (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors"),
+        (["calibrate", "FILE", "--out", "x.npz"], "--out to end in .safetensors or .csv"),
         (["calibrate", "SCORES"], "of all classes to calibrate, but"),
         (["evaluate", "FILE", "--seed", "-1"], "expected --seed to be at least 0, but got -1"),
         (["threshold", "FILE", "--coverage", "0.5", "--seed", "-1"], "--seed to be at least 0, but got -1"),
@@ -519,7 +519,7 @@ def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, comman
     logits, label = table()
     probabilities = np.exp(3 * logits) / np.exp(3 * logits).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "rounded.npz", probabilities=probabilities.round(4), label=label)
-    command("calibrate", tmp_path / "rounded.npz", "--json", tmp_path / "c.json")
+    command("calibrate", tmp_path / "rounded.npz", "--split", 0.5, "--json", tmp_path / "c.json")
     out, errors = capsys.readouterr()
     assert "probabilities are zero and count as 5e-05, half of the smallest other one" in out
     assert errors == ""
@@ -535,6 +535,6 @@ def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, comman
     label[rows[:9]] = 1
     label[kept[:6]] = 1
     np.savez(tmp_path / "fine.npz", logits=flat, label=label)
-    command("calibrate", tmp_path / "fine.npz")
+    command("calibrate", tmp_path / "fine.npz", "--split", 0.5)
     errors = capsys.readouterr().err
     assert "warning: ECE % went up from 0.00 to 15.00 and Brier % went up from" in errors

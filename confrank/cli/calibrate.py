@@ -1,89 +1,154 @@
-"""Calibrate predictions with a temperature and measure what it changes."""
+"""Calibrate predictions and measure what it changes."""
 
 import json
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from confrank.cli.calibrated_file import calibrated_path, calibrated_predictions, write_calibrated
 from confrank.cli.command import Command, add_option, at_least, make_console, say
-from confrank.cli.paths import json_path, keep_inputs, safetensors_path
+from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.decisions import Calibrator
+    from confrank.decisions.calibration_check import CheckedCalibration
+    from confrank.decisions.policy import Policy
+    from confrank.metrics import Samples
+    from confrank.predictions import Predictions
+
+Method = Literal["temperature", "vector", "isotonic", "platt", "beta", "histogram"]
+FOLDS = 5
+
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
-    file = "predictions with logits or probabilities of all classes, or a run folder"
-    parser.add_argument("file", type=str, metavar="FILE", help=file)
+    parser.add_argument("file", type=str, metavar="FILE", help="predictions, or a run folder")
     add_reading(parser)
     fit = parser.add_argument_group("fit")
-    split = "share of the rows to measure on; the temperature is fitted to the others"
-    add_option(fit, "--split", float, "SHARE", split, 0.5)
-    add_option(fit, "--seed", int, "N", "seed of the split", 0)
+    method = (
+        "temperature and vector calibrate the logits of all classes; isotonic, platt, beta and histogram the"
+        " confidence of the predicted class"
+    )
+    add_option(fit, "--method", Method, "NAME", method, "temperature")
+    folds = f"measure each fold with a fit to the others; the result is a fit to all rows (default: {FOLDS})"
+    add_option(fit, "--folds", int, "N", folds)
+    split = "instead of folds, share of the rows to measure on; the result is a fit to the others"
+    add_option(fit, "--split", float, "SHARE", split)
+    add_option(fit, "--seed", int, "N", "seed of folds and split", 0)
+    add_policy(parser)
     output = parser.add_argument_group("output")
-    add_option(output, "--out", str, "FILE", "write all rows, calibrated (.safetensors)")
+    add_option(output, "--out", str, "FILE", "write all rows, calibrated (.safetensors, .csv)")
     add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
 def _calibrate(arguments: "Namespace") -> None:
     from confrank.atomic import write_atomically
-    from confrank.decisions import fit_temperature, random_split, scaled_logits
-    from confrank.decisions.temperature import as_logits
-    from confrank.metrics import evaluation_of, sample_values
-    from confrank.predictions import Predictions, save_predictions
-    from confrank.report.decision import temperature_line, worse_lines
+    from confrank.decisions.calibration_check import calibrator_inputs, checked_calibration
+    from confrank.decisions.policy import CalibratorPart
+
+    _check(arguments)
+    out, table, path = calibrated_path(arguments.out), json_path(arguments.json), predictions_path(arguments.file)
+    truth = [] if arguments.truth is None else [arguments.truth]
+    keep_inputs([arguments.file, path, *truth], out, table, policy_path(arguments))
+    reading = reading_of(arguments)
+    source = read_source(arguments.file, reading=reading)
+    _check_table(arguments, source.predictions)
+    earlier = temperature_of(source.predictions, arguments.file)
+    policy = open_policy(arguments, source.predictions)
+    predictions, samples = _seen_by(policy, source.predictions, source.samples, arguments.method)
+    tables = {name: each for name in ("logits", "probabilities") if (each := getattr(predictions, name)) is not None}
+    chosen, rows = samples, None
+    part_tables = tables
+    if policy is not None:
+        index, rows = policy.usable(predictions, "design", file=arguments.file, seed=arguments.seed)
+        chosen, part_tables = samples.select(index), {name: each[index] for name, each in tables.items()}
+    checked = checked_calibration(
+        arguments.method, chosen, **part_tables, folds=arguments.folds or FOLDS, split=arguments.split,
+        seed=arguments.seed,
+    )  # fmt: skip
+    calibrator, written = checked.calibrator, []
+    if table:
+        write_atomically(table, json.dumps({"file": arguments.file, **checked.as_dict()}, indent=1))
+    if out is not None:
+        inputs = calibrator_inputs(arguments.method, samples, **tables)
+        values = calibrator.apply(**{name: inputs[name] for name in inputs if name not in ("label", "correct")})
+        result = calibrated_predictions(predictions, samples, values, _metadata(calibrator, earlier))
+        write_calibrated(out, path, predictions, result, reading)
+        written.append(f"calibrated predictions: {out}")
+    if policy is not None:
+        part = CalibratorPart(calibrator.method, calibrator.parameters, rows, settings=checked.errors)
+        written += save_policy(arguments, policy, part)
+    _show(checked, f"read {predictions.describe()}", written)
+
+
+def _check(arguments: "Namespace") -> None:
+    at_least(0, arguments, "seed")
+    at_least(2, arguments, "folds")
+    if arguments.folds is not None and arguments.split is not None:
+        raise ValueError("expected --split or --folds, but got both")
+
+
+def _check_table(arguments: "Namespace", predictions: "Predictions") -> None:
+    from confrank.decisions.calibrators import CONFIDENCE_METHODS, TABLE_METHODS
+
+    if arguments.method in TABLE_METHODS and (predictions.table is None or predictions.label is None):
+        raise ValueError(
+            f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
+            f" {predictions.describe()}; use --method {', '.join(CONFIDENCE_METHODS)}"
+        )
+
+
+def _seen_by(
+    policy: "Policy | None", predictions: "Predictions", samples: "Samples", method: str
+) -> tuple["Predictions", "Samples"]:
+    """The predictions in the order of the policy's classes, and the samples after its earlier parts."""
+    from confrank.decisions.calibrators import TABLE_METHODS
+    from confrank.decisions.policy_parts import matched
+    from confrank.metrics import sample_values
+
+    if policy is None:
+        return predictions, samples
+    predictions = matched(policy.input, predictions)
+    samples = sample_values(**predictions.evaluation_inputs())
+    if method in TABLE_METHODS:
+        return predictions, samples
+    earlier = replace(policy, confidence_calibrator=None)
+    prediction, confidence = earlier.predicted(predictions)
+    return predictions, replace(
+        samples, confidence=confidence, prediction=prediction, correct=earlier.correct(predictions)
+    )
+
+
+def _metadata(calibrator: "Calibrator", earlier: str | None) -> dict[str, str]:
+    """What the calibrated predictions say about themselves; temperatures multiply."""
+    if calibrator.method != "temperature":
+        return {"calibrator": calibrator.method}
+    return {"temperature": repr(calibrator.parameters["temperature"] * float(earlier or 1))}
+
+
+def _show(checked: "CheckedCalibration", read: str, written: list[str]) -> None:
+    from confrank.report.decision import calibration_rows, calibrator_line, worse_lines
     from confrank.report.table import evaluation_table
     from confrank.report.verdict import footnotes
 
-    at_least(0, arguments, "seed")
-    out, table = safetensors_path(arguments.out), json_path(arguments.json)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], out, table)
-    source = read_source(arguments.file, reading=reading_of(arguments))
-    predictions = source.predictions
-    if predictions.table is None or predictions.label is None:
-        raise ValueError(
-            f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
-            f" {predictions.describe()}"
-        )
-    label, samples, earlier = predictions.label, source.samples, temperature_of(predictions, arguments.file)
-    assert samples.probability is not None, "there is a table"
-    logits, notes = as_logits(logits=predictions.logits, probabilities=predictions.probabilities)
-    rows, others = random_split(len(label), arguments.split, arguments.seed)
-    temperature = fit_temperature(logits[rows], label[rows])
-    scaled = scaled_logits(logits, temperature)
-    evaluations = {
-        "before": evaluation_of(replace(samples, confidence=samples.probability).select(others)),
-        "after": evaluation_of(sample_values(logits=scaled[others], label=label[others])),
-    }
-    if table:
-        metrics = {name: evaluation.as_dict() for name, evaluation in evaluations.items()}
-        result = {"file": arguments.file, "temperature": temperature, "num_fitted": len(rows), **metrics}
-        write_atomically(table, json.dumps(result, indent=1))
-    if out is not None:
-        metadata = {key: value for key, value in predictions.metadata.items() if key != "binary"}  # both classes now
-        metadata["temperature"] = repr(temperature * float(earlier or 1))
-        unchanged = {name: getattr(predictions, name) for name in ("label", "index", "key", "other_keys")}
-        save_predictions(out, Predictions(logits=scaled, **unchanged, metadata=metadata))
     console = make_console()
-    for line in (
-        f"read {predictions.describe()}",
-        *notes,
-        temperature_line(temperature, len(rows), len(others)),
-    ):
+    for line in (read, *checked.calibrator.notes, calibrator_line(checked)):
         say(console, line)
-    console.print(evaluation_table(evaluations))
-    for line in [*footnotes(evaluations.items()), "both columns rank by the largest probability"]:
+    console.print(evaluation_table(checked.evaluations, more=calibration_rows(checked.errors)))
+    ranking = "largest probability" if checked.calibrator.acts_on_table else "confidence"
+    for line in [*footnotes(checked.evaluations.items()), f"both columns rank by the {ranking}"]:
         say(console, line, style="dim")
-    if out is not None:
-        say(console, f"calibrated predictions: {out}")
-    for line in worse_lines(evaluations["before"], evaluations["after"]):
+    for line in written:
+        say(console, line)
+    for line in worse_lines(checked):
         print(line, file=sys.stderr)
 
 
 CALIBRATE = Command(
-    "calibrate predictions with a temperature, and measure what it changes",
+    "calibrate predictions, and measure what it changes",
     "confrank calibrate predictions.npz --out calibrated.safetensors",
     _calibrate_arguments,
     _calibrate,

@@ -1,11 +1,26 @@
-"""Thresholds and temperatures in words."""
+"""Thresholds and calibrators in words."""
 
 import math
+from collections.abc import Mapping
 
-from confrank.decisions import CostThreshold, OperatingPoint
-from confrank.metrics import Evaluation
+from confrank.decisions import Calibrator, CostThreshold, OperatingPoint
+from confrank.decisions.calibration_check import CheckedCalibration
+from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
+
+NAMES = {
+    "temperature": "temperature scaling",
+    "vector": "vector scaling",
+    "platt": "Platt scaling",
+    "beta": "beta calibration",
+    "isotonic": "isotonic regression",
+    "histogram": "histogram binning",
+}
+CALIBRATION_ERRORS = {
+    "adaptive_ece": ("adaptive ECE %", "the same with 15 bins of equal numbers of predictions"),
+    "classwise_ece": ("classwise ECE %", "mean over classes of the ECE of the probability of the class"),
+}
 
 
 def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> list[str]:
@@ -74,22 +89,48 @@ def _rate(point: OperatingPoint) -> str:
     return f"{percent(point.risk, 3)} among accepted ({point.wrong:,} of {point.accepted:,} wrong)"
 
 
-def temperature_line(temperature: float, num_fitted: int, num_checked: int) -> str:
-    """The temperature, the rows it was fitted to, and the rows that the metrics describe."""
-    word = "overconfident" if temperature > 1 else "underconfident"
-    return (
-        f"temperature {temperature:.6g} (the model was {word}), fitted to {num_fitted:,} rows;"
-        f" the metrics below are those of the other {num_checked:,} rows"
-    )
+def calibrator_line(checked: CheckedCalibration) -> str:
+    """The calibrator, the rows it was fitted to, and the rows that the metrics describe."""
+    if checked.folds:
+        measured = f"the metrics below are cross-fitted: each of {checked.folds} folds by a fit to the others"
+    else:
+        measured = f"the metrics below are those of the other {checked.num_measured:,} rows"
+    return f"{_parameters(checked.calibrator)}, fitted to {checked.num_fitted:,} rows; {measured}"
 
 
-def worse_lines(before: Evaluation, after: Evaluation) -> list[str]:
-    """A warning if the temperature made the probabilities worse on the other rows."""
-    changes = []
+def _parameters(calibrator: Calibrator) -> str:
+    values = calibrator.parameters
+    if calibrator.method == "temperature":
+        word = "overconfident" if values["temperature"] > 1 else "underconfident"
+        return f"temperature {values['temperature']:.6g} (the model was {word})"
+    if calibrator.method == "vector":
+        low, high = min(values["factor"]), max(values["factor"])
+        return f"{NAMES['vector']} (factors from {low:.4g} to {high:.4g})"
+    if calibrator.method == "platt":
+        return f"{NAMES['platt']} of the {values['input']} (slope {values['slope']:.4g})"
+    if calibrator.method == "beta":
+        return f"{NAMES['beta']} (a {values['a']:.4g}, b {values['b']:.4g})"
+    if calibrator.method == "isotonic":
+        return f"{NAMES['isotonic']} ({counted(len(values['probability']), 'point')})"
+    return f"{NAMES['histogram']} ({counted(len(values['probability']), 'bin')})"
+
+
+def calibration_rows(errors: Mapping[str, Mapping[str, float | None]]) -> list[list[str]]:
+    """Further calibration errors for the table of metrics: a heading, a cell per column, and the meaning."""
+    rows = []
+    for key, (heading, meaning) in CALIBRATION_ERRORS.items():
+        values = [column.get(key) for column in errors.values()]
+        if any(value is not None for value in values):
+            rows.append([heading, *("-" if value is None else f"{100 * value:.3f}" for value in values), meaning])
+    return rows
+
+
+def worse_lines(checked: CheckedCalibration) -> list[str]:
+    """A warning if the calibrator made the probabilities worse on the measured rows."""
+    before, after, changes = checked.evaluations["before"], checked.evaluations["after"], []
     for key in ("ece", "brier"):
         old, new = before.metrics[key], after.metrics[key]
         if old is not None and new is not None and new > old and shown(key, old) != shown(key, new):
             changes.append(f"{SHOWN[key].heading} went up from {shown(key, old)} to {shown(key, new)}")
-    return (
-        [f"warning: {' and '.join(changes)}; temperature scaling does not help these predictions"] if changes else []
-    )
+    name = NAMES[checked.calibrator.method]
+    return [f"warning: {' and '.join(changes)}; {name} does not help these predictions"] if changes else []

@@ -15,9 +15,14 @@ Intervals = Mapping[str, Interval | None]
 
 
 def evaluation_table(
-    evaluations: Mapping[str, Evaluation], intervals: Mapping[str, Intervals] | None = None
+    evaluations: Mapping[str, Evaluation],
+    intervals: Mapping[str, Intervals] | None = None,
+    more: Sequence[Sequence[str]] = (),
 ) -> Table:
-    """All metrics, one row each, with one column per named evaluation and its intervals if there are any."""
+    """All metrics, one row each, with one column per named evaluation and its intervals if there are any.
+
+    `more` are further rows: a heading, a cell for each evaluation, and the meaning.
+    """
     table = Table(title="metrics", caption="lower is better, except for accuracy, AUPR-Err and AUROC")
     table.add_column("metric")
     for name in evaluations:
@@ -29,6 +34,8 @@ def evaluation_table(
             for name, evaluation in evaluations.items()
         ]
         table.add_row(how.heading, *cells, how.meaning)
+    for row in more:
+        table.add_row(*row)
     return table
 
 

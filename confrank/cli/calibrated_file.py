@@ -1,0 +1,167 @@
+"""Calibrated predictions as a file: safetensors, or CSV with the columns of the CSV file that they came from."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confrank.cli.paths import file_path
+from confrank.phrasing import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from confrank.metrics import Samples
+    from confrank.predictions import Predictions
+
+    Floats = NDArray[np.float64]
+Columns = dict[str, Sequence[Any]]
+UNCHANGED = ("label", "index", "key", "other_keys")
+# What a column that holds the probability of a single class is taken for.
+SINGLE = ("probability of class 1", "submitted")
+
+
+def calibrated_path(name: str | None) -> Path | None:
+    """The path of --out, which must end in .safetensors or .csv."""
+    if name is None:
+        return None
+    path: Path = file_path(name)
+    if path.suffix not in (".safetensors", ".csv"):
+        raise ValueError(f"expected --out to end in .safetensors or .csv, but got {name}")
+    return path
+
+
+def calibrated_predictions(
+    predictions: "Predictions", samples: "Samples", values: "Floats", metadata: Mapping[str, str]
+) -> "Predictions":
+    """The predictions with calibrated logits [n, K], or with a calibrated confidence [n] instead of a table."""
+    from confrank.predictions import Predictions
+
+    unchanged = {name: getattr(predictions, name) for name in UNCHANGED}
+    # Both classes are there now, and a confidence is that of the prediction.
+    known = {key: value for key, value in predictions.metadata.items() if key != "binary"} | dict(metadata)
+    if values.ndim == 2:
+        return Predictions(logits=values, **unchanged, metadata=known)
+    if samples.label is None or samples.prediction is None:
+        return Predictions(confidence=values, correct=samples.correct, **unchanged | {"label": None}, metadata=known)
+    return Predictions(confidence=values, prediction=samples.prediction, **unchanged, metadata=known)
+
+
+def write_calibrated(
+    out: Path, source: Path, given: "Predictions", result: "Predictions", reading: Mapping[str, Any]
+) -> None:
+    """Write the calibrated predictions `result` of those `given` in the file `source`, read as `reading` says."""
+    from confrank.atomic import write_atomically
+    from confrank.predictions import save_predictions
+    from confrank.predictions.csv_copy import copied_csv
+    from confrank.predictions.text_file import suffix_of
+    from confrank.spreadsheet import csv_text
+
+    if out.suffix == ".safetensors":
+        save_predictions(out, result)
+    elif suffix_of(source) in (".csv", ".tsv"):
+        columns, without = _replaced(given, result, reading)
+        write_atomically(out, copied_csv(source, len(given), columns, without))
+    else:
+        columns = _columns(given, result)
+        write_atomically(out, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
+
+
+def _names(given: "Predictions", num_classes: int) -> list[str]:
+    return given.class_names or [str(number) for number in range(num_classes)]
+
+
+def _named(classes: "NDArray[Any]", names: Sequence[str] | None) -> list[Any]:
+    """Class numbers by name."""
+    return [names[k] if names and 0 <= k < len(names) else k for k in classes.tolist()]
+
+
+def _columns(given: "Predictions", result: "Predictions") -> Columns:
+    """All columns of a file that had none."""
+    from scipy.special import softmax
+
+    columns: Columns = {name: [bytes(key).decode() for key in keys] for name, keys in result.keys.items()}
+    if result.index is not None:
+        columns["index"] = result.index.tolist()
+    if result.label is not None:
+        columns["label"] = _named(result.label, given.class_names)
+    if result.logits is not None:
+        is_logits = given.logits is not None
+        table = result.logits if is_logits else softmax(result.logits, axis=1)
+        kind = "logit" if is_logits else "probability"
+        names = _names(given, table.shape[1])
+        return columns | {f"{kind}_{name}": table[:, number].tolist() for number, name in enumerate(names)}
+    if result.prediction is not None:
+        columns["prediction"] = _named(result.prediction, given.class_names)
+    if result.correct is not None:
+        columns["correct"] = [int(right) for right in result.correct]
+    assert result.confidence is not None, "a calibrator of confidence gives one"
+    return columns | {"confidence": result.confidence.tolist()}
+
+
+def _replaced(given: "Predictions", result: "Predictions", reading: Mapping[str, Any]) -> tuple[Columns, list[str]]:
+    """The columns of a CSV file that have other values now, or are new, and those to leave out."""
+    by_role = {role: name.strip() for name, role in given.roles.items()}
+    classes = [name.strip() for name, role in given.roles.items() if " of class " in role or role == "submitted"]
+    if result.logits is None:
+        assert result.confidence is not None, "a calibrator of confidence gives one"
+        name = by_role.get("confidence", "confidence")
+        columns: Columns = {name: _rescaled(result.confidence, name, reading)}
+        if given.table is None:
+            return columns, []
+        if "prediction" not in by_role and result.prediction is not None:
+            columns = {"prediction": _named(result.prediction, given.class_names)} | columns
+        return columns, [other for other in classes if other != name]
+    columns = _class_columns(given, result.logits, by_role, reading)
+    changed = result.logits.argmax(axis=1)
+    if "prediction" in by_role and given.table is not None and (changed != given.table.argmax(axis=1)).any():
+        columns[by_role["prediction"]] = _named(changed, given.class_names)
+        if "correct" in by_role:
+            columns[by_role["correct"]] = [int(right) for right in changed == given.label]
+    return columns, []
+
+
+def _class_columns(
+    given: "Predictions", logits: "Floats", by_role: Mapping[str, str], reading: Mapping[str, Any]
+) -> Columns:
+    """The columns of a CSV file with the logits or probabilities of classes."""
+    from scipy.special import softmax
+
+    table = logits if given.logits is not None else softmax(logits, axis=1)
+    names = _names(given, logits.shape[1])
+    kind = "logit" if given.logits is not None else "probability"
+    single = next((by_role[role] for role in SINGLE if role in by_role), None)
+    columns: Columns = {}
+    if reading["positive"] is not None or "binary" in given.metadata:
+        column = by_role.get("confidence") if single is None else single
+        number = 1 if reading["positive"] is None else names.index(reading["positive"])
+        columns = {} if column is None else {column: _rescaled(table[:, number], column, reading)}
+    else:
+        for number, name in enumerate(names):
+            if (column := by_role.get(f"{kind} of class {name}")) is not None:
+                columns[column] = (
+                    table[:, number].tolist() if kind == "logit" else _rescaled(table[:, number], column, reading)
+                )
+        if "confidence" in by_role:
+            largest = softmax(logits, axis=1).max(axis=1)
+            columns[by_role["confidence"]] = _rescaled(largest, by_role["confidence"], reading)
+    if len(columns) < (1 if "binary" in given.metadata or reading["positive"] is not None else logits.shape[1]):
+        raise InputError(
+            "expected a column for each class to write calibrated values to, but the file has none",
+            "choose an {out} that ends in .safetensors",
+        )
+    return columns
+
+
+def _rescaled(values: "Floats", column: str, reading: Mapping[str, Any]) -> list[float]:
+    """Probabilities as the column has them: multiplied by the scale, or as logarithms."""
+    import numpy as np
+
+    from confrank.predictions.names import LOG_NAMES
+
+    scale = reading["scale"]
+    if scale == "log" or (scale is None and column.lower() in LOG_NAMES):
+        logarithms: list[float] = np.log(np.maximum(values, np.finfo(np.float64).tiny)).tolist()
+        return logarithms
+    scaled: list[float] = (values if scale is None else values * scale).tolist()
+    return scaled

@@ -1,0 +1,231 @@
+"""`confrank calibrate`: cross-fitted figures, files of a bare confidence, CSV in and CSV out, policies."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from confrank.decisions import calibrate, cross_calibrated, random_folds
+from confrank.decisions.calibrators import CONFIDENCE_METHODS, METHODS, TABLE_METHODS
+from confrank.metrics import adaptive_ece, classwise_ece, evaluate
+from confrank.predictions import load_predictions, read
+
+NAMES = ["cat", "dog", "owl"]
+
+
+def table(size=240, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, classes, size)
+    return 3 * (rng.standard_normal((size, classes)) + 1.3 * (label[:, None] == np.arange(classes))), label
+
+
+def write(path, header, *columns, mark=","):
+    rows = zip(*(column.tolist() if isinstance(column, np.ndarray) else column for column in columns), strict=True)
+    path.write_text("\n".join(mark.join(map(str, row)) for row in [header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def cells(path):
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    return {name: [row[number] for row in rows] for number, name in enumerate(header)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_figures_are_cross_fitted_and_the_result_is_a_fit_to_all_rows(method, tmp_path, capsys, command):
+    logits, label = table()
+    np.savez(tmp_path / "p.npz", logits=logits, label=label)
+    flags = ["--method", method, "--folds", 4, "--seed", 3, "--out", tmp_path / "c.safetensors"]
+    command("calibrate", tmp_path / "p.npz", *flags, "--json", tmp_path / "c.json")
+    result, out = json.loads((tmp_path / "c.json").read_text()), load_predictions(tmp_path / "c.safetensors")
+    confidence, correct = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == label
+    is_table = method in TABLE_METHODS
+    arrays = {"logits": logits, "label": label} if is_table else {"confidence": confidence, "correct": correct}
+    folds, whole = random_folds(240, 4, 3), calibrate(method, **arrays)
+    assert (result["method"], result["num_fitted"], result["folds"]) == (method, 240, 4)
+    assert np.concatenate([np.ravel(each) for each in result["parameters"].values() if each != "log-odds"]) == (
+        pytest.approx(np.concatenate([np.ravel(each) for each in whole.parameters.values() if each != "log-odds"]))
+    )
+    values = cross_calibrated(method, folds, **arrays)
+    if is_table:
+        after = evaluate(logits=values, label=label).metrics
+        assert result["before"]["metrics"] == evaluate(logits=logits, label=label).metrics
+        assert result["calibration"]["after"]["classwise_ece"] == classwise_ece(softmax(values, axis=1), label)
+        assert np.array_equal(out.logits, whole.apply(logits=logits))
+    else:
+        after = evaluate(confidence=values, correct=correct).metrics
+        assert result["before"]["metrics"]["ece"] == evaluate(confidence=confidence, correct=correct).metrics["ece"]
+        assert result["calibration"]["after"] == {"adaptive_ece": adaptive_ece(values, correct)}
+        assert out.confidence == pytest.approx(whole.apply(confidence), rel=1e-12)
+        assert np.array_equal(out.prediction, logits.argmax(axis=1))
+    assert result["after"]["metrics"] == pytest.approx(after)
+    assert ("temperature" in result) == (method == "temperature")
+    printed = capsys.readouterr().out
+    assert "fitted to 240 rows; the metrics below are cross-fitted: each of 4 folds by a fit to the others" in printed
+    assert "adaptive ECE %" in printed and ("classwise ECE %" in printed) == is_table
+    command("threshold", tmp_path / "c.safetensors", "--coverage", 0.5)
+    assert ("SelectiveClassifier(model" in capsys.readouterr().out) == (method == "temperature")
+
+
+@pytest.mark.parametrize("method", CONFIDENCE_METHODS)
+@pytest.mark.parametrize("form", ["prediction", "correct", "score"])
+def test_a_bare_confidence(method, form, tmp_path, command, capsys):
+    logits, label = table()
+    confidence, prediction = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1)
+    if form == "score":
+        confidence = 8 * confidence - 4
+    correct = (prediction == label).astype(int)
+    if form == "prediction":
+        path = write(tmp_path / "p.csv", ["gold", "prediction", "confidence"], label, prediction, confidence)
+    else:
+        path = write(tmp_path / "p.csv", ["confidence", "correct"], confidence, correct)
+    refused = form == "score" and method == "beta"
+    command("calibrate", path, "--method", method, "--out", tmp_path / "c.csv", code=2 if refused else 0)
+    if refused:
+        message = "expected confidence within [0, 1] for beta, but got -"
+        assert message in capsys.readouterr().err and not (tmp_path / "c.csv").exists()
+        return
+    before, after = cells(path), cells(tmp_path / "c.csv")
+    assert list(before) == list(after)
+    assert {name: each for name, each in before.items() if name != "confidence"} == {
+        name: each for name, each in after.items() if name != "confidence"
+    }
+    calibrator = calibrate(method, confidence=confidence, correct=correct)
+    assert [float(cell) for cell in after["confidence"]] == calibrator.apply(confidence).tolist()
+    undefined = "ECE % undefined: confidence is outside [0, 1]"
+    assert (f"before: {undefined}" in capsys.readouterr().out) == (form == "score")
+
+
+def test_temperature_of_a_bare_confidence_names_the_methods_that_do(tmp_path, capsys, command):
+    write(tmp_path / "p.csv", ["confidence", "correct"], [0.5, 0.75], [1, 0])
+    command("calibrate", tmp_path / "p.csv", code=2)
+    errors = capsys.readouterr().err
+    assert "of all classes to calibrate, but" in errors
+    assert "use --method isotonic, platt, beta, histogram" in errors
+    command("calibrate", tmp_path / "p.csv", "--method", "spline", code=2)
+    assert "expected --method to be one of temperature, vector," in capsys.readouterr().err
+    command("calibrate", tmp_path / "p.csv", "--method", "platt", "--split", 0.5, "--folds", 3, code=2)
+    assert "expected --split or --folds, but got both" in capsys.readouterr().err
+    command("calibrate", tmp_path / "p.csv", "--method", "platt", "--folds", 1, code=2)
+    assert "expected --folds to be at least 2, but got 1" in capsys.readouterr().err
+
+
+def test_csv_in_csv_out_keeps_the_columns(tmp_path, command):
+    logits, label = table()
+    words, notes = [NAMES[k] for k in label], [f"=note {k}" for k in range(240)]
+    header = ["note", "logit_owl", "label", "logit_cat", "logit_dog"]
+    path = write(tmp_path / "p.tsv", header, notes, logits[:, 2], words, logits[:, 0], logits[:, 1], mark="\t")
+    command("calibrate", path, "--out", tmp_path / "c.csv", "--json", tmp_path / "c.json")
+    after, temperature = cells(tmp_path / "c.csv"), json.loads((tmp_path / "c.json").read_text())["temperature"]
+    assert list(after) == header and after["label"] == words
+    assert after["note"] == [f"'{note}" for note in notes]  # which a spreadsheet does not execute
+    assert [float(cell) for cell in after["logit_dog"]] == (logits[:, 1] / temperature).tolist()
+    again = read(tmp_path / "c.csv", keep=["note"])
+    assert again.class_names == ["owl", "cat", "dog"] and again.extra["note"].tolist() == notes
+    # A calibrator of the confidence takes the table away, since it says nothing about the other classes.
+    command("calibrate", path, "--method", "isotonic", "--out", tmp_path / "i.csv")
+    after = cells(tmp_path / "i.csv")
+    assert list(after) == ["note", "label", "prediction", "confidence"]
+    assert after["prediction"] == [NAMES[k] for k in logits.argmax(axis=1)]
+    metrics = evaluate(**read(tmp_path / "i.csv").evaluation_inputs()).metrics
+    assert metrics["ece"] == pytest.approx(0, abs=1e-9)  # on the rows it was fitted to
+
+
+def test_csv_of_probabilities_in_every_form(tmp_path, command):
+    logits, label = table(classes=2)
+    p = softmax(logits, axis=1)
+    factor = calibrate(probabilities=p, label=label).parameters["temperature"]
+    sharp = softmax(log_softmax(logits, axis=1) / factor, axis=1)
+    names = ["no", "yes"]
+    words, predicted = [names[k] for k in label], [names[k] for k in p.argmax(axis=1)]
+    both, log = (p[:, 0], p[:, 1]), ["--scale", "log", "--probabilities"]
+    forms = {
+        "classes": (["label", "probability_0", "probability_1"], (label, *both), [], "probability_1", sharp[:, 1]),
+        "percent": (["label", "p_0", "p_1"], (label, *(100 * p).T), ["--scale", 100], "p_1", 100 * sharp[:, 1]),
+        "single": (["label", "probability"], (label, p[:, 1]), [], "probability", sharp[:, 1]),
+        "positive": (["truth", "score"], (words, p[:, 0]), ["--positive", "no"], "score", sharp[:, 0]),
+        "logarithms": (["label", "p_0", "p_1"], (label, *np.log(p).T), log, "p_0", np.log(sharp[:, 0])),
+        "with confidence": (
+            ["label", "prediction", "confidence", "probability_no", "probability_yes"],
+            (words, predicted, p.max(axis=1), *both), [], "confidence", sharp.max(axis=1),
+        ),
+    }  # fmt: skip
+    for name, (header, columns, flags, changed, expected) in forms.items():
+        path = write(tmp_path / "p.csv", header, *columns)
+        command("calibrate", path, *flags, "--out", tmp_path / "c.csv")
+        after = cells(tmp_path / "c.csv")
+        assert list(after) == header, name
+        assert [float(cell) for cell in after[changed]] == pytest.approx(expected.tolist(), rel=1e-6), name
+        command("evaluate", tmp_path / "c.csv", *flags, "--resamples", 0, "--json", tmp_path / "e.json")
+        metrics = json.loads((tmp_path / "e.json").read_text())["metrics"]
+        assert metrics["nll"] == pytest.approx(evaluate(probabilities=sharp, label=label).metrics["nll"], rel=1e-6)
+
+
+def test_vector_scaling_rewrites_predictions_that_it_changes(tmp_path, command):
+    logits, label = table()
+    shifted = logits + np.array([4, 0, 0])
+    prediction = shifted.argmax(axis=1)
+    path = write(
+        tmp_path / "p.csv", ["label", "prediction", "correct", *(f"logit_{name}" for name in NAMES)],
+        [NAMES[k] for k in label], [NAMES[k] for k in prediction], (label == prediction).astype(int), *shifted.T,
+    )  # fmt: skip
+    command("calibrate", path, "--method", "vector", "--out", tmp_path / "c.csv")
+    after = read(tmp_path / "c.csv")
+    best = calibrate("vector", logits=shifted, label=label).apply(logits=shifted)
+    assert np.array_equal(after.logits, best) and (best.argmax(axis=1) != prediction).any()
+    assert cells(tmp_path / "c.csv")["prediction"] == [NAMES[k] for k in best.argmax(axis=1)]
+    assert cells(tmp_path / "c.csv")["correct"] == [str(int(right)) for right in best.argmax(axis=1) == label]
+
+
+def test_csv_from_another_format(tmp_path, command):
+    logits, label = table()
+    ids = np.array([f"a{k}" for k in range(240)])
+    given = {"probabilities": softmax(logits, axis=1), "label": label, "id": ids, "class_names": np.array(NAMES)}
+    np.savez(tmp_path / "p.npz", **given)
+    command("calibrate", tmp_path / "p.npz", "--out", tmp_path / "c.csv")
+    after = cells(tmp_path / "c.csv")
+    assert list(after) == ["id", "label", "probability_cat", "probability_dog", "probability_owl"]
+    assert after["id"] == ids.tolist() and after["label"] == [NAMES[k] for k in label]
+    assert evaluate(**read(tmp_path / "c.csv").evaluation_inputs()).metrics["acc"] == pytest.approx(
+        (logits.argmax(axis=1) == label).mean()
+    )
+
+
+def test_a_csv_of_which_rows_were_skipped_is_not_copied(tmp_path, capsys, command):
+    logits, label = table()
+    words = [NAMES[k] for k in label]
+    words[7] = ""
+    path = write(tmp_path / "p.csv", ["label", *(f"logit_{name}" for name in NAMES)], words, *logits.T)
+    command("calibrate", path, "--skip-missing", "--out", tmp_path / "c.csv", code=2)
+    errors = capsys.readouterr().err
+    assert "expected to copy the 240 rows of" in errors and "239 of them were read; choose an --out that" in errors
+    command("calibrate", path, "--skip-missing", "--out", tmp_path / "c.safetensors")
+
+
+@pytest.mark.parametrize("method", ["temperature", "vector", "isotonic", "beta"])
+def test_a_calibrator_in_a_policy_was_fitted_to_the_design_half(method, tmp_path, capsys, command):
+    from confrank.decisions.policy import Policy
+    from confrank.decisions.rows import design_rows
+
+    logits, label = table()
+    np.savez(tmp_path / "p.npz", logits=logits, label=label)
+    flags = ["--method", method, "--policy", tmp_path / "policy.json"]
+    command("calibrate", tmp_path / "p.npz", *flags, "--json", tmp_path / "c.json")
+    policy, half = Policy.load(tmp_path / "policy.json"), design_rows(240)
+    part = policy.table_calibrator if method in TABLE_METHODS else policy.confidence_calibrator
+    confidence, correct = softmax(logits, axis=1).max(axis=1), logits.argmax(axis=1) == label
+    arrays = {"logits": logits, "label": label} if method in TABLE_METHODS else {
+        "confidence": confidence, "correct": correct,
+    }  # fmt: skip
+    expected = calibrate(method, **{name: each[half] for name, each in arrays.items()})
+    for name, value in expected.parameters.items():
+        assert part.parameters[name] == (value if isinstance(value, str) else pytest.approx(value))
+    assert (part.rows.half, part.rows.used, part.rows.n) == ("design", int(half.sum()), 240)
+    assert json.loads((tmp_path / "c.json").read_text())["num_fitted"] == half.sum()
+    assert "policy" in capsys.readouterr().out
+    command("calibrate", tmp_path / "p.npz", *flags, code=2)
+    assert "use --replace, which drops" in capsys.readouterr().err
+    command("calibrate", tmp_path / "p.npz", *flags, "--replace")
+    assert Policy.load(tmp_path / "policy.json") == policy
