@@ -45,3 +45,11 @@ def named(names: Sequence[str], most: int = 5) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def sentence(text: str) -> str:
+    """
+    >>> sentence("the promise holds")
+    'The promise holds.'
+    """
+    return f"{text[0].upper()}{text[1:]}."

@@ -95,7 +95,16 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
     thresholds = Policy.load(policy).threshold.thresholds
     for row in written(tmp_path / "answers.csv"):
         assert (row["accepted"] == "true") == (float(row["confidence"]) >= thresholds[row["prediction"]])
-    capsys.readouterr()
+    command(*asked, "--per-class", "--class-risk", "dog=0.03", "--policy", policy, "--replace")
+    assert (
+        "in each predicted class at most 0.06 (dog: 0.03) of the accepted answers are wrong"
+        in capsys.readouterr().out
+    )
+    stricter = Policy.load(policy).threshold
+    assert stricter.thresholds["dog"] > thresholds["dog"]
+    assert (stricter.thresholds["cat"], stricter.settings["class_risk"]) == (thresholds["cat"], {"dog": 0.03})
+    command("monitor", policy, old)
+    assert "the error rate among accepted answers dog in dog is at most 0.03: " in capsys.readouterr().out
     command(*asked, "--class-risk", "dog=0.03", "--json", out, "--policy", policy, "--replace")
     printed = capsys.readouterr().out
     one = json.loads(out.read_text())["groups"]["all"]
@@ -231,3 +240,50 @@ def test_a_bare_confidence(command, capsys, tmp_path):
     assert "expected logits or probabilities of all classes to build sets" in capsys.readouterr().err
     command("threshold", tmp_path / "bare.npz", "--risk", 0.2, "--per-class", code=2)
     assert "expected predicted classes with --per-class" in capsys.readouterr().err
+
+
+def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, capsys, tmp_path):
+    """A temperature fitted to the design half: the promises use the other 1,000 rows, of the calibrated table."""
+    from confrank.decisions import calibrate
+    from confrank.decisions.policy import CalibratorPart
+    from confrank.decisions.rows import design_rows
+    from confrank.predictions import read
+
+    old, new = files
+    path = tmp_path / "policy.json"
+    predictions = read(old)
+    start = Policy.of(predictions)
+    index, rows = start.usable(predictions, "design", file="old.csv")
+    table, label = drawn["table"][:2000], drawn["label"][:2000]
+    fitted = calibrate(probabilities=table[index], label=label[index], method="temperature")
+    start.with_part(CalibratorPart("temperature", fitted.parameters, rows)).save(path)
+    scaled = fitted.apply(probabilities=table)
+    promised = ~design_rows(2000)
+    assert not np.isin(np.flatnonzero(promised), index).any()
+    command("sets", old, "--method", "aps", "--policy", path, "--new", new, "--out", tmp_path / "sets.csv")
+    rule = conformal_sets(
+        logits=scaled[promised], label=label[promised], key=drawn["key"][:2000][promised], method="aps"
+    )
+    policy = Policy.load(path)
+    assert policy.sets.rows.half == "promise"
+    assert policy.sets.conformal() == rule
+    assert policy.sets.counts == {"all": 1000}
+    sets = rule.sets(logits=fitted.apply(probabilities=drawn["table"][2000:]), key=drawn["key"][2000:])
+    assert [row["set"] for row in written(tmp_path / "sets.csv")] == [
+        "|".join(np.array(CLASSES)[one]) for one in sets
+    ]
+    command("threshold", old, "--risk", 0.05, "--delta", 0.05, "--by", "site", "--policy", path)
+    exponentials = np.exp(scaled - scaled.max(axis=1, keepdims=True))
+    correct = scaled.argmax(axis=1) == label
+    expected = group_thresholds(
+        (1 / exponentials.sum(axis=1))[promised], correct[promised], drawn["site"][:2000][promised], 0.05, 0.05
+    )
+    policy = Policy.load(path)
+    assert policy.threshold.thresholds == pytest.approx(expected.thresholds)
+    assert policy.sentences()[-1] == "Each promise holds by itself; that all hold together is less likely."
+    command("select", old, "--fdr", 0.05, "--policy", path, code=2)
+    assert "expected a policy without another acceptance rule" in capsys.readouterr().err
+    command("select", old, "--fdr", 0.05, "--policy", path, "--replace")
+    policy = Policy.load(path)
+    assert policy.threshold is None
+    assert (policy.selection.n, policy.selection.rows.half) == (1000, "promise")

@@ -8,7 +8,7 @@ from confrank.cli.command import add_option, listed
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import open_policy, policy_path, save_policy
 from confrank.cli.source import predictions_path, read_source, reading_of, weight_column
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, sentence
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -63,6 +63,7 @@ def group_threshold(arguments: "Namespace") -> None:
         prediction, confidence = policy.predicted(predictions)
         samples = replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
     names, groups = class_names(predictions, samples), _groups(predictions, samples, by, arguments.per_class)
+    risks = _class_risks(arguments.class_risk, names or [])
     chosen = samples.select(rows)
     result = group_thresholds(
         chosen.confidence,
@@ -72,7 +73,8 @@ def group_threshold(arguments: "Namespace") -> None:
         arguments.delta,
         correction=arguments.correction,
         prediction=chosen.prediction,
-        class_risk=_class_risks(arguments.class_risk, names or []),
+        class_risk={} if arguments.per_class or names is None else {names.index(name): risks[name] for name in risks},
+        group_risk=risks if arguments.per_class else {},
     )
     checks = {} if others is None else _checks(result, samples.select(others), groups[others])
     of = by or (CLASS if arguments.per_class else "group")
@@ -86,9 +88,12 @@ def group_threshold(arguments: "Namespace") -> None:
     lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
     lines += [f"promise     {promise}", *group_shortage_lines(result, of)]
     if policy is not None:
-        lines += save_policy(arguments, policy, _part(result, by, used, promise, per_class=arguments.per_class))
+        lines += save_policy(
+            arguments, policy, _part(result, by, used, promise, risks, per_class=arguments.per_class)
+        )
     if table:
         asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class, **result.as_dict()}
+        asked["class_risk"] = risks
         check = {name: point.as_dict() for name, point in checks.items()}
         write_atomically(table, json.dumps({**asked, "promise": promise, "check": check or None}, indent=1))
     print("\n".join(lines))
@@ -111,19 +116,24 @@ def _rows(
 
 
 def _part(
-    result: "GroupThresholds", by: str | None, used: "Rows | None", promise: str, *, per_class: bool
+    result: "GroupThresholds",
+    by: str | None,
+    used: "Rows | None",
+    promise: str,
+    class_risk: dict[str, float],
+    *,
+    per_class: bool,
 ) -> "ThresholdPart":
     """The thresholds as a part of a policy."""
     from confrank.decisions.policy import ThresholdPart
 
     per: Any = "class" if per_class else "all" if by is None else "group"
     only = result.thresholds.get("all") if per == "all" else None
-    sentence = f"{promise[0].upper()}{promise[1:]}."
     thresholds = {} if per == "all" else result.thresholds
-    asked = {"risk": result.risk, "delta": result.delta, "class_risk": result.as_dict()["class_risk"]}
+    asked = {"risk": result.risk, "delta": result.delta, "class_risk": class_risk}
     counts = {one.group: one.as_dict() for one in result.groups}
     settings = {"method": "learn-then-test", "correction": result.correction, **asked, "groups": counts}
-    return ThresholdPart(only, used, sentence, per, by, thresholds, settings)
+    return ThresholdPart(only, used, sentence(promise), per, by, thresholds, settings)
 
 
 def _check_flags(arguments: "Namespace") -> None:
@@ -171,20 +181,22 @@ def _groups(predictions: "Predictions", samples: "Samples", by: str | None, per_
     return np.array(names, dtype=object)[samples.prediction]
 
 
-def _class_risks(text: str | None, names: list[str]) -> dict[int, float]:
-    """The risk of each class number, from --class-risk.
+def _class_risks(text: str | None, names: list[str]) -> dict[str, float]:
+    """The risk of each class that has one, from --class-risk.
 
     >>> _class_risks("spam=0.01,ham=0.05", ["ham", "spam"])
-    {1: 0.01, 0: 0.05}
+    {'spam': 0.01, 'ham': 0.05}
     """
     risks = {}
     for part in listed(text):
         name, _, share = part.rpartition("=")
+        known = "" if name in names else f" with a class among {', '.join(names[:20]) or 'none'}"
         try:
-            risks[names.index(name)] = float(share)
+            risks[name] = float(share)
         except ValueError:
-            known = "" if name in names else f" with a class among {', '.join(names[:20]) or 'none'}"
-            raise ValueError(f"expected --class-risk CLASS=SHARE,...{known}, but got {part!r}") from None
+            known = known or " "
+        if known:
+            raise ValueError(f"expected --class-risk CLASS=SHARE,...{known.rstrip()}, but got {part!r}")
     return risks
 
 

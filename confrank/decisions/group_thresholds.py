@@ -47,7 +47,7 @@ class GroupThreshold:
 class GroupThresholds:
     """One threshold per group, and what they promise together.
 
-    `class_risk` are the classes, by number, whose accepted answers have a risk of their own.
+    `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
     """
 
     risk: float
@@ -55,6 +55,7 @@ class GroupThresholds:
     correction: Correction
     groups: tuple[GroupThreshold, ...]
     class_risk: tuple[tuple[int, float], ...] = ()
+    group_risk: tuple[tuple[str, float], ...] = ()
 
     @property
     def thresholds(self) -> dict[str, float | None]:
@@ -73,7 +74,8 @@ class GroupThresholds:
         several = len(self.groups) > 1
         which = f" in each {of}{' with a threshold' * (certified < len(self.groups))}" * several
         name = {number: class_names[number] if class_names else str(number) for number, _ in self.class_risk}
-        risks = [f"at most {self.risk:g} of the accepted answers are wrong"]
+        others = f" ({', '.join(f'{name}: {risk:g}' for name, risk in self.group_risk)})" if self.group_risk else ""
+        risks = [f"at most {self.risk:g}{others} of the accepted answers are wrong"]
         risks += [
             f"at most {risk:g} of the accepted answers {name[number]!r} are" for number, risk in self.class_risk
         ]
@@ -94,6 +96,7 @@ class GroupThresholds:
             "requested_risk": self.risk,
             "delta": self.delta,
             "class_risk": {str(number): risk for number, risk in self.class_risk},
+            "group_risk": dict(self.group_risk),
             "correction": self.correction,
             "groups": {one.group: one.as_dict() for one in self.groups},
         }
@@ -109,13 +112,15 @@ def group_thresholds(
     correction: Correction = "bonferroni",
     prediction: ArrayLike | None = None,
     class_risk: Mapping[int, float] | None = None,
+    group_risk: Mapping[str, float] | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> GroupThresholds:
     """One threshold for each value of `group` [n] that guarantees an error rate of at most `risk` among accepted.
 
     All promises hold together with probability 1 - delta. A group for which nothing can be promised has no threshold.
     Without `group` there is one group, "all". `class_risk` adds risks: in each group, at most `class_risk[c]` of the
-    accepted answers of class c (those with `prediction` c) are wrong. `sample_weight` is refused.
+    accepted answers of class c (those with `prediction` c) are wrong. `group_risk` gives some groups another risk, by
+    the value as text. `sample_weight` is refused.
 
     >>> sure = np.linspace(0, 1, 400)
     >>> result = group_thresholds(sure, sure > 0.3, ["a"] * 80 + ["b"] * 320, risk=0.1, delta=0.01)
@@ -123,8 +128,9 @@ def group_thresholds(
     ({'a': None, 'b': 0.2957393483709273}, None)
     """
     refuse_weights(sample_weight)
-    limits = dict(class_risk or {})
+    limits, others = dict(class_risk or {}), dict(group_risk or {})
     check_shares(risk=risk, delta=delta, **{f"the risk of class {number}": limit for number, limit in limits.items()})
+    check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
     if correction not in MOST_STARTS:
         raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
     scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
@@ -136,9 +142,10 @@ def group_thresholds(
     same_length(confidence=scores, group=np.concatenate([*parts.values()]), prediction=masks[-1])
     found = []
     for name, rows in parts.items():
-        ranking = ranked_rows(scores[rows], flags[rows], [mask[rows] for mask in masks], [risk, *limits.values()])
+        risks = [others.get(name, risk), *limits.values()]
+        ranking = ranked_rows(scores[rows], flags[rows], [mask[rows] for mask in masks], risks)
         found.append(_threshold_of(name, ranking, delta / len(parts), MOST_STARTS[correction]))
-    return GroupThresholds(risk, delta, correction, tuple(found), tuple(limits.items()))
+    return GroupThresholds(risk, delta, correction, tuple(found), tuple(limits.items()), tuple(others.items()))
 
 
 def _class_masks(prediction: ArrayLike | None, class_risk: Mapping[int, float]) -> list[Array]:

@@ -6,12 +6,12 @@ u p, u uniform (Romano et al. 2020); RAPS adds `penalty` for each rank beyond `f
 
 import math
 from fractions import Fraction
-from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.decisions.rows import mixed
 from confrank.metrics.arrays import Array
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ def nonconformity(
     """
     if method == "lac":
         return 1 - probabilities
-    order = np.argsort(-probabilities, axis=1, kind="stable")
+    order = np.argsort(-probabilities, axis=1)
     ranked = np.take_along_axis(probabilities, order, axis=1)
     is_new = np.ones(ranked.shape, dtype=bool)
     is_new[:, 1:] = ranked[:, 1:] < ranked[:, :-1]
@@ -53,14 +53,21 @@ def nonconformity(
 def row_uniforms(key: Array, seed: int) -> Floats:
     """A number in [0, 1) for each key [n] (names or integers), from a hash of the seed and the key.
 
+    It must never change between versions: policies rely on it.
+
     >>> row_uniforms(np.array(["7", "b.png"]), 0).round(3).tolist(), row_uniforms(np.array([7]), 0).round(3).tolist()
-    ([0.592, 0.7], [0.592])
+    ([0.319, 0.643], [0.319])
     """
-    salt = str(seed).encode()
-    texts = key.tolist() if key.dtype.kind == "S" else [str(one).encode() for one in key.tolist()]
-    digests = b"".join(blake2b(text, digest_size=8, key=salt).digest() for text in texts)
-    numbers: Floats = (np.frombuffer(digests, dtype="<u8") >> np.uint64(11)).astype(np.float64)
-    return numbers * 2.0**-53
+    texts = key.astype("S21") if key.dtype.kind in "iu" else key
+    texts = texts if texts.dtype.kind == "S" else np.char.encode(texts.astype(str), "utf-8")
+    width = 8 * -(-max(1, texts.dtype.itemsize) // 8)
+    words = np.ascontiguousarray(texts.astype(f"S{width}")).view("<u8").reshape(len(texts), -1).astype(np.uint64)
+    # Words of padding do not count: their number depends on the longest key of the file.
+    is_text = np.logical_or.accumulate(words[:, ::-1] != 0, axis=1)[:, ::-1]
+    total = np.broadcast_to(mixed(np.array([seed], dtype=np.uint64)), len(texts))
+    for word, counts in zip(words.T, is_text.T, strict=True):
+        total = np.where(counts, mixed(total ^ word), total)
+    return (mixed(total) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def conformal_quantile(scores: Floats, level: float) -> float:

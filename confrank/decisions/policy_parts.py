@@ -15,7 +15,7 @@ import numpy as np
 from confrank.decisions.conformal import ConformalSets
 from confrank.decisions.rows import Rows
 from confrank.decisions.selection import Selection
-from confrank.phrasing import InputError, named
+from confrank.phrasing import InputError, named, sentence
 from confrank.predictions import Predictions
 
 Values = Mapping[str, Any]
@@ -124,7 +124,7 @@ class SelectionPart:
     @classmethod
     def of(cls, selection: Selection, rows: Rows | None = None, settings: Values | None = None) -> "SelectionPart":
         """The part that selects as `selection` did."""
-        promise = _sentence(selection.promise())
+        promise = sentence(selection.promise())
         scores = tuple(selection.wrong.tolist())
         return cls(selection.fdr, scores, selection.num_calibration, rows, promise, settings or {})
 
@@ -161,17 +161,13 @@ class SetsPart:
         settings: Values | None = None,
     ) -> "SetsPart":
         """The part that builds sets as `sets` does; `column` names the groups, if there are any."""
-        promise = _sentence(sets.promise() if column is None else sets.promise(f"group of {column}"))
+        promise = sentence(sets.promise() if column is None else sets.promise(f"group of {column}"))
         return cls(**sets.as_dict(), rows=rows, promise=promise, column=column, settings=settings or {})
 
     def conformal(self) -> ConformalSets:
         """What builds the sets."""
         names = [item.name for item in fields(ConformalSets)]
         return ConformalSets.from_dict({name: getattr(self, name) for name in names})
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 Part = CalibratorPart | ScorePart | ThresholdPart | SelectionPart | SetsPart

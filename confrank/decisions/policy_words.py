@@ -18,7 +18,8 @@ def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
     lines = [_input(item)]
     for part in parts.values():
         lines += [_does(part), *filter(None, [part.promise])]
-    return lines
+    several = sum(bool(part.promise) for part in parts.values()) > 1
+    return [*lines, "Each promise holds by itself; that all hold together is less likely."] if several else lines
 
 
 def _input(item: Input) -> str:

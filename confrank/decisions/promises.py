@@ -96,6 +96,8 @@ def _error_claims(
         taken = rows[answers.accepted[rows]]
         yield Claim(ERRORS, part.settings["risk"], wrong[order], _positions(taken, order), value or None)
         for name, (risk, flags) in class_risks.items():
+            if part.per == "class" and name != value:
+                continue
             what = f"{ERRORS} {name}"
             yield Claim(what, risk, wrong[order], _positions(taken[flags[taken]], order), value or None)
 

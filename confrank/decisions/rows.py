@@ -67,7 +67,7 @@ def design_rows(num_rows: int, seed: int = 0) -> NDArray[np.bool_]:
     if seed < 0:
         raise ValueError(f"expected a seed of 0 or more, but got {seed}")
     positions = np.arange(num_rows, dtype=np.uint64)
-    order = np.argsort(_mixed(positions ^ _mixed(np.array([seed], dtype=np.uint64))), kind="stable")
+    order = np.argsort(mixed(positions ^ mixed(np.array([seed], dtype=np.uint64))), kind="stable")
     chosen = np.zeros(num_rows, dtype=bool)
     chosen[order[: num_rows // 2]] = True
     return chosen
@@ -114,11 +114,11 @@ def _row_hashes(predictions: Predictions, rows: Positions) -> Hashes:
     words = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2))).view("<u8").astype(np.uint64)
     total = np.zeros(len(rows), dtype=np.uint64)
     for column in words.T:
-        total = _mixed(total ^ column)
+        total = mixed(total ^ column)
     return total
 
 
-def _mixed(words: Hashes) -> Hashes:
+def mixed(words: Hashes) -> Hashes:
     """SplitMix64 (Steele et al. 2014): 64-bit numbers -> 64-bit numbers without visible pattern."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -61,8 +61,8 @@ def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
         lines.append(f"nothing is promised, and no answer accepted, for {of} {listed}")
     if never := [_shortened(one.group) for one in lacking if one.needed is None]:
         lines.append(
-            f"nothing is promised, and no answer accepted, for {of} {named(never)}: too many answers are wrong for"
-            f" {result.risk:g}, however many rows there are"
+            f"nothing is promised, and no answer accepted, for {of} {named(never)}: too many answers are wrong,"
+            " however many rows there are"
         )
     if lacking and result.correction == "fixed-sequence":
         lines.append("one early error ends a fixed sequence; the correction bonferroni may find a threshold")
