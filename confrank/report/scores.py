@@ -27,7 +27,7 @@ def scores_table(choice: Choice) -> Table:
         table.add_column(SHOWN[key].heading, justify="right")
     for name in sorted(judged.metrics, key=lambda name: judged.metrics[name]["aurc"] or 0):
         heading = f"{name}{parameter_text(choice.fitted[name])}{' *' if name == choice.name else ''}"
-        cells = [_cell(key, judged.metrics[name][key], judged.intervals[name].get(key)) for key in keys]
+        cells = [_cell(key, judged.metrics[name][key], judged.intervals.get(name, {}).get(key)) for key in keys]
         table.add_row(Text(heading), *cells, style="bold" if name == choice.name else None)
     return table
 
@@ -87,7 +87,7 @@ def choice_as_dict(choice: Choice) -> dict[str, Any]:
             "parameters": {key: value for key, value in choice.fitted[name].items() if not isinstance(value, list)},
             "metrics": metrics,
             "intervals": {
-                key: limits and [limits.low, limits.high] for key, limits in judged.intervals[name].items()
+                key: limits and [limits.low, limits.high] for key, limits in judged.intervals.get(name, {}).items()
             },
         }
         for name, metrics in judged.metrics.items()

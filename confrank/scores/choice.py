@@ -20,6 +20,7 @@ from confrank.scores.table import Counts, Table, table_of
 METRICS = ("aurc", "auroc", "fpr95")
 FEWEST_ROWS = 8
 Parameters = Mapping[str, Mapping[str, Any]]
+Metrics = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Judged:
     """
 
     rows: Counts
-    metrics: dict[str, dict[str, float | None]]
+    metrics: dict[str, Metrics]
     intervals: dict[str, dict[str, Interval | None]]
     num_resamples: int
     difference: PairedDifference | None
@@ -103,15 +104,12 @@ def chosen(
         raise InputError(
             f"expected at least {FEWEST_ROWS} predictions to choose a score, but got {len(rows)}", "give more rows"
         )
-    order = np.random.default_rng(seed).permutation(rows)
-    choosing, judging = order[: len(order) // 2], np.sort(order[len(order) // 2 :])
+    parts = np.array_split(np.random.default_rng(seed).permutation(rows), [len(rows) // 4, len(rows) // 2])
+    choosing, judging = np.sort(np.concatenate(parts[:2])), np.sort(parts[2])
     refused = {name: why for name in SCORES if (why := refusal(name, table.kind, table.num_classes)) is not None}
-    trials, unfit = _trials(table, correct, choosing, [name for name in SCORES if name not in refused])
+    candidate, unfit = _candidate(table, correct, parts[:2], [name for name in SCORES if name not in refused])
     refused |= unfit
-    candidate = _candidate(trials)
-    choosing = np.sort(choosing)
-    parameters = {name: fitted(name, table, correct, choosing) for name in trials}
-    del trials
+    parameters = {name: fitted(name, table, correct, choosing) for name in SCORES if name not in refused}
     judged = _judged(table, correct, judging, parameters, candidate, resamples, seed)
     better = judged.difference is not None and judged.difference.high < 0
     name = candidate if better and candidate is not None else STANDARD
@@ -119,14 +117,24 @@ def chosen(
     return Choice(name, values[name], candidate, choosing, judged, values, refused)
 
 
-def _trials(
-    table: Table, correct: Flags, rows: Counts, usable: Sequence[str]
-) -> tuple[dict[str, list[Samples]], dict[str, str]]:
-    """Each half of the rows as every score ranks it, and why a score cannot be fitted.
+def _candidate(
+    table: Table, correct: Flags, folds: Sequence[Counts], usable: Sequence[str]
+) -> tuple[str | None, dict[str, str]]:
+    """The score to judge, None if none is better than the maximum probability; and why a score cannot be fitted."""
+    trials, refused = _trials(table, correct, folds, usable)
+    areas = {name: _mean_aurc(parts) for name, parts in trials.items()}
+    better = {name: parts for name, parts in trials.items() if areas[name] < areas[STANDARD] - TOLERANCE}
+    del trials  # its arrays are as large as half of a table of ten classes
+    return _first_of_the_best(areas, better), refused
 
-    Parameters are fitted on the other half: on its own rows, a fitted score would win.
+
+def _trials(
+    table: Table, correct: Flags, folds: Sequence[Counts], usable: Sequence[str]
+) -> tuple[dict[str, list[Samples]], dict[str, str]]:
+    """Each of two folds as every score ranks it, and why a score cannot be fitted.
+
+    Parameters are fitted on the other fold: on its own rows, a fitted score would win.
     """
-    folds = rows[: len(rows) // 2], rows[len(rows) // 2 :]
     trials: dict[str, list[Samples]] = {name: [] for name in usable}
     refused: dict[str, str] = {}
     for fold, other in (folds, folds[::-1]):
@@ -141,19 +149,14 @@ def _trials(
     return {name: parts for name, parts in trials.items() if name not in refused}, refused
 
 
-def _candidate(trials: Mapping[str, Sequence[Samples]]) -> str | None:
-    """The first score in order of preference that is within one standard error of the best one.
-
-    Scores that are no better than the maximum probability are left out; None if all are.
-    """
-    areas = {name: _mean_aurc(parts) for name, parts in trials.items()}
-    better = [name for name, area in areas.items() if area < areas[STANDARD] - TOLERANCE]
+def _first_of_the_best(areas: Mapping[str, float], better: Mapping[str, Sequence[Samples]]) -> str | None:
+    """The first score in order of preference that is within one standard error of the best one; None without any."""
     if not better:
         return None
     best = min(better, key=areas.__getitem__)
-    influence = _influence(trials[best])
-    for name in better:
-        gaps = _influence(trials[name]) - influence
+    influence = _influence(better[best])
+    for name, parts in better.items():
+        gaps = _influence(parts) - influence
         if areas[name] - areas[best] <= float(gaps.std()) / len(gaps) ** 0.5 + TOLERANCE:
             return name
     raise AssertionError("the best one is within any distance of itself")
@@ -180,22 +183,30 @@ def _judged(
     samples = {name: Samples(values, right) for name, values in scored(table, rows, parameters).items()}
     metrics = {name: _metrics(one) for name, one in samples.items()}
     count = default_resamples(len(rows) * len(samples)) if resamples is None else resamples
-    intervals: dict[str, dict[str, Interval | None]] = {name: {} for name in samples}
-    if count:
-        for (name, one), drawn in zip(samples.items(), bootstrap(list(samples.values()), count, seed), strict=True):
-            limits = intervals_of(drawn, dict.fromkeys(KEYS) | metrics[name], samples=one)
-            intervals[name] = {key: limits[key] for key in METRICS}
-    return Judged(rows, metrics, intervals, count, _difference(samples, candidate))
+    intervals = {name: _intervals(*given) for name, given in _resampled(samples, metrics, count, seed).items()}
+    pair = [] if candidate is None else [samples[STANDARD], samples[candidate]]
+    del samples  # by far the largest part
+    return Judged(rows, metrics, intervals, count, _difference(*pair) if pair else None)
 
 
-def _metrics(samples: Samples) -> dict[str, float | None]:
+def _resampled(
+    samples: Mapping[str, Samples], metrics: Mapping[str, Metrics], count: int, seed: int
+) -> dict[str, tuple[dict[str, Floats], Metrics, Samples]]:
+    """What `_intervals` takes, by score; empty without resamples."""
+    drawn = bootstrap(list(samples.values()), count, seed) if count else []
+    return {name: (values, metrics[name], samples[name]) for name, values in zip(samples, drawn, strict=False)}
+
+
+def _intervals(resampled: dict[str, Floats], metrics: Metrics, samples: Samples) -> dict[str, Interval | None]:
+    limits = intervals_of(resampled, dict.fromkeys(KEYS) | metrics, samples=samples)
+    return {key: limits[key] for key in METRICS}
+
+
+def _metrics(samples: Samples) -> Metrics:
     ranking = rank(samples.confidence, samples.correct)
     return {"aurc": aurc_of(ranking), "auroc": auroc_of(ranking), "fpr95": fpr_at_tpr_of(ranking)}
 
 
-def _difference(samples: Mapping[str, Samples], candidate: str | None) -> PairedDifference | None:
-    if candidate is None:
-        return None
-    standard, first = aurc_influence(samples[STANDARD].confidence, samples[STANDARD].correct)
-    area, second = aurc_influence(samples[candidate].confidence, samples[candidate].correct)
-    return difference_of(area - standard, second - first)
+def _difference(standard: Samples, candidate: Samples) -> PairedDifference:
+    (first, one), (second, two) = (aurc_influence(given.confidence, given.correct) for given in (standard, candidate))
+    return difference_of(second - first, two - one)
