@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from confrank.decisions.drift import DriftTest
-from confrank.decisions.monitor import Watch
+from confrank.decisions.monitor import MISSES, Watch
 from confrank.decisions.promises import Followed
 from confrank.phrasing import counted
 from confrank.report.verdict import percent
@@ -21,7 +21,7 @@ def monitor_lines(followed: Followed, promises: Sequence[str], times: Times = No
     """Everything for a terminal; `promises` are the sentences of the policy, `times` the time of each row."""
     rows = [("promise", promise) for promise in promises]
     rows.append(("data", answers_sentence(followed, times)))
-    rows += [("test", tested_sentence(watch)) for watch in followed.monitored.watches]
+    rows += [("test", claim_sentence(watch)) for watch in followed.monitored.watches]
     rows += [("drift", sentence) for sentence in drift_sentences(followed, times)]
     rows += [("not tested", sentence) for sentence in followed.not_tested]
     rows += [("answer", sentence) for sentence in verdict_sentences(followed, times)]
@@ -76,7 +76,7 @@ def subject(watch: Watch) -> str:
     return watch.what if watch.group is None else f"{watch.what} in {watch.group}"
 
 
-def tested_sentence(watch: Watch) -> str:
+def claim_sentence(watch: Watch) -> str:
     test = watch.test
     rate = f"{test.num_wrong:,} of {test.num_answers:,}"
     if test.num_answers:
@@ -115,6 +115,10 @@ def level_sentences(followed: Followed) -> list[str]:
         sentences.append(
             f"If the promise holds, {word} a false alarm with probability at most {monitored.alpha:g}.{shared}"
         )
+    if any(watch.what == MISSES for watch in monitored.watches):
+        sentences.append(
+            "Sets promise their level on average over calibration rows; the limit allows for chance in these rows."
+        )
     if monitored.drift is not None:
         sentences.append(f"The test of drift has a separate level of {monitored.alpha:g}, and needs no labels.")
     return sentences
@@ -130,10 +134,10 @@ def e_text(log_e_value: Any) -> str:
     """The last e-value of a test.
 
     >>> e_text([0.0, 3.0]), e_text([2000.0]), e_text([])
-    ('20.1', '10^868', '1')
+    ('20.1', '10^869', '1')
     """
     last = float(log_e_value[-1]) if len(log_e_value) else 0.0
-    return f"{math.exp(last):.3g}" if abs(last) < 50 else f"10^{last / math.log(10):.0f}"
+    return f"{math.exp(last):.3g}" if abs(last) < math.log(1e6) else f"10^{last / math.log(10):.0f}"
 
 
 def _ordinal(number: int) -> str:
