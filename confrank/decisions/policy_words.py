@@ -26,7 +26,8 @@ def _input(item: Input) -> str:
     if item.kind == "confidence":
         return "Takes the confidence of each prediction."
     ranked = ", and the confidence of each prediction" if item.ranked else ""
-    return f"Takes the {item.kind} of {item.num_classes} classes{ranked}."
+    before = f", divided by the temperature {item.temperature} before" if item.temperature else ""
+    return f"Takes the {item.kind} of {item.num_classes} classes{before}{ranked}."
 
 
 def _does(part: Part) -> str:

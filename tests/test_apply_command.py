@@ -1,0 +1,277 @@
+"""confrank apply, and the policies that other commands write: files in, answers out, mistakes in one line."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from test_policy import made
+
+from confrank.decisions import Policy
+from confrank.decisions.policy_file import checksum
+from confrank.decisions.rows import design_rows
+from confrank.predictions import read
+
+NAMES = ["cat", "dog", "=eel"]
+
+
+def write(path, predictions, prefix="probability_", order=None, label=True):
+    order = list(range(len(NAMES))) if order is None else order
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", *(["label"] if label else []), *(prefix + NAMES[number] for number in order)])
+        for row, (values, true) in enumerate(zip(predictions.probabilities.tolist(), predictions.label, strict=True)):
+            writer.writerow(
+                [f"a{row}", *([NAMES[true]] if label else []), *(repr(values[number]) for number in order)]
+            )
+    return path
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "val.csv", made())
+    return tmp_path
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def last_error(capsys):
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_apply_gives_what_threshold_showed(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json", "--json", "t.json")
+    shown = json.loads((files / "t.json").read_text())
+    command("apply", "p.json", "val.csv", "--out", "a.csv")
+    assert (
+        f"1,200 answers: {shown['accepted']:,} accepted, {1200 - shown['accepted']:,} rejected"
+        in capsys.readouterr().out
+    )
+    answers, samples = rows_of(files / "a.csv"), read(files / "val.csv")
+    assert list(answers[0]) == ["id", "prediction", "confidence", "accepted"]
+    confidence = np.array([float(row["confidence"]) for row in answers])
+    assert (confidence == samples.probabilities.max(axis=1)).all()
+    accepted = np.array([row["accepted"] == "true" for row in answers])
+    assert (accepted == (confidence >= shown["threshold"])).all() and accepted.sum() == shown["accepted"]
+    assert answers[0]["id"] == "a0"
+    predicted = [NAMES[number].replace("=eel", "'=eel") for number in samples.probabilities.argmax(axis=1)]
+    assert [row["prediction"] for row in answers] == predicted  # no spreadsheet runs =eel
+    policy = Policy.load(files / "p.json")
+    applied = policy.apply({"probabilities": samples.probabilities})
+    assert (applied.accepted == accepted).all() and (applied.confidence == confidence).all()
+
+
+def test_new_files_need_no_labels_and_may_order_classes_otherwise(files, command):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    command("apply", "p.json", "val.csv", "--out", "a.csv")
+    new = made()
+    write(files / "bare.csv", new, prefix="", order=[2, 0, 1], label=False)
+    # A further column is no class, and labels are neither needed nor checked.
+    text = (files / "val.csv").read_text().replace(",cat,", ",,").replace("id,label", "id,gold")
+    (files / "partly.csv").write_text(text)
+    rows = (files / "bare.csv").read_text().splitlines()
+    (files / "more.csv").write_text(
+        "\n".join([f"age,{rows[0]}", *(f"{n % 7},{row}" for n, row in enumerate(rows[1:]))])
+    )
+    np.savez(files / "new.npz", probabilities=new.probabilities, class_names=NAMES, id=[f"a{n}" for n in range(1200)])
+    for name in ("bare.csv", "partly.csv", "more.csv", "new.npz"):
+        command("apply", "p.json", name, "--out", "b.csv")
+        assert (files / "b.csv").read_text() == (files / "a.csv").read_text()
+
+
+def test_a_confidence_alone_can_have_a_policy(files, command, capsys):
+    table = made().probabilities
+    right = table.argmax(axis=1) == made().label
+    lines = [f"{value!r},{int(flag)}" for value, flag in zip(table.max(axis=1).tolist(), right, strict=True)]
+    (files / "c.csv").write_text("\n".join(["confidence,correct", *lines]))
+    (files / "n.csv").write_text("\n".join(["conf", *(line.split(",")[0] for line in lines)]))
+    (files / "pipeline.jsonl").write_text('{"label": "cat", "score": 0.99}\n{"label": "dog", "score": 0.1}\n')
+    command("threshold", "c.csv", "--risk", 0.2, "--policy", "p.json")
+    command("apply", "p.json", "n.csv", "--out", "a.csv")
+    assert list(rows_of(files / "a.csv")[0]) == ["row", "confidence", "accepted"]
+    command("apply", "p.json", "pipeline.jsonl", "--out", "b.csv")
+    assert [list(row.values()) for row in rows_of(files / "b.csv")] == [
+        ["0", "cat", "0.99", "true"],
+        ["1", "dog", "0.1", "false"],
+    ]
+    capsys.readouterr()
+    command("apply", "p.json", "val.csv", code=2)
+    assert "expected a confidence without probabilities" in last_error(capsys)
+
+
+REFUSED = {
+    "missing": (None, "expected a policy file, but bad.json does not exist"),
+    "no JSON": ("nonsense", "not a JSON object"),
+    "no policy": ('{"metrics": {}}', "it has no version of one"),
+    "newer": ('{"confrank_policy": 2}', "version 1 or earlier, but got version 2; update confrank"),
+    "nested": ("[" * 100000, "not a JSON object"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_files_are_refused(files, command, capsys, name):
+    content, message = REFUSED[name]
+    if content is not None:
+        (files / "bad.json").write_text(content)
+    command("apply", "bad.json", "val.csv", code=2)
+    assert message in last_error(capsys)
+    assert not (files / "answers.csv").exists()
+
+
+def test_a_changed_policy_is_refused(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    content = (files / "p.json").read_text()
+    threshold = json.loads(content)["threshold"]["threshold"]
+    capsys.readouterr()
+    (files / "p.json").write_text(content.replace(repr(threshold), "0.1"))
+    command("apply", "p.json", "val.csv", code=2)
+    assert "its content does not match its checksum; restore the file" in last_error(capsys)
+    values = json.loads(content)
+    del values["checksum"]
+    for change in ({"threshold": {"threshold": 0.1, "colour": "red"}}, {"input": {}}, {"score": {"rows": 3}}):
+        odd = values | change
+        (files / "p.json").write_text(json.dumps(odd | {"checksum": checksum(odd)}))
+        command("apply", "p.json", "val.csv", code=2)
+        assert "expected a policy that confrank wrote, but got" in last_error(capsys)
+    (files / "p.json").write_text(json.dumps(json.loads(content), indent=7, sort_keys=True))  # spaces may change
+    command("apply", "p.json", "val.csv")
+
+
+def test_predictions_of_another_kind_are_refused(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    four = made(50, num_classes=4)
+    np.savez(files / "four.npz", probabilities=four.probabilities)
+    np.savez(files / "logits.npz", logits=four.probabilities[:, :3])
+    np.savez(files / "names.npz", probabilities=made(50).probabilities, class_names=["cat", "dog", "fox"])
+    np.savez(files / "score.npz", confidence=four.probabilities[:, 0])
+    for name, message in (
+        ("four", "expected 3 classes, as in the file that the policy was made on, but got 4"),
+        ("logits", "expected probabilities, as in the file that the policy was made on, but got logits"),
+        ("names", "expected the classes that the policy was made on, but got fox instead of =eel"),
+        ("score", "but got a confidence without probabilities"),
+    ):
+        capsys.readouterr()
+        command("apply", "p.json", f"{name}.npz", code=2)
+        assert message in last_error(capsys)
+    (files / "odd.csv").write_text("id,height\na,3\nb,4\n")
+    command("apply", "p.json", "odd.csv", code=2)
+    assert "say what they are with --columns" in last_error(capsys)
+    command("apply", "p.json", "val.csv", "--skip-missing", "--out", "p.json", code=2)
+    assert "expected --out to end in .csv" in last_error(capsys)
+
+
+def test_skipped_rows_need_a_key(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    (files / "new.csv").write_text("cat,dog,=eel\n0.2,0.3,0.5\n,0.3,0.5\n")
+    capsys.readouterr()
+    command("apply", "p.json", "new.csv", "--skip-missing", code=2)
+    assert "expected a column that identifies rows" in last_error(capsys)
+    (files / "new.csv").write_text("id,cat,dog,=eel\nx,0.2,0.3,0.5\ny,,0.3,0.5\nz,0.1,0.1,0.8\n")
+    command("apply", "p.json", "new.csv", "--skip-missing")
+    assert [row["id"] for row in rows_of(files / "answers.csv")] == ["x", "z"]
+
+
+def test_a_part_is_replaced_only_on_request(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    before = (files / "p.json").read_bytes()
+    capsys.readouterr()
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "p.json", code=2)
+    assert "expected a policy without a threshold, but this one has a threshold" in last_error(capsys)
+    assert (files / "p.json").read_bytes() == before
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "p.json", "--replace")
+    assert "dropped: a threshold" in capsys.readouterr().out
+    assert Policy.load(files / "p.json").threshold.promise == ""
+    for flags, message in (
+        (["--replace"], "expected --policy with --replace"),
+        (["--policy", "p.txt"], "ending in .json"),
+        (["--policy", "q.json", "--split", 0.5], "either --split or --policy"),
+    ):
+        command("threshold", "val.csv", "--risk", 0.2, *flags, code=2)
+        assert message in last_error(capsys)
+
+
+def grouped(path):
+    """The validation file with a column of groups."""
+    lines = (path / "val.csv").read_text().splitlines()
+    sites = ["site", *(("north", "south", "west")[row % 3] for row in range(len(lines) - 1))]
+    (path / "val.csv").write_text("\n".join(f"{site},{line}" for site, line in zip(sites, lines, strict=True)))
+
+
+def column(path, name):
+    return [row[name] for row in rows_of(path)]
+
+
+def test_apply_gives_bit_for_bit_what_each_command_wrote(files, command):
+    """A score, then sets, a selection, and thresholds per group and class, all made by their commands."""
+    grouped(files)
+    command("scores", "val.csv", "--resamples", 0, "--policy", "score.json", "--json", "s.json")
+    for number, flags in enumerate(
+        (
+            ["sets", "--method", "aps", "--by", "site", "--new", "val.csv", "--out", "out.csv"],
+            ["sets", "--method", "raps", "--per-class", "--new", "val.csv", "--out", "out.csv"],
+            ["select", "--fdr", 0.1, "--new", "val.csv", "--out", "out.csv"],
+        )
+    ):
+        policy = f"{number}.json"
+        (files / policy).write_bytes((files / "score.json").read_bytes())
+        command(flags[0], "val.csv", *flags[1:], "--policy", policy)
+        command("apply", policy, "val.csv", "--out", "a.csv")
+        names = {"sets": ("set", "set"), "select": ("selected", "accepted")}[flags[0]]
+        assert column(files / "out.csv", names[0]) == column(files / "a.csv", names[1])
+        assert len({*column(files / "a.csv", names[1])}) > 1
+    predictions = read(files / "val.csv", keep=["site"])
+    for number, flags in enumerate((["--by", "site"], ["--per-class"]), 3):
+        policy = f"{number}.json"
+        (files / policy).write_bytes((files / "score.json").read_bytes())
+        command("threshold", "val.csv", "--risk", 0.3, *flags, "--policy", policy, "--json", "t.json")
+        shown = json.loads((files / "t.json").read_text())["groups"]
+        command("apply", policy, "val.csv", "--out", "a.csv")
+        kept = Policy.load(files / policy)
+        used = np.flatnonzero(~design_rows(len(predictions))).tolist()
+        assert kept.threshold.rows.half == "promise" and kept.threshold.rows.used == len(used)
+        answers = rows_of(files / "a.csv")
+        values = [
+            predictions.extra["site"][row] if flags[0] == "--by" else answers[row]["prediction"].lstrip("'")
+            for row in used
+        ]
+        for value, group in shown.items():
+            accepted = [answers[row]["accepted"] for row, one in zip(used, values, strict=True) if one == value]
+            assert accepted.count("true") == group["accepted"] and len(accepted) == group["n"]
+    assert any(group["accepted"] for group in shown.values())
+
+
+def test_a_missing_group_column_is_an_error_in_one_line(files, command, capsys):
+    grouped(files)
+    command("threshold", "val.csv", "--risk", 0.3, "--by", "site", "--policy", "p.json")
+    write(files / "new.csv", made(20), label=False)
+    capsys.readouterr()
+    command("apply", "p.json", "new.csv", code=2)
+    assert "new.csv: expected a column 'site', but got the columns id, probability_cat" in last_error(capsys)
+    lines = (files / "new.csv").read_text().splitlines()
+    (files / "new.csv").write_text("\n".join(["place," + lines[0], *("east," + line for line in lines[1:])]))
+    command("apply", "p.json", "new.csv", "--columns", "group=place", code=2)
+    assert "expected a column 'site'" in last_error(capsys)
+    (files / "new.csv").write_text("\n".join(["site," + lines[0], *("east," + line for line in lines[1:])]))
+    command("apply", "p.json", "new.csv")
+    out = capsys.readouterr().out
+    assert "20 answers: 0 accepted, 20 rejected (20 of a group or class that the policy does not know)" in out
+
+
+def test_apply_needs_no_torch(files, command):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    code = (
+        "import sys; sys.argv = ['confrank', 'apply', 'p.json', 'val.csv', '--out', 'a.csv']\n"
+        "from confrank.cli import main\n"
+        "try: main()\n"
+        "finally: print('torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "False"), result.stderr
