@@ -12,6 +12,7 @@ import pytest
 
 from confrank.active import STRATEGIES
 from confrank.analysis import analyse, compare, repeats_of, with_images, with_intervals
+from confrank.decisions import cost_threshold
 from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.metrics.separation import DETECTION_METRICS, detection
@@ -22,7 +23,7 @@ from confrank.report.colours import COLOURS, colour_numbers, colours_of
 from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
 from confrank.report.names import shortened
-from confrank.report.page import FOLDER, data_uri, page
+from confrank.report.page import COST_RATIOS, FOLDER, data_uri, page
 from confrank.report.verdict import comparisons, percent, verdict
 
 ARGUMENTS = [
@@ -185,6 +186,57 @@ def test_the_keyboard_moves_the_slider(opened):
     opened.page.keyboard.press("End")
     assert opened.text("coverage") == "100.00%"
     assert "100.00% accepted" in slider.get_attribute("aria-valuetext")
+
+
+def check_costs(watched, samples, ratios, **weights):
+    """The threshold and cost that the slider shows are those that `cost_threshold` computes, to the last digit."""
+    slider = watched.page.locator("#cost")
+    for ratio in ratios:
+        slider.evaluate(SLIDE, COST_RATIOS.index(ratio))
+        rule = cost_threshold(
+            samples.confidence, samples.correct, cost_error=ratio, cost_reject=1, folds=0, **weights
+        )
+        shown = watched.page.locator("#cost-threshold").get_attribute("title").removeprefix("exactly ")
+        assert float(shown or "inf") == rule.threshold
+        cost = float(watched.page.locator("#cost-value").get_attribute("title").removeprefix("exactly "))
+        assert cost == (pytest.approx(rule.cost) if weights else rule.cost)
+        assert float(watched.text("cost-value")) == pytest.approx(rule.cost, rel=1e-5)
+        assert float(watched.text("cost-all")) == pytest.approx(rule.accept_all, rel=1e-5)
+        covered = float(watched.text("cost-coverage")[:-1]) / 100
+        assert weights or covered == pytest.approx(rule.accepted / rule.num_samples, abs=6e-5)
+        dot = watched.page.locator("#cost-dot").evaluate("node => node.style.bottom")
+        assert float(dot[:-1]) == pytest.approx(100 * rule.cost / 1.25, rel=1e-4)
+    assert slider.get_attribute("aria-valuetext").endswith("rejections")
+
+
+def test_the_cost_slider_shows_what_python_computes(opened):
+    assert opened.text("cost-ratio") == "10 rejections" and opened.text("cost-flag") == "10"
+    check_costs(opened, opened.samples[0], (1, 2, 5, 30, 10_000))
+    radios = opened.page.locator("input[name=model]")
+    radios.nth(1).check()
+    check_costs(opened, opened.samples[1], (3, 10))
+    radios.nth(0).check()
+    check_costs(opened, opened.samples[0], (10,))
+
+
+def test_the_cost_slider_shows_what_the_command_prints(browser, tmp_path, command):
+    """Many more rows than the page has points, with ties and near-ties."""
+    rng = np.random.default_rng(5)
+    confidence = rng.random(5000).round(3) + rng.choice([0, 1e-13], 5000)
+    correct = rng.random(5000) < 0.5 + 0.5 * confidence
+    np.savez(tmp_path / "p.npz", confidence=confidence, correct=correct)
+    command("evaluate", tmp_path / "p.npz", "--resamples", 0, "--report", tmp_path / "page.html")
+    watched = Watched(browser, tmp_path / "page.html")
+    for ratio in (1.5, 10, 50):
+        flags = ["--cost-error", ratio, "--cost-reject", 1, "--json", tmp_path / "t.json"]
+        command("threshold", tmp_path / "p.npz", *flags)
+        printed = json.loads((tmp_path / "t.json").read_text())
+        watched.page.locator("#cost").evaluate(SLIDE, COST_RATIOS.index(ratio))
+        for name, key in (("cost-threshold", "threshold"), ("cost-value", "cost")):
+            shown = watched.page.locator(f"#{name}").get_attribute("title")
+            assert shown == f"exactly {printed[key]}", (ratio, name)
+    assert watched.complaints == []
+    watched.context.close()
 
 
 def test_the_slider_stands_below_the_marker(browser, tmp_path):
@@ -608,4 +660,5 @@ def test_the_slider_shows_shares_of_weight(browser, grouped):
     assert watched.text("coverage") == f"{100 * weight[accepted].sum() / weight.sum():.2f}%"
     assert watched.text("risk") == f"{100 * weight[accepted & ~samples.correct].sum() / weight[accepted].sum():.2f}%"
     assert abs(weight[accepted].sum() / weight.sum() - 0.5) < 2 / len(curve.threshold)
+    check_costs(watched, samples, (2, 10), sample_weight=weight)
     watched.context.close()

@@ -21,6 +21,7 @@ from confrank.metrics import (
 )
 from confrank.metrics.arrays import TOLERANCE
 from confrank.metrics.classes import confident_mistakes
+from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, ranked
 
@@ -58,6 +59,7 @@ class Mistake:
 class Analysis:
     """What a report says about one set of predictions.
 
+    `curve` has about 1,000 points; `cheapest` has every threshold that is cheapest for some costs.
     `differences` are to the first of several models, and `pairing` says how their rows were matched. `weighted_by`
     is the column of sample weights, and `groups` are the groups of each column asked for.
     """
@@ -66,6 +68,7 @@ class Analysis:
     source: str
     evaluation: Evaluation
     curve: RiskCoverageCurve
+    cheapest: RiskCoverageCurve
     bins: ReliabilityBins | None
     histogram: Histogram
     classes: list[ClassSummary]
@@ -118,6 +121,7 @@ def analyse(name: str, samples: Samples, source: str = "", class_names: list[str
         source=source,
         evaluation=evaluation_of(samples, ranking, bins),
         curve=thinned_curve(ranking),
+        cheapest=cheapest_curve(ranking),
         bins=bins,
         histogram=histogram_of(samples),
         classes=class_summaries(samples),

@@ -14,7 +14,7 @@ from PIL import Image
 
 from confrank import __version__
 from confrank.analysis import COVERAGE, Analysis, Mistake, Repeats
-from confrank.metrics import ClassSummary, PairedDifference
+from confrank.metrics import ClassSummary, PairedDifference, RiskCoverageCurve
 from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
@@ -27,6 +27,11 @@ from confrank.report.verdict import comparisons, ece_note, footnotes, percent, v
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
+# What an error costs if a rejection costs 1: the steps of the cost slider, and the top of the axis of costs.
+COST_RATIOS = [
+    1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10000
+]  # fmt: skip
+COST_LIMIT = 1.25
 
 
 def page(
@@ -59,10 +64,15 @@ def page(
         metrics=[_metric_row(key, models) for key in SHOWN],
         footnotes=footnotes([(shortened(item.name), item.evaluation) for item in models]),
         risk_ticks=svg.ticks(limit),
+        cost_ticks=svg.ticks(COST_LIMIT, percent=False),
+        cost_ratios=COST_RATIOS,
+        cost_start=COST_RATIOS.index(10),
         shares=svg.ticks(1.0),
         class_headings=["answers", "accuracy", "mean confidence", SHOWN["aurc"].heading, "share of errors"],
         data={
             "limit": limit,
+            "cost_limit": COST_LIMIT,
+            "cost_ratios": COST_RATIOS,
             "models": [_points(item, colour) for colour, item in zip(colours, models, strict=True)],
         },
         num_samples=sorted({item.curve.num_samples for item in models}),
@@ -114,7 +124,16 @@ def _points(item: Analysis, colour: int) -> dict[str, Any]:
         "start": curve.at_coverage(COVERAGE),
         "coverage": None if curve.accepted_weight is None else curve.coverage.tolist(),
         "risk": None if curve.accepted_weight is None else curve.risk.tolist(),
+        "cheapest": _cheapest(item.cheapest),
     }
+
+
+def _cheapest(curve: RiskCoverageCurve) -> dict[str, Any]:
+    """What the cost slider chooses from: the thresholds that are cheapest for some costs, in numbers or weights."""
+    accepted = curve.accepted if curve.accepted_weight is None else curve.accepted_weight
+    wrong = curve.wrong if curve.wrong_weight is None else curve.wrong_weight
+    points = {"threshold": curve.threshold.tolist(), "accepted": accepted.tolist(), "wrong": wrong.tolist()}
+    return {**points, "total": accepted[-1].item()}  # the lowest threshold accepts everything
 
 
 def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const at = (id) => document.getElementById(id);
-  const slider = at("slider"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
+  const slider = at("slider"), costSlider = at("cost"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
+  at("costs").hidden = false;
   const count = (value) => value.toLocaleString("en-US");
   const share = (value) => (100 * value).toFixed(2) + "%";
   // With sample weights, coverage and error rate are shares of weight, which the page lists.
@@ -33,11 +34,48 @@
     if (announce) at("announce").textContent = words;
   }
 
+  // The cheapest threshold if an error costs `ratio` rejections, and its cost; -1 if rejecting everything is cheapest.
+  // The page lists every threshold that is cheapest for some ratio, so the result is exact. Of equal costs, the lowest.
+  function cheapest(model, ratio) {
+    const { accepted, wrong, total } = model.cheapest;
+    const costs = wrong.map((errors, i) => ratio * errors + (total - accepted[i]));
+    const least = Math.min(total, ...costs) + 1e-12 * total * Math.max(ratio, 1);
+    for (let i = costs.length - 1; i >= 0; i--) if (costs[i] <= least) return [i, costs[i] / total];
+    return [-1, 1];
+  }
+
+  function showCost(announce) {
+    const model = data.models[chosen], ratio = data.cost_ratios[costSlider.value];
+    const [i, cost] = cheapest(model, ratio), { threshold, accepted, wrong, total } = model.cheapest;
+    const coverage = i < 0 ? 0 : accepted[i] / total, height = (value) => Math.min(2, value / data.cost_limit);
+    const number = (value) => String(Number(value.toPrecision(6)));
+    at("cost-threshold").textContent = i < 0 ? "reject all" : number(threshold[i]);
+    at("cost-threshold").title = i < 0 ? "" : "exactly " + threshold[i];
+    at("cost-coverage").textContent = share(coverage);
+    at("cost-value").textContent = number(cost);
+    at("cost-value").title = "exactly " + cost;
+    at("cost-all").textContent = number(ratio * wrong[wrong.length - 1] / total);
+    at("cost-flag").textContent = ratio;
+    const words = at("cost-ratio").textContent = count(ratio) + (ratio === 1 ? " rejection" : " rejections");
+    const points = model.accepted.map((_, k) => {
+      const covered = coverageAt(model, k);
+      return 1000 * covered + " " + (1000 - 1000 * height(ratio * covered * riskAt(model, k) + 1 - covered));
+    });
+    at("cost-curve").setAttribute("d", "M" + ["0 " + (1000 - 1000 * height(1)), ...points].join("L"));
+    at("cost-curve").setAttribute("class", "curve on c" + model.colour);
+    at("cost-dot").className = "c" + model.colour;
+    at("cost-dot").style.left = 100 * coverage + "%";
+    at("cost-dot").style.bottom = 100 * height(cost) + "%";
+    costSlider.setAttribute("aria-valuetext", "an error costs " + words);
+    if (announce) at("announce").textContent = "cost " + number(cost) + ", " + share(coverage) + " accepted";
+  }
+
   function choose(index, position) {
     chosen = index;
     at("dot").className = "c" + data.models[index].colour;
     curves.forEach((curve, number) => curve.classList.toggle("on", number === index));
     show(position, false);
+    showCost(false);
   }
 
   // The point whose coverage is nearest to this share.
@@ -83,6 +121,8 @@
   slider.addEventListener("input", () => show(nearest(data.models[chosen], Number(slider.value)), false));
   slider.addEventListener("change", () => show(point, true));
   slider.addEventListener("keydown", press);
+  costSlider.addEventListener("input", () => showCost(false));
+  costSlider.addEventListener("change", () => showCost(true));
   plot.addEventListener("pointerdown", (event) => { plot.setPointerCapture(event.pointerId); drag(event); });
   plot.addEventListener("pointermove", (event) => { if (event.buttons) drag(event); });
   for (const radio of document.querySelectorAll("input[name=model]")) {
