@@ -248,6 +248,24 @@ def test_apply_gives_bit_for_bit_what_each_command_wrote(files, command):
     assert any(group["accepted"] for group in shown.values())
 
 
+def test_a_threshold_of_least_cost(files, command, capsys):
+    costs = ["--cost-error", 5, "--cost-reject", 1]
+    command("threshold", "val.csv", *costs, "--policy", "p.json", "--json", "t.json")
+    shown = json.loads((files / "t.json").read_text())
+    command("apply", "p.json", "val.csv", "--out", "a.csv")
+    assert column(files / "a.csv", "accepted").count("true") == shown["accepted"]
+    policy = Policy.load(files / "p.json")
+    assert policy.threshold.threshold == shown["threshold"] and not policy.threshold.promise
+    assert policy.sentences()[1].endswith("at the least cost if an error costs 5 and a rejection 1.")
+    write(files / "wrong.csv", made(60, label=(made(60).probabilities.argmax(axis=1) + 1) % 3))
+    command("threshold", "wrong.csv", *costs, "--policy", "never.json")
+    command("apply", "never.json", "wrong.csv", "--out", "a.csv")
+    assert {*column(files / "a.csv", "accepted")} == {"false"}
+    capsys.readouterr()
+    command("threshold", "val.csv", *costs, "--policy", "q.json", "--split", 0.5, code=2)
+    assert "either --split or --policy" in last_error(capsys)
+
+
 def test_a_missing_group_column_is_an_error_in_one_line(files, command, capsys):
     grouped(files)
     command("threshold", "val.csv", "--risk", 0.3, "--by", "site", "--policy", "p.json")

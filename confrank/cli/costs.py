@@ -3,10 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import (
     confidence_rule,
     predictions_path,
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
     from confrank.decisions import CostThreshold
+    from confrank.decisions.policy import ThresholdPart
+    from confrank.decisions.rows import Rows
     from confrank.metrics import Samples
 
 FOLDS = 5
@@ -63,7 +67,7 @@ def choose_by_cost(arguments: "Namespace") -> None:
     at_least(2, arguments, "folds")
     out = json_path(arguments.json)
     others = [path for path in (arguments.truth, arguments.cost_table) if path is not None]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *others], out)
+    keep_inputs([arguments.file, predictions_path(arguments.file), *others], out, policy_path(arguments))
     reading = reading_of(arguments)
     column = weight_column(arguments, reading)
     keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
@@ -72,12 +76,17 @@ def choose_by_cost(arguments: "Namespace") -> None:
     if column is not None:
         samples = samples.weighted(weights_of(predictions.extra[column], column))
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
+    policy = open_policy(arguments, predictions)
+    if policy is not None:
+        samples, used = unseen_samples(arguments, policy, predictions, samples)
     rule, checked = _chosen(arguments, samples, _error_costs(arguments, samples, predictions.class_names))
     name, averaged = confidence_rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
     lines = cost_lines(rule, checked)
     point = OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples)
-    if not math.isinf(rule.threshold):
+    if policy is not None:
+        lines += save_policy(arguments, policy, _part(arguments, rule, used))
+    elif not math.isinf(rule.threshold):
         lines += classifier_lines(point, name, temperature, averaged=averaged)
     if out:
         shares = {"coverage": point.coverage, "risk": point.risk}
@@ -86,6 +95,16 @@ def choose_by_cost(arguments: "Namespace") -> None:
         result = {"file": arguments.file, **how, **table, **rule.as_dict(), **shares}
         write_atomically(out, json.dumps(result, indent=1))
     print("\n".join(lines))
+
+
+def _part(arguments: "Namespace", rule: "CostThreshold", rows: "Rows") -> "ThresholdPart":
+    """The threshold as a part of a policy; None accepts nothing."""
+    from confrank.decisions.policy import ThresholdPart
+
+    table = None if arguments.cost_table is None else Path(arguments.cost_table).name
+    values = {name: value for name, value in rule.as_dict().items() if name not in ("threshold", "num_samples")}
+    threshold = None if math.isinf(rule.threshold) else rule.threshold
+    return ThresholdPart(threshold, rows, settings={"method": "cost", "cost_table": table, **values})
 
 
 def _error_costs(arguments: "Namespace", samples: "Samples", class_names: list[str] | None) -> Any:

@@ -1,5 +1,6 @@
 """The policy file of a command: flags, loading, and saving with one more part."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
     from confrank.decisions.policy import Policy
     from confrank.decisions.policy_parts import Part
+    from confrank.decisions.rows import Rows
+    from confrank.metrics import Samples
     from confrank.predictions import Predictions
 
 
@@ -72,6 +75,18 @@ def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy |
             "reorder the columns",
         )
     return policy
+
+
+def unseen_samples(
+    arguments: "Namespace", policy: "Policy", predictions: "Predictions", samples: "Samples"
+) -> "tuple[Samples, Rows]":
+    """The samples as the policy ranks them, those that none of its fitted parts saw, and the record of their rows."""
+    if arguments.split is not None:
+        raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")
+    index, rows = policy.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
+    prediction, confidence = policy.predicted(predictions)
+    correct = policy.correct(predictions)
+    return replace(samples, confidence=confidence, prediction=prediction, correct=correct).select(index), rows
 
 
 def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:

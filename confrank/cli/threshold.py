@@ -1,14 +1,13 @@
 """Choose a confidence threshold for accepting answers."""
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
+from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import (
     add_reading,
     confidence_rule,
@@ -73,13 +72,8 @@ def _threshold(arguments: "Namespace") -> None:
         samples = samples.weighted(weights_of(predictions.extra[column], column))
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     others, policy = None, open_policy(arguments, predictions)
-    if policy is not None and arguments.split is not None:
-        raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")
     if policy is not None:
-        index, rows = policy.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
-        prediction, confidence = policy.predicted(predictions)
-        correct = policy.correct(predictions)
-        samples = replace(samples, confidence=confidence, prediction=prediction, correct=correct).select(index)
+        samples, rows = unseen_samples(arguments, policy, predictions, samples)
     if arguments.split is not None:
         chosen, other_rows = random_split(len(samples), arguments.split, arguments.seed)
         samples, others = samples.select(chosen), samples.select(other_rows)
@@ -92,6 +86,7 @@ def _threshold(arguments: "Namespace") -> None:
             samples.confidence, samples.correct, arguments.coverage, sample_weight=samples.weight
         )
     name, averaged = confidence_rule(predictions)
+    name = None if policy is not None and policy.score is not None else name
     temperature = temperature_of(predictions, arguments.file)
     check = None if others is None else measured_at(others.confidence, others.correct, point.threshold)
     lines = threshold_lines(point, arguments.risk, arguments.delta)

@@ -41,19 +41,24 @@ def _does(part: Part) -> str:
     if isinstance(part, SelectionPart):
         return f"Accepts the answers of a file that a false-discovery rate of {part.fdr:g} permits."
     assert isinstance(part, SetsPart)
-    return (
-        f"Gives each answer a set of classes by the method {part.method}, at level {part.level:g}{_for_each(part)}."
-    )
+    return f"Gives each answer a set of classes by {part.method.upper()}, at level {part.level:g}{_for_each(part)}."
 
 
 def _accepts(part: ThresholdPart) -> str:
     if part.per == "all":
-        return (
-            "Accepts nothing."
-            if part.threshold is None
-            else f"Accepts answers with confidence >= {part.threshold!r}."
-        )
+        what = "nothing" if part.threshold is None else f"answers with confidence >= {part.threshold!r}"
+        return f"Accepts {what}{_reason(part)}."
     return f"Accepts answers with at least the confidence of their threshold{_for_each(part)}."
+
+
+def _reason(part: ThresholdPart) -> str:
+    """Why a threshold without a guarantee was chosen."""
+    settings = part.settings
+    if settings.get("method") == "cost":
+        error = "that of its table" if settings.get("cost_error") is None else f"{settings['cost_error']:g}"
+        return f", at the least cost if an error costs {error} and a rejection {settings['cost_reject']:g}"
+    coverage = settings.get("coverage")
+    return "" if coverage is None else f", chosen to accept a share of {coverage:g}"
 
 
 def _for_each(part: ThresholdPart | SetsPart) -> str:
