@@ -60,6 +60,14 @@ def finish(run):
     return run
 
 
+def test_the_first_epoch_has_the_rate_of_the_schedule(digits):
+    """Averaging starts in the first epoch if there is only one, and it has a rate of its own."""
+    run = Run(tiny(epochs=1, averaging="swa", averaging_lr=0.02), digits, CPU)
+    assert run.learning_rate.item() == pytest.approx(0.02)
+    run.load_state(*run.snapshot())
+    assert run.learning_rate.item() == pytest.approx(0.02)
+
+
 def test_schedules():
     rates = {
         kind: [learning_rate(tiny(schedule=kind), epoch) for epoch in range(4)] for kind in ("cosine", "constant")

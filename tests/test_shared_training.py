@@ -191,6 +191,8 @@ def test_parts_cover_a_batch_once(size, num_samples):
         {"batch_size": 101, **INGREDIENTS, "averaging": "ema"},
         {"batch_size": 33, "method": "crl-softmax-stretched", "epochs": 5},
         {"batch_size": 50, "method": "crl-margin", "snapshots": True},
+        {"batch_size": 21, "model": "small", "lr": 0.01},
+        {"batch_size": 20, "model": "small", "lr": 0.01, **INGREDIENTS},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -198,7 +200,8 @@ def test_four_processes_equal_one(tmp_path, settings):
     config = replace(CONFIG, **settings)
     train(config, tmp_path / "one", data=some_digits(), device=CPU)
     assert ended(started(4, tmp_path / "four", config)) == [0] * 4
-    assert_same(tmp_path / "one", tmp_path / "four")
+    # Batch norm divides by small numbers, and SAM moves the weights along the result.
+    assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-5 if config.model == "small" else 1e-6)
 
 
 @pytest.mark.slow
@@ -287,7 +290,7 @@ def test_what_no_process_can_do_is_an_error_in_all(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "note.txt").write_text("mine")
     assert ended(started(2, tmp_path / "run")) == [1, 2]  # the first one raises, the others leave
-    small = replace(CONFIG, batch_size=3)
+    small = replace(CONFIG, batch_size=1)
     assert ended(started(2, tmp_path / "small", small)) == [1, 2]
     assert not (tmp_path / "small").exists()
 
@@ -309,23 +312,23 @@ def torchrun(*arguments, size=2, **options):
 def test_torchrun(tmp_path):
     """From the command line: one process prints, mistakes are reported, Ctrl-C stops and the command resumes."""
     settings = ["train", "--model", "mlp", "--device", "cpu", "--out", tmp_path / "run", "--epochs", 60]
-    refused = torchrun(*settings, "--batch-size", 3)
-    _, errors = refused.communicate(timeout=120)
+    refused = torchrun(*settings, "--batch-size", 1)
+    _, errors = refused.communicate(timeout=300)
     assert refused.returncode == 1  # torchrun's own
-    message = "confrank: error: expected batches of at least 2 samples per process, but got 3 samples for 2 processes"
+    message = "confrank: error: expected batches of at least one sample per process, but got 1 for 2 processes"
     assert errors.count(message) == 1 and "increase --batch-size, or start fewer processes" in errors
     running = torchrun(*settings)
-    log, deadline = tmp_path / "run/log.jsonl", time.monotonic() + 120
+    log, deadline = tmp_path / "run/log.jsonl", time.monotonic() + 300
     while not (log.exists() and log.read_text().count("\n") >= 2):
         assert time.monotonic() < deadline and running.poll() is None
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate(timeout=120)
+    output, errors = running.communicate(timeout=300)
     assert output.count("training digits-mlp-crl-softmax-seed0 in") == 1
     assert "confrank: stopped; run the same command again to resume" in errors
     epochs = log.read_text().count("\n")
     finished = torchrun(*settings)
-    output, errors = finished.communicate(timeout=120)
+    output, errors = finished.communicate(timeout=300)
     assert finished.returncode == 0, errors
     assert f"resuming after epoch {epochs}" in output and output.count("accuracy %") == 1
     assert log.read_text().count("\n") == 60

@@ -81,6 +81,10 @@ def _train(arguments: "Namespace") -> None:
     device = device_of(arguments.device)
     if not launched():
         return _train_in(ALONE, arguments, device)
+    if device.index is not None:
+        raise ValueError(
+            f"expected --device auto, cpu or cuda for several processes, but got {device}; each takes a GPU by itself"
+        )
     device = local_device(device.type)
     with connected(device) as processes:
         return _train_in(processes, arguments, device)

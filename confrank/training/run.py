@@ -58,7 +58,7 @@ class Run:
         self.called: nn.Module = self.model  # what a step calls: the network, or a wrapper around it
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
-        self.learning_rate = torch.tensor(config.lr, device=device)
+        self.learning_rate = torch.tensor(learning_rate(config, 0), device=device)
         self.optimizer = _optimizer(self.model, config, self.learning_rate)
         self.store: Store = store_on(device, data)
         self.num_samples = len(data.train)

@@ -16,18 +16,17 @@ from confrank.phrasing import InputError
 from confrank.training.draws import step_seed
 from confrank.training.processes import Processes, reporting_lost_peers
 from confrank.training.run import PLAIN, Run, StepFunctions
+from confrank.training.shared_norm import SharedNorms
 from confrank.training.store import Batch, fetch
-
-# Batch norm cannot train on a single vector. Smaller batches are computed by every process.
-SMALLEST_PART = 2
 
 
 class SharedRun(Run):
-    """A run whose steps equal those of one process on the same batches, up to rounding and batch norm statistics.
+    """A run whose steps equal those of one process on the same batches, up to rounding (and the draws of dropout).
 
-    Each process takes consecutive samples of a batch. The ring of pairs and the images to mix with run over the
-    complete batch. Losses are weighted by the number of samples, so that the mean gradient of the processes is that
-    of the batch. Call `connect` in every process before the first step.
+    Each process takes consecutive samples of a batch. The ring of pairs, the images to mix with and the statistics of
+    batch norm run over the complete batch. Losses are weighted by the number of samples, so that the mean gradient of
+    the processes is that of the batch. A batch with fewer samples than processes is computed by every process.
+    Call `connect` in every process before the first step.
     """
 
     def __init__(
@@ -39,15 +38,15 @@ class SharedRun(Run):
         processes: Processes,
         network: nn.Module | None = None,
     ) -> None:
-        if config.batch_size < SMALLEST_PART * processes.size:
+        if config.batch_size < processes.size:
             raise InputError(
-                f"expected batches of at least {SMALLEST_PART} samples per process, but got"
-                f" {config.batch_size} samples for {processes.size} processes",
+                f"expected batches of at least one sample per process, but got {config.batch_size} for"
+                f" {processes.size} processes",
                 "increase {batch_size}, or start fewer processes",
             )
         super().__init__(config, data, device, network=network)
         self.processes, self.ring = processes, SharedRing()
-        self.shared_history = SharedHistory(self.history)
+        self.shared_history, self.norms = SharedHistory(self.history), SharedNorms(self.model)
         self._agree()
 
     def connect(self) -> None:
@@ -80,10 +79,10 @@ class SharedRun(Run):
         self, size: int, functions: StepFunctions | None = None, *, bf16: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The loss of this process's part of the next batch, weighted by its size, and the number correct."""
-        spread = size >= SMALLEST_PART * self.processes.size
+        spread = size >= self.processes.size
         part = self.processes.part(size) if spread else range(size)
         batch = fetch(self.store, self.draws, self.position + part.start, len(part))
-        with self._as_one_batch(size) if spread else self._counted_once():
+        with self._as_one_batch(part, size) if spread else self._counted_once():
             loss, num_correct = self.judge_batch(
                 batch, functions or PLAIN, previous=self._previous(batch, part, size)
             )
@@ -130,18 +129,19 @@ class SharedRun(Run):
         return Batch(*(torch.cat((one, values[:-1])) for one, values in zip(first, batch, strict=True)))
 
     @contextmanager
-    def _as_one_batch(self, size: int) -> Iterator[None]:
-        """Pair the samples of all processes."""
-        if not isinstance(self.criterion, CorrectnessRanking):
-            yield
-            return
+    def _as_one_batch(self, part: range, size: int) -> Iterator[None]:
+        """Pair the samples of all processes, and normalise over them."""
         num = self.processes.size
         self.ring.sizes = [len(Processes(rank, num).part(size)) for rank in range(num)]
-        self.criterion.ring = self.ring
+        ranking = self.criterion if isinstance(self.criterion, CorrectnessRanking) else None
         try:
-            yield
+            if ranking is not None:
+                ranking.ring = self.ring
+            with self.norms.over(len(part) / size):
+                yield
         finally:
-            self.criterion.ring = None
+            if ranking is not None:
+                ranking.ring = None
 
     @contextmanager
     def _counted_once(self) -> Iterator[None]:
