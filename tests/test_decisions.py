@@ -273,9 +273,12 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
     assert "no threshold" not in str(told.value)
     assert "lowest" not in str(told.value)
     assert "300 predictions, but got 0.05" in str(told.value)
-    assert "use more validation predictions, or ask for 0.058895 or more" in str(told.value)
-    many = np.linspace(0, 1, 600), np.ones(600, dtype=bool)
+    assert "use more validation predictions (about 356 or more), or ask for 0.058895 or more" in str(told.value)
+    assert told.value.needed == 356
+    many = np.linspace(0, 1, 356), np.ones(356, dtype=bool)
     assert guaranteed_threshold(*many, 0.05).bound <= 0.05
+    with pytest.raises(UnreachableError):
+        guaranteed_threshold(np.linspace(0, 1, 354), np.ones(354, dtype=bool), 0.05)
 
 
 def test_a_threshold_is_not_rounded_to_the_type_of_the_scores():
@@ -334,5 +337,8 @@ def test_an_unreachable_rate_says_which_one_can_be_reached():
         guaranteed_threshold(np.linspace(0, 1, 50), right, 0.001, delta=0.05)
     nearest = caught.value.best
     assert guaranteed_threshold(np.linspace(0, 1, 50), right, math.ceil(nearest.bound * 1e6) / 1e6, delta=0.05)
-    with pytest.raises(UnreachableError, match=r"use more validation predictions$"):
+    with pytest.raises(
+        UnreachableError,
+        match=r"nearest; use a model with fewer errors: more predictions like these would not suffice$",
+    ):
         guaranteed_threshold([0.5, 0.25], [False, False], 0.01)

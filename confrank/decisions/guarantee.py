@@ -11,8 +11,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import betaincinv
 
+from confrank.decisions.learn_then_test import number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
 from confrank.phrasing import InputError
 
@@ -20,17 +21,22 @@ from confrank.phrasing import InputError
 class UnreachableError(ValueError):
     """The search certified no error rate as low as requested; `best` is the point with the lowest bound.
 
-    A request for that bound succeeds. The search then continues from there, and may end at a lower bound.
+    A request for that bound succeeds. The search then continues from there, and may end at a lower bound. `needed` is
+    about how many predictions with these error rates would suffice; None if no number would.
     """
 
-    def __init__(self, risk: float, best: OperatingPoint) -> None:
-        self.risk, self.best = risk, best
+    def __init__(self, risk: float, best: OperatingPoint, needed: int | None = None) -> None:
+        self.risk, self.best, self.needed = risk, best, needed
         lowest = _rounded_up(best.bound)
-        higher = f", or ask for {lowest:g} or more" if lowest < 1 else ""
+        remedies = [f"ask for {lowest:g} or more"] if lowest < 1 else []
+        if needed is not None:
+            remedies.insert(0, f"use more validation predictions (about {needed:,} or more)")
+        else:
+            remedies.append("use a model with fewer errors: more predictions like these would not suffice")
         super().__init__(
             f"expected an error rate that can be certified with {best.num_samples:,} predictions, but got {risk:g}:"
             f" of the thresholds tried, the one that accepts {best.accepted:,} ({best.wrong:,} of them wrong)"
-            f" comes nearest; use more validation predictions{higher}"
+            f" comes nearest; {', or '.join(remedies)}"
         )
 
 
@@ -89,7 +95,10 @@ def guaranteed_threshold(
     reached = [point for point in points if _bound(point) <= risk]
     if not reached:
         # For any lower request the search takes the same path, so this is the lowest that can be certified.
-        raise UnreachableError(risk, min(points, key=_bound))
+        rows = ranked_rows(as_scores(confidence), as_flags(correct), [np.ones(curve.num_samples, dtype=bool)], [risk])
+        # The search starts at half of the rows, and continues with fewer where they do not suffice.
+        needed = number_needed(rows, delta / _num_steps(curve.num_samples), widest=1)
+        raise UnreachableError(risk, min(points, key=_bound), needed)
     return max(reached, key=lambda point: point.accepted)
 
 
@@ -98,9 +107,13 @@ def _bound(point: OperatingPoint) -> float:
     return point.bound
 
 
+def _num_steps(num_rows: int) -> int:
+    return max(1, math.ceil(math.log2(num_rows)))
+
+
 def _search(curve: RiskCoverageCurve, risk: float, delta: float) -> list[OperatingPoint]:
     """The points that the binary search visits, each with its bound."""
-    num_steps = max(1, math.ceil(math.log2(curve.num_samples)))
+    num_steps = _num_steps(curve.num_samples)
     low, high = 1, curve.num_samples
     points = []
     for _ in range(num_steps):

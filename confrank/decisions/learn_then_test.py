@@ -133,14 +133,15 @@ def _steps(risk: float, level: float, most: int) -> Counts:
     return np.append(high[high <= most], most)
 
 
-def number_needed(rows: RankedRows, level: float) -> int | None:
+def number_needed(rows: RankedRows, level: float, widest: int = 0) -> int | None:
     """About how many rows with these error rates would certify a threshold; None if no number would.
 
-    Where there are errors, one more is assumed, since the most favourable threshold is picked. Without errors the
-    number is a lower limit.
+    The thresholds considered accept all rows, halved `widest` times, and further halves of them. Where there are
+    errors, one more is assumed, since the most favourable threshold is picked. Without errors the number is a lower
+    limit.
     """
     least = math.inf
-    for k in [max(1, len(rows) >> step) for step in range(10)]:
+    for k in [max(1, len(rows) >> step) for step in range(widest, 10)]:
         accepted = rows.accepted_with(k)
         counts = zip(rows.number[:, accepted].tolist(), rows.wrong[:, accepted].tolist(), strict=True)
         needed = [

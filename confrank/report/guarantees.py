@@ -9,7 +9,7 @@ from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, O
 from confrank.phrasing import counted, named
 from confrank.report.verdict import percent
 
-WIDEST = 40
+WIDEST, MOST_LINES = 40, 60
 
 
 def group_threshold_lines(
@@ -20,9 +20,14 @@ def group_threshold_lines(
     rows = [[_shortened(one.group), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
     if checks:
         rows = [[*row, _rate(checks.get(one.group))] for row, one in zip(rows, result.groups, strict=True)]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    table = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in (header, *rows)]
-    return ["  ".join(row).rstrip() for row in table]
+    shown = [header, *rows[:MOST_LINES]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
+    return [*lines, *_more(len(rows))]
+
+
+def _more(number: int) -> list[str]:
+    return [f"and {number - MOST_LINES:,} more"] if number > MOST_LINES else []
 
 
 def _shortened(text: str) -> str:
@@ -83,7 +88,7 @@ def set_lines(rule: ConformalSets, of: str, class_names: Sequence[str] | None = 
     lines = [f"quantile of each {word}:"]
     for name, quantile, count in zip(names, rule.quantiles.values(), rule.counts.values(), strict=True):
         lines.append(f"  {_shortened(name):<{width}}  {quantile:<9.6g} of {counted(count, 'row')}")
-    return lines
+    return [*lines[: 1 + MOST_LINES], *_more(len(names))]
 
 
 def size_line(sets: NDArray[np.bool_], of: str) -> str:
