@@ -20,6 +20,10 @@ class Remedied(Exception):
         self.problem, self.remedy = problem, remedy
         super().__init__(self.worded("`{}`".format))
 
+    def __reduce__(self) -> tuple[type["Remedied"], tuple[str, str]]:
+        """Pickle both parts: an error may come from another process."""
+        return type(self), (self.problem, self.remedy)
+
     def worded(self, parameter: Callable[[str], str]) -> str:
         """The message, with each parameter of the remedy worded by `parameter`."""
         remedy = re.sub(r"\{(\w+)\}", lambda match: parameter(match[1]), self.remedy)

@@ -4,15 +4,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from counting import STEPS_PER_EPOCH, start_study, steps, steps_per_run
 
 from confrank.folders import Lock
 from confrank.run_folder import RunFolder
@@ -24,20 +21,6 @@ from confrank.study.tables import load_results
 PAIR = Recipe(("digits",), ("mlp",), ("ensemble-baseline",), seeds=(0, 1), epochs=1)
 NAME = "digits-mlp-baseline-seed0"
 HOLDER = f"process {os.getpid()} on {socket.gethostname()}"
-# A network that notes each of its training steps in a file: one line per step, with the seed of its run.
-COUNTING = """
-import os, torch
-from confrank.models import create
-
-def network(num_classes, in_channels=3, **options):
-    built, seed = create("mlp", num_classes, in_channels=in_channels), torch.initial_seed()
-    def note(module, inputs):
-        if module.training:
-            with open(os.environ["STEPS"], "a") as file:
-                file.write(f"{seed}\\n")
-    built.register_forward_pre_hook(note)
-    return built
-"""
 
 
 def run(folder, **options):
@@ -96,34 +79,6 @@ def test_progress_of_what_others_train_is_shown(tmp_path):
     assert shown == [(1, 1), (0, 1), (0, 1)]
 
 
-def start_study(folder, seeds, epochs, *flags):
-    """A process that runs `confrank study` on the shared folders, and notes the steps it trains."""
-    (folder / "counting.py").write_text(COUNTING)
-    source = str(Path(__file__).parents[1])
-    paths = [str(folder), *filter(None, [source, os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "STEPS": str(folder / "steps")}
-    cells = {"datasets": "digits", "models": "counting:network", "methods": "ensemble-baseline"}
-    study = ["table-clf-perf", *(part for name, value in cells.items() for part in (f"--{name}", value))]
-    given = ["--seeds", ",".join(map(str, seeds)), "--epochs", str(epochs), "--device", "cpu"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "confrank", "study", *study, *given, *flags],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def steps(folder):
-    """The number of training steps of each run."""
-    path = folder / "steps"
-    return Counter(path.read_text().split()) if path.exists() else Counter()
-
-
-STEPS_PER_EPOCH = 8  # 900 digits in batches of 128
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("processes", "flags"), [(2, []), (3, []), (3, ["--skip-held"])])
 def test_processes_that_share_a_folder_train_every_run_once_and_succeed(tmp_path, processes, flags):
@@ -131,8 +86,7 @@ def test_processes_that_share_a_folder_train_every_run_once_and_succeed(tmp_path
     started = [start_study(tmp_path, seeds, epochs, *flags) for _ in range(processes)]
     printed = [process.communicate(timeout=200)[0] for process in started]
     assert [process.returncode for process in started] == [0] * processes, printed
-    assert set(steps(tmp_path).values()) == {epochs * STEPS_PER_EPOCH}
-    assert len(steps(tmp_path)) == len(seeds)
+    assert list(steps_per_run(tmp_path).values()) == [epochs * STEPS_PER_EPOCH] * len(seeds)
     assert len(names(tmp_path)) == len(seeds) + 1
 
 
@@ -142,7 +96,7 @@ def test_a_process_that_waits_takes_over_the_run_of_one_that_ends(tmp_path, end)
     """The holder is suspended, so that it still holds its run when the other one has nothing else to do."""
     epochs = 20
     first = start_study(tmp_path, [0, 1], epochs)
-    while sum(steps(tmp_path).values()) < 3 * STEPS_PER_EPOCH:
+    while len(steps(tmp_path)) < 3 * STEPS_PER_EPOCH:
         assert first.poll() is None
         time.sleep(0.05)
     first.send_signal(signal.SIGSTOP)
@@ -157,4 +111,4 @@ def test_a_process_that_waits_takes_over_the_run_of_one_that_ends(tmp_path, end)
     assert len(names(tmp_path)) == 3
     if end == signal.SIGTERM:  # the holder saved a checkpoint, so that no step is repeated
         assert first.returncode == 128 + signal.SIGTERM and "resuming after epoch" in printed
-        assert list(steps(tmp_path).values()) == [epochs * STEPS_PER_EPOCH] * 2
+        assert list(steps_per_run(tmp_path).values()) == [epochs * STEPS_PER_EPOCH] * 2

@@ -3,7 +3,7 @@
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from confrank.trained import Trained
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 26
 Progress = Callable[[int, int], None]
+# From chunks of rows, by number, to the content of their files, in any order.
+Scorer = Callable[[Mapping[int, Rows]], Iterable[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -37,38 +39,46 @@ class Scored:
 
 
 def score_pool(
-    pool: ImagePool,
+    names: Sequence[str],
     rows: Rows,
-    trained: Trained,
-    strategy: Strategy,
+    size: int,
     folder: Path,
     key: dict[str, Any],
+    score: Scorer,
     *,
-    batch_size: int = 500,
     on_progress: Progress | None = None,
 ) -> Scored:
-    """Score ascending `rows` of a pool. `folder` holds the finished chunks; chunks with another `key` are removed."""
-    size = chunk_size(trained.provenance.input_shape)
-    starts = range(0, len(rows), size)
+    """Score ascending `rows` of a pool with these names, `size` at a time.
+
+    `folder` holds the finished chunks; chunks with another `key` are removed.
+    """
     _prepare(folder, {**key, "chunk": size})
-    files = [folder / f"chunk-{number:06d}.npz" for number in range(len(starts))]
-    first = next((number for number, file in enumerate(files) if not file.exists()), len(files))
-    pictures = pool.pictures(rows[first * size :])
-    for number in range(first, len(files)):
-        if on_progress:
-            on_progress(starts[number], len(rows))
-        wanted = rows[starts[number] : starts[number] + size]
-        images, good, bad = _read_chunk(pictures, wanted, pool.names, trained.provenance.input_shape)
+    chunks = {number: rows[start : start + size] for number, start in enumerate(range(0, len(rows), size))}
+    files = {number: folder / f"chunk-{number:06d}.npz" for number in chunks}
+    missing = {number: chunk for number, chunk in chunks.items() if not files[number].exists()}
+    done, report = len(rows) - sum(map(len, missing.values())), on_progress or (lambda done, total: None)
+    report(done, len(rows))
+    for number, content in score(missing) if missing else ():
+        write_atomically(files[number], content)
+        done += len(chunks[number])
+        report(done, len(rows))
+    return _joined([*files.values()], names)
+
+
+def score_chunks(
+    pool: ImagePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows], *, batch_size: int = 500
+) -> Iterator[tuple[int, bytes]]:
+    """The number of each chunk (ascending rows) and the content of its file."""
+    pictures = pool.pictures(np.concatenate([*chunks.values()]))
+    for number, rows in chunks.items():
+        images, good, bad = _read_chunk(pictures, rows, pool.names, trained.provenance.input_shape)
         unknown = np.zeros(len(images), dtype=np.int64)
-        # The seed of a stochastic method is the number of the chunk, so that a resumed query gives the same scores.
+        # The seed of a stochastic method is the number of the chunk: the order of the chunks does not matter.
         values = values_of(strategy, trained, Split(images, unknown, unknown), batch_size=batch_size, seed=number)
         content, why = io.BytesIO(), np.array(list(bad.values()), dtype=str)
         bad_rows = np.array(list(bad), dtype=np.int64)
         np.savez(content, rows=good, values=to_numpy(values), bad_rows=bad_rows, why=why)
-        write_atomically(files[number], content.getvalue())
-    if on_progress:
-        on_progress(len(rows), len(rows))
-    return _joined(files, pool.names)
+        yield number, content.getvalue()
 
 
 def chunk_size(image_shape: Sequence[int]) -> int:

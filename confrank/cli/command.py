@@ -183,6 +183,25 @@ def add_device(options: "Options") -> None:
     add_option(options, "--device", str, "NAME", "device to compute on: auto, cpu, cuda or cuda:N", "auto")
 
 
+def device_of_tasks(name: str) -> Any:
+    """The torch device of a --device flag that is meant for tasks on a cluster; None for auto."""
+    import torch
+
+    check_device(name)
+    return None if name == "auto" else torch.device(name)
+
+
+def add_ray(options: "Options", what: str) -> None:
+    """Add --ray, the address of a cluster."""
+    add_option(options, "--ray", str, "ADDRESS", f"{what}: HOST:PORT, auto, or local for one on this machine")
+
+
+def add_checkpoint_minutes(options: "Options", default: float) -> None:
+    """Add --checkpoint-minutes."""
+    what = "save a checkpoint at least every X minutes"
+    add_option(options, "--checkpoint-minutes", float, "X", what, default)
+
+
 def root_of(arguments: "Namespace") -> Path | None:
     """The folder of a --root flag."""
     return None if arguments.root is None else Path(arguments.root)

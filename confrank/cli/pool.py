@@ -5,7 +5,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_device, add_option, at_least, device_of, make_console, say
+from confrank.cli.command import (
+    Command,
+    add_device,
+    add_option,
+    add_ray,
+    at_least,
+    device_of,
+    device_of_tasks,
+    make_console,
+    say,
+)
 from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
@@ -39,7 +49,9 @@ def _query_arguments(parser: "ArgumentParser") -> None:
     add_option(choice, "--seed", int, "N", "seed of ties, random choices and the subset", 0)
     output = parser.add_argument_group("output")
     add_option(output, "--out", str, "FILE", "CSV to write; a contact sheet is written next to it", "to_label.csv")
-    add_device(parser.add_argument_group("computing"))
+    computing = parser.add_argument_group("computing")
+    add_ray(computing, "score the images as tasks on a Ray cluster")
+    add_device(computing)
 
 
 def _query(arguments: "Namespace") -> None:
@@ -73,7 +85,8 @@ def _query(arguments: "Namespace") -> None:
             subset=arguments.subset,
             seed=arguments.seed,
             image_size=arguments.image_size,
-            device=device_of(arguments.device),
+            device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
+            ray=arguments.ray,
             on_note=note,
             on_progress=advance,
         )

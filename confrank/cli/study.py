@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import (
     Command,
     Format,
+    add_checkpoint_minutes,
     add_device,
     add_option,
+    add_ray,
     add_root,
     at_least,
     check_device,
     device_of,
+    device_of_tasks,
     listed,
     make_console,
     root_of,
@@ -49,8 +52,10 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--results", str, "FOLDER", "folder for the small result files", "results")
     weights = "also save the trained networks in this folder, in half precision"
     add_option(output, "--weights", str, "FOLDER", weights)
+    add_checkpoint_minutes(output, 5.0)
     computing = parser.add_argument_group("computing")
     add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
+    add_ray(computing, "train the runs as tasks on a Ray cluster")
     skip = "leave runs that another process is training to it; by default, wait for them"
     computing.add_argument("--skip-held", action="store_true", help=skip)
     add_device(computing)
@@ -62,6 +67,7 @@ def _study(arguments: "Namespace") -> None:
     from confrank.study.plan import plan
 
     at_least(1, arguments, "together")
+    at_least(0, arguments, "checkpoint_minutes")
     check_device(arguments.device)
     lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
@@ -84,7 +90,9 @@ def _study(arguments: "Namespace") -> None:
             together=arguments.together,
             weights=weights,
             root=root_of(arguments),
-            device=device_of(arguments.device),
+            device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
+            ray=arguments.ray,
+            checkpoint_minutes=arguments.checkpoint_minutes,
             skip_held=arguments.skip_held,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),

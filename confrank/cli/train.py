@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import (
     Command,
+    add_checkpoint_minutes,
     add_device,
     add_option,
     add_root,
@@ -52,9 +53,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     add_option(groups["training"], "--seeds", str, "N,...", seeds)
     out = "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)"
     add_option(groups["output"], "--out", str, "FOLDER", out)
-    add_option(
-        groups["output"], "--checkpoint-minutes", float, "X", "save a checkpoint at least every X minutes", 2.0
-    )
+    add_checkpoint_minutes(groups["output"], 2.0)
     checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])

@@ -9,13 +9,16 @@ from typing import Any
 
 import torch
 
+from confrank.cluster import connected
 from confrank.config import RunConfig
+from confrank.data import default_root
 from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
-from confrank.study.group import Follower, Runs, train_group, train_shared, tried
+from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
+from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, load_result
 from confrank.trained import save_weights_file
 from confrank.training import Options
@@ -30,7 +33,9 @@ def run_plan(
     weights: Path | None = None,
     root: Path | None = None,
     device: torch.device | None = None,
+    ray: str | None = None,
     skip_held: bool = False,
+    checkpoint_minutes: float = 5.0,
     on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> list[str]:
@@ -38,30 +43,33 @@ def run_plan(
 
     After a kill at any time, the same call resumes: only unfinished runs are trained, each from its checkpoint.
     Several processes may work on the same folders: each trains what no other holds, then waits for the rest or, with
-    `skip_held`, leaves it to them. The folder `weights` receives the trained networks in half precision.
+    `skip_held`, leaves it to them. `ray` is the address of a Ray cluster, or "local". The folder `weights` receives
+    the trained networks in half precision.
     """
     wanted.check(out, results, weights)
     for folder in (out, results, weights):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     note = on_note or (lambda text: None)
-    device = device or default_device()
-    options = Options(root=root, device=device, on_epoch=on_epoch, on_note=note, checkpoint_minutes=5)
     missing = {config.run_name for config in wanted.runs if not has_result(config, results)}
-    # On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
-    groups = _groups(wanted.to_train(out, results), together if device.type == "cuda" else 1)
 
     def needed(runs: Runs) -> Runs:
         return replace(wanted, runs=tuple(runs)).to_train(out, results)
 
-    outcome = train_shared(
-        groups,
-        lambda group: train_group(group, out, results, options),
-        needed,
-        waits=not skip_held,
-        note=note,
-        follow=Follower(out, on_epoch).look if on_epoch else lambda runs: None,
-    )
+    follow = Follower(out, on_epoch).look if on_epoch else lambda runs: None
+    sharing = Sharing(missing=needed, waits=not skip_held, note=note, follow=follow)
+    if ray is None:
+        device = device or default_device()
+        options = Options(
+            root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
+        )
+        groups = _groups(needed(wanted.runs), together, device.type)
+        outcome = train_shared(groups, lambda group: train_group(group, out, results, options), **sharing)
+    else:
+        with connected(ray, None if device is None else str(device)) as (cluster, kind):
+            where = (Path.cwd(), out.absolute(), results.absolute(), (root or default_root()).absolute())
+            settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes)
+            outcome = train_on_ray(cluster, _groups(needed(wanted.runs), together, kind), settings, **sharing)
     problems = outcome.problems
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.
@@ -104,8 +112,12 @@ def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
         save_weights_file(_finished(config, out).path, path)
 
 
-def _groups(configs: Sequence[RunConfig], together: int) -> list[list[RunConfig]]:
-    """Groups of runs on one data set, which share its memory; slow networks first, so that others fill their gaps."""
+def _groups(configs: Sequence[RunConfig], together: int, device: str) -> list[list[RunConfig]]:
+    """Groups of runs on one data set, which share its memory; slow networks first, so that others fill their gaps.
+
+    On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
+    """
+    together = together if device == "cuda" else 1
     ordered = sorted(configs, key=lambda config: (config.dataset, -STEP_MS.get(config.model, 0.0)))
     sets = [list(same) for _, same in groupby(ordered, key=lambda config: config.dataset)]
     return [same[start : start + together] for same in sets for start in range(0, len(same), together)]

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -63,37 +64,38 @@ def tried(what: str, work: Callable[[], object]) -> dict[str, str]:
     return {}
 
 
-def train_shared(
-    groups: Sequence[Runs],
-    train: Callable[[Runs], Outcome],
-    missing: Callable[[Runs], Runs],
-    *,
-    waits: bool,
-    note: Note,
-    follow: Callable[[Runs], None],
-) -> Outcome:
-    """Train groups of runs that other processes may be training too: take what they do not hold, then the rest.
+class Sharing(TypedDict):
+    """How to share runs with other processes.
 
-    `missing` are the runs of a group that are still needed. With `waits`, this returns once every run is finished or
+    `missing` are the runs of a group that are still needed. With `waits`, training ends once every run is finished or
     has failed here: a process that ends or dies leaves its runs to those that wait. Without, held runs are returned.
-    `follow` is called with the runs that others hold, to show their progress.
+    `follow` is called with the runs that others train, to show their progress.
     """
+
+    missing: Callable[[Runs], Runs]
+    waits: bool
+    note: Note
+    follow: Callable[[Runs], None]
+
+
+def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], **sharing: Unpack[Sharing]) -> Outcome:
+    """Train groups of runs that other processes may be training too: take what they do not hold, then the rest."""
     problems: dict[str, str] = {}
     known: dict[str, str] = {}
     left, pause = list(groups), FIRST_PAUSE
     while True:
         held: dict[str, str] = {}
         for group in left:
-            outcome = train(needed) if (needed := missing(group)) else Outcome()
+            outcome = train(needed) if (needed := sharing["missing"](group)) else Outcome()
             problems |= outcome.problems
             held |= outcome.held
-        follow([config for group in left for config in group if config.run_name in known])
+        sharing["follow"]([config for group in left for config in group if config.run_name in known])
         left = [kept for group in left if (kept := [config for config in group if config.run_name in held])]
-        if not left or not waits:
+        if not left or not sharing["waits"]:
             return Outcome(problems, held)
         for name, holder in held.items():
             if known.get(name) != holder:
-                note(f"waiting for {name}: {holder} is training it")
+                sharing["note"](f"waiting for {name}: {holder} is training it")
         known |= held
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

@@ -122,7 +122,7 @@ def train_together(
     own = [None] * len(configs) if networks is None else networks
     plans = [_Plan(*plan) for plan in zip(configs, map(Path, outs), sets, own, strict=True)]
     # Graphs are captured on the current GPU.
-    with _stop_signals() as stopped, torch.cuda.device(where) if where.type == "cuda" else nullcontext():
+    with stop_signals() as stopped, torch.cuda.device(where) if where.type == "cuda" else nullcontext():
         given = (on_start, on_epoch, on_note) if processes.leads else (None, None, None)
         listeners = given[0] or _ignore, given[1] or _ignore, given[2] or _ignore
         training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped, processes)
@@ -316,7 +316,7 @@ def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[list[int]]:
+def stop_signals() -> Iterator[list[int]]:
     """A list to which handlers append the signals received; the training loop checks it.
 
     A second signal reaches the previous handlers. SIGHUP is ignored then: the shell repeats the one of the system.

@@ -1,0 +1,125 @@
+"""A study and a pool on Ray: a cluster of three nodes on this machine, one of which dies, and signals."""
+
+import json
+import os
+import signal
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_per_run
+
+from confrank.config import RunConfig
+from confrank.study.results import read_run
+from confrank.study.tables import load_results
+from confrank.training import train
+
+SCORE = """
+import sys
+from pathlib import Path
+import numpy as np
+from confrank.active.query import ask_pool
+
+address = sys.argv[1] if len(sys.argv) > 1 else None
+name, options = "ray" if address else "alone", {"run": Path("run"), "ray": address, "on_note": print}
+asked = ask_pool(Path("pool.npz"), None, "mc-entropy", 20_000, scores=Path(f"scores-{name}"), **options)
+np.savez(name, rows=asked.rows, values=asked.values)
+"""
+
+
+@contextmanager
+def cluster(folder):
+    """The address of a cluster of three nodes, and the processes of two of them."""
+    process = start(folder, TESTS / "ray_cluster.py")
+    try:
+        line = next(line for line in process.stdout if line.startswith("{"))
+        facts = json.loads(line)
+        yield facts["address"], facts["nodes"]
+    finally:
+        process.communicate(timeout=60)
+
+
+def succeed(process):
+    printed, _ = process.communicate(timeout=200)
+    assert process.returncode == 0, printed
+    return printed
+
+
+def same_results(one, other):
+    """The results in two folders are equal, apart from the time they took."""
+    names = sorted(path.name for path in one.glob("*.json"))
+    assert names == sorted(path.name for path in other.glob("*.json"))
+    for name in names:
+        (mine, arrays), (yours, others) = read_run(one / name), read_run(other / name)
+        assert (mine.config, mine.metrics) == (yours.config, yours.metrics)
+        assert [{**entry, "seconds": 0} for entry in mine.log] == [{**entry, "seconds": 0} for entry in yours.log]
+        assert all(np.array_equal(arrays[key], others[key]) for key in arrays.keys() | others.keys())
+    return names
+
+
+def step_in_the_middle_of_a_run(folder, nodes, study):
+    """Wait until one of the nodes is in the middle of a run: the seed of that, its process, and the node."""
+    while True:
+        assert study.poll() is None, study.communicate()[0]
+        time.sleep(0.1)
+        for node in nodes:
+            there = [step for step in steps(folder) if step[2] == node]
+            if there and 8 <= there.count(there[-1]) / STEPS_PER_EPOCH <= 20:
+                return there[-1]
+
+
+@pytest.mark.slow
+def test_a_study_on_three_nodes_of_which_one_dies_gives_the_same_table(tmp_path):
+    seeds, epochs = range(12), 30
+    on_ray, alone = tmp_path / "ray", tmp_path / "alone"
+    on_ray.mkdir()
+    alone.mkdir()
+    with cluster(on_ray) as (address, nodes):
+        study = start_study(on_ray, seeds, epochs, "--ray", address, "--checkpoint-minutes", 0.005)
+        seed, *processes = step_in_the_middle_of_a_run(on_ray, nodes, study)
+        for process in processes:  # a task, and the node that runs it
+            os.kill(process, signal.SIGKILL)
+        nodes.remove(processes[1])
+        _, process, _ = step_in_the_middle_of_a_run(on_ray, nodes, study)
+        os.kill(process, signal.SIGTERM)  # saves a checkpoint, so that no step is repeated
+        printed = succeed(study)
+    succeed(start_study(alone, seeds, epochs))
+    assert "resuming after epoch" in printed
+    assert len(same_results(on_ray / "results", alone / "results")) == len(seeds) + 1
+    counts = steps_per_run(on_ray)
+    assert len(counts) == len(seeds)
+    assert epochs * STEPS_PER_EPOCH <= counts.pop(seed) < 1.5 * epochs * STEPS_PER_EPOCH
+    assert set(counts.values()) == {epochs * STEPS_PER_EPOCH}
+
+
+@pytest.mark.slow
+def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
+    """20,000 images; a method with dropout, whose scores depend on the seed of each chunk."""
+    run = tmp_path / "run"
+    train(RunConfig(method="mcdropout", model="mlp", epochs=1), run, device="cpu")
+    images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8, 1), dtype=np.uint8)
+    np.savez(tmp_path / "pool.npz", images=images)
+    with cluster(tmp_path) as (address, _):
+        succeed(start(tmp_path, "-c", SCORE, address))
+    succeed(start(tmp_path, "-c", SCORE))
+    with np.load(tmp_path / "ray.npz") as scored, np.load(tmp_path / "alone.npz") as alone:
+        assert np.array_equal(scored["rows"], alone["rows"])
+        assert scored["values"].tobytes() == alone["values"].tobytes()
+        assert len({*alone["values"]}) > 10_000
+
+
+@pytest.mark.slow
+def test_a_signal_leaves_checkpoints_on_ray_and_the_same_command_resumes(tmp_path):
+    epochs = 40
+    study = start_study(tmp_path, [0, 1], epochs, "--ray", "local")
+    while min(steps_per_run(tmp_path).values(), default=0) < 5 * STEPS_PER_EPOCH or len(steps_per_run(tmp_path)) < 2:
+        assert study.poll() is None, study.communicate()[0]
+        time.sleep(0.05)
+    study.terminate()
+    printed, _ = study.communicate(timeout=60)
+    assert study.returncode == 128 + signal.SIGTERM, printed
+    assert "stopped; run the same command again to resume" in printed
+    assert load_results(tmp_path / "results") == []
+    assert "resuming after epoch" in succeed(start_study(tmp_path, [0, 1], epochs, "--ray", "local"))
+    assert list(steps_per_run(tmp_path).values()) == [epochs * STEPS_PER_EPOCH] * 2
