@@ -45,7 +45,7 @@ def written(tmp_path_factory):
     policy, predictions = grouped()
     policy.save(folder / "policy.json")
     outcome = replace(outcome_of(policy, predictions), sets=Sets({0: 10, 1: 2500, 2: 490}, 2711, 0.9), cost=0.1234)
-    section = policy_section(policy.sentences(), outcome, NASTY[0], (folder / "policy.json").read_bytes())
+    section = policy_section(policy, outcome, NASTY[0], (folder / "policy.json").read_bytes())
     analysis = analyse("predictions.csv", sample_values(logits=predictions.logits, label=predictions.label))
     (folder / "report.html").write_text(page([analysis], decision=section), encoding="utf-8")
     followed = follow(policy, predictions, np.arange(SIZE))

@@ -33,4 +33,4 @@ def decision_of(policy: "Policy", path: str, source: Source) -> dict[str, Any]:
         outcome = outcome_of(policy, source.predictions)
     except InputError as error:
         raise InputError(f"{source.name}: {error.problem}", error.remedy) from None
-    return policy_section(policy.sentences(), outcome, Path(path).name, Path(path).read_bytes())
+    return policy_section(policy, outcome, Path(path).name, Path(path).read_bytes())

@@ -1,19 +1,20 @@
 """The section of the page about a policy: its promise in words, what it does here, and the file to download."""
 
 import base64
-from collections.abc import Sequence
 from typing import Any
 
 from confrank.decisions.outcome import Accepted, Outcome, Sets
+from confrank.decisions.policy import Policy
 from confrank.report.verdict import percent
 
 NO_THRESHOLD = "no threshold: nothing is accepted"
 
 
-def policy_section(sentences: Sequence[str], outcome: Outcome, name: str, content: bytes) -> dict[str, Any]:
+def policy_section(policy: Policy, outcome: Outcome, name: str, content: bytes) -> dict[str, Any]:
     """What the page shows; `content` is the policy file as it is, offered for download under `name`."""
+    promises = [part.promise for part in policy.parts().values() if part.promise]
     return {
-        "sentences": list(sentences),
+        "parts": [{"text": text, "promise": text in promises} for text in policy.sentences()],
         "overall": None if outcome.overall is None else _counts(outcome.overall),
         "cost": None if outcome.cost is None else f"{outcome.cost:.4g}",
         "column": outcome.column,
