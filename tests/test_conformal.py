@@ -54,12 +54,11 @@ def test_sets_are_those_of_mapie(method):
             Estimator(num_classes), confidence_level=level, conformity_score=method, random_state=seed
         ).conformalize(table[old], label[old])
         _, theirs = peer.predict_set(table[new], {"include_last_label": "randomized"})
-        u = 1 - np.random.RandomState(seed).uniform(size=80)
+        u, new_u = (1 - np.random.RandomState(seed).uniform(size=len(table[rows])) for rows in (old, new))
+        rule = conformal_sets(probabilities=table[old], label=label[old], level=level, method=method, uniform=u)
         scores = nonconformity(table[old], u, method)[np.arange(80), label[old]]
         assert scores == pytest.approx(peer.conformity_scores[:, 0])
-        u = 1 - np.random.RandomState(seed).uniform(size=len(table) - 80)
-        ours = nonconformity(table[new], u, method) <= conformal_quantile(scores, level)
-        assert np.array_equal(ours, theirs[:, :, 0])
+        assert np.array_equal(rule.sets(probabilities=table[new], uniform=new_u), theirs[:, :, 0])
 
 
 def slow_score(row, number, u, method, penalty, free_rank):
@@ -204,6 +203,8 @@ def test_u_is_uniform_and_depends_on_key_and_seed():
         ({"probabilities": None}, "logits or probabilities, but got neither"),
         ({"group": [0, 1]}, "2 in group, 10 in predictions"),
         ({"method": "aps", "key": [0, 1]}, "2 in key, 10 in predictions"),
+        ({"method": "aps", "uniform": [0.5]}, "1 in uniform, 10 in predictions"),
+        ({"method": "raps", "uniform": [2.0] * 10}, r"uniform within \[0, 1\], but got values in \[2.0, 2.0\]"),
         ({"probabilities": np.empty((0, 5)), "label": []}, "labelled rows to calibrate sets on, but got none"),
     ],
 )

@@ -17,6 +17,7 @@ from confrank.decisions import (
 )
 from confrank.decisions.group_thresholds import MOST_STARTS
 from confrank.decisions.nonconformity import METHODS
+from confrank.predictions import read
 
 CLASSES = ["bird", "cat", "dog"]
 
@@ -144,6 +145,9 @@ def test_sets(files, drawn, command, capsys, tmp_path, method, per):
     assert json.loads(result.read_text())["new"]["mean_size"] == sets.sum(axis=1).mean()
     command("apply", policy, new, "--out", tmp_path / "answers.csv")
     assert [row["set"] for row in written(tmp_path / "answers.csv")] == [row["set"] for row in rows]
+    command("apply", policy, old, "--out", tmp_path / "own.csv")
+    sizes = [len(row["set"].split("|")) if row["set"] else 0 for row in written(tmp_path / "own.csv")]
+    assert json.loads(result.read_text())["calibration"]["mean_size"] == np.mean(sizes)
     covered = sets[np.arange(300), drawn["label"][2000:]].mean()
     assert 0.92 < covered <= 1
 
@@ -247,7 +251,6 @@ def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, c
     from confrank.decisions import calibrate
     from confrank.decisions.policy import CalibratorPart
     from confrank.decisions.rows import design_rows
-    from confrank.predictions import read
 
     old, new = files
     path = tmp_path / "policy.json"

@@ -43,7 +43,6 @@ def is_grouped(arguments: "Namespace") -> bool:
 def group_threshold(arguments: "Namespace") -> None:
     """`confrank threshold` with --by, --per-class or --class-risk."""
     from confrank.atomic import write_atomically
-    from confrank.decisions import group_thresholds
     from confrank.decisions.guarantee import refuse_weights
     from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
 
@@ -51,52 +50,59 @@ def group_threshold(arguments: "Namespace") -> None:
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
-    reading = reading_of(arguments)
+    reading, by = reading_of(arguments), column_of(arguments.by)
     refuse_weights([] if weight_column(arguments, reading) else None)
-    by = column_of(arguments.by)
     source = read_source(arguments.file, reading=reading, keep=[by] if by and by not in reading["columns"] else [])
     predictions, samples = source.predictions, source.samples
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     policy = open_policy(arguments, predictions)
     rows, others, used = _rows(arguments, policy, predictions)
     if policy is not None:
+        predictions = policy.matched(predictions)  # with the classes in the order of the policy
         prediction, confidence = policy.predicted(predictions)
         samples = replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
-    names, groups = class_names(predictions, samples), _groups(predictions, samples, by, arguments.per_class)
+    names = (policy and policy.classes) or class_names(predictions, samples)
+    groups = _groups(predictions, samples, by, names, per_class=arguments.per_class)
     risks = _class_risks(arguments.class_risk, names or [])
-    chosen = samples.select(rows)
-    result = group_thresholds(
-        chosen.confidence,
-        chosen.correct,
-        groups[rows],
-        arguments.risk,
-        arguments.delta,
-        correction=arguments.correction,
-        prediction=chosen.prediction,
-        class_risk={} if arguments.per_class or names is None else {names.index(name): risks[name] for name in risks},
-        group_risk=risks if arguments.per_class else {},
-    )
+    result = _certified(arguments, samples.select(rows), groups[rows], risks, names or [])
     checks = {} if others is None else _checks(result, samples.select(others), groups[others])
     of = by or (CLASS if arguments.per_class else "group")
-    promise = result.promise(of, names)
+    promise, shortage = result.promise(of, names), group_shortage_lines(result, of)
     if all(one.point is None for one in result.groups):
         raise InputError(
             f"expected error rates that can be certified with {len(rows):,} predictions, but got {arguments.risk:g}:"
-            f" {'; '.join(group_shortage_lines(result, of))}",
+            f" {'; '.join(shortage)}",
             "use more validation predictions, or a higher {risk}",
         )
     lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
-    lines += [f"promise     {promise}", *group_shortage_lines(result, of)]
+    lines += [f"promise     {promise}", *shortage]
     if policy is not None:
-        lines += save_policy(
-            arguments, policy, _part(result, by, used, promise, risks, per_class=arguments.per_class)
-        )
+        part = _part(result, by, used, promise, risks, per_class=arguments.per_class)
+        lines += save_policy(arguments, policy, part)
     if table:
-        asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class, **result.as_dict()}
-        asked["class_risk"] = risks
-        check = {name: point.as_dict() for name, point in checks.items()}
-        write_atomically(table, json.dumps({**asked, "promise": promise, "check": check or None}, indent=1))
+        asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class}
+        check = {name: point.as_dict() for name, point in checks.items()} or None
+        values = {**asked, **result.as_dict(), "class_risk": risks, "promise": promise, "check": check}
+        write_atomically(table, json.dumps(values, indent=1))
     print("\n".join(lines))
+
+
+def _certified(
+    arguments: "Namespace", samples: "Samples", groups: "Array", risks: dict[str, float], names: list[str]
+) -> "GroupThresholds":
+    from confrank.decisions import group_thresholds
+
+    return group_thresholds(
+        samples.confidence,
+        samples.correct,
+        groups,
+        arguments.risk,
+        arguments.delta,
+        correction=arguments.correction,
+        prediction=samples.prediction,
+        class_risk={} if arguments.per_class else {names.index(name): risk for name, risk in risks.items()},
+        group_risk=risks if arguments.per_class else {},
+    )
 
 
 def _rows(
@@ -164,7 +170,9 @@ def class_names(predictions: "Predictions", samples: "Samples") -> list[str] | N
     return [str(number) for number in range(1 + int(max(numbers)))] if numbers else None
 
 
-def _groups(predictions: "Predictions", samples: "Samples", by: str | None, per_class: bool) -> "Array":
+def _groups(
+    predictions: "Predictions", samples: "Samples", by: str | None, names: list[str] | None, *, per_class: bool
+) -> "Array":
     """The group of each row [n]."""
     import numpy as np
 
@@ -172,7 +180,6 @@ def _groups(predictions: "Predictions", samples: "Samples", by: str | None, per_
         return predictions.extra[by]
     if not per_class:
         return np.full(len(samples), "all")
-    names = class_names(predictions, samples)
     if samples.prediction is None or names is None:
         raise ValueError(
             "expected predicted classes with --per-class, but the file has confidence and correct only;"

@@ -13,6 +13,13 @@ from confrank.cli.source import add_reading, predictions_path, read_source, read
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+    from confrank.cli.source import Source
+    from confrank.decisions import ConformalSets
+    from confrank.decisions.policy import Policy
+    from confrank.decisions.rows import Rows
+    from confrank.metrics.arrays import Array
+    from confrank.predictions import Predictions
+
 # A copy of the type in `confrank.decisions.nonconformity`, whose import takes longer than help may.
 Method = Literal["lac", "aps", "raps"]
 
@@ -35,13 +42,8 @@ def _sets_arguments(parser: "ArgumentParser") -> None:
 
 
 def _sets(arguments: "Namespace") -> None:
-    import numpy as np
-
     from confrank.atomic import write_atomically
-    from confrank.decisions import conformal_sets
-    from confrank.decisions.guarantee import refuse_weights
     from confrank.decisions.policy import Policy, SetsPart
-    from confrank.decisions.policy_apply import row_keys
     from confrank.report.guarantees import set_lines, size_line
 
     at_least(0, arguments, "seed", "free_rank")
@@ -50,60 +52,72 @@ def _sets(arguments: "Namespace") -> None:
     inputs = [arguments.file, predictions_path(arguments.file), *truth, *new]
     keep_inputs(inputs, table, out, policy_path(arguments))
     reading, by = reading_of(arguments), column_of(arguments.by)
+    source = _read(arguments, reading, by)
+    policy = open_policy(arguments, source.predictions)
+    base = Policy.of(source.predictions) if policy is None else policy
+    rule, own, rows = _calibrated(arguments, base, source.predictions, by)
+    part, of, names = SetsPart.of(rule, rows, by), by or "group", base.classes
+    promise, shortage = rule.promise(of), rule.shortage(of, names)
+    lines = [*set_lines(rule, of, names), size_line(own, "rows of this file"), f"promise     {promise}"]
+    lines += [] if shortage is None else [shortage]
+    sizes = {"calibration": _sizes(own), "new": None}
+    answered = new_answers(arguments, reading, base.with_part(part, replace=True)) if new else None
+    if answered is not None:
+        sets = answered[1].sets
+        assert sets is not None, "the policy has sets"
+        lines.append(size_line(sets, "new rows"))
+        sizes["new"] = _sizes(sets)
+    if policy is not None:
+        lines += save_policy(arguments, policy, part)
+    if answered is not None and out is not None:
+        lines += write_rows(out, answered[0], {"set": answered[1].columns()["set"]}, "sets")
+    if table:
+        result = {"file": arguments.file, "by": by, **rule.as_dict(), "promise": promise, "shortage": shortage}
+        write_atomically(table, json.dumps({**result, **sizes}, indent=1))
+    print("\n".join([f"read {source.predictions.describe()}", *source.samples.notes, *lines]))
+
+
+def _read(arguments: "Namespace", reading: dict[str, Any], by: str | None) -> "Source":
+    """The labelled file, which must have a table of all classes."""
+    from confrank.decisions.guarantee import refuse_weights
+
     refuse_weights([] if role_columns(reading, "sample_weight") else None)
     source = read_source(arguments.file, reading=reading, keep=[by] if by and by not in reading["columns"] else [])
-    predictions = source.predictions
-    if predictions.table is None or predictions.label is None:
+    if source.predictions.table is None or source.predictions.label is None:
         raise ValueError(
             f"expected logits or probabilities of all classes to build sets, but {arguments.file} has"
-            f" {predictions.describe()}"
+            f" {source.predictions.describe()}"
         )
-    policy = open_policy(arguments, predictions)
-    base = Policy.of(predictions) if policy is None else policy
+    return source
+
+
+def _calibrated(
+    arguments: "Namespace", base: "Policy", predictions: "Predictions", by: str | None
+) -> "tuple[ConformalSets, Array, Rows]":
+    """The rule for sets, the sets [m, K] of the rows it rests on, and the record of these rows."""
+    import numpy as np
+
+    from confrank.decisions import conformal_sets
+    from confrank.decisions.policy_apply import row_keys
+
     index, rows = base.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
-    given, keys = base.table(predictions), row_keys(predictions)
-    keys = np.arange(len(predictions)) if keys is None else keys
-    group = None if by is None else predictions.extra[by][index]
-    chosen: dict[str, Any] = {name: values[index] for name, values in given.items()}
+    known = base.matched(predictions)  # with the classes in the order of the policy
+    assert known.label is not None, "the file has labels"
+    keys = row_keys(known)
+    common: dict[str, Any] = {name: values[index] for name, values in base.table(known).items()}
+    common["key"] = np.arange(len(known))[index] if keys is None else keys[index]
+    common["group"] = None if by is None else known.extra[by][index]
     rule = conformal_sets(
-        **chosen,
-        label=predictions.label[index],
+        **common,
+        label=known.label[index],
         level=arguments.level,
         method=arguments.method,
         per_class=arguments.per_class,
-        group=group,
-        key=keys[index],
         seed=arguments.seed,
         penalty=arguments.penalty,
         free_rank=arguments.free_rank,
     )
-    of, names = by or "group", predictions.class_names
-    promise, shortage = rule.promise(of), rule.shortage(of, names)
-    own = rule.sets(**chosen, group=group, key=keys[index])
-    part = SetsPart.of(rule, rows, by)
-    lines = [*set_lines(rule, of, names), size_line(own, "rows of this file"), f"promise     {promise}"]
-    lines += [] if shortage is None else [shortage]
-    answers = None
-    if new:
-        unlabelled, answers = new_answers(arguments, reading, base.with_part(part, replace=True))
-        assert answers.sets is not None, "the policy has sets"
-        lines.append(size_line(answers.sets, "new rows"))
-    if policy is not None:
-        lines += save_policy(arguments, policy, part)
-    if answers is not None and out is not None:
-        lines += write_rows(out, unlabelled, {"set": answers.columns()["set"]}, "sets")
-    if table:
-        sizes = {"calibration": _sizes(own), "new": None if answers is None else _sizes(answers.sets)}
-        result = {
-            "file": arguments.file,
-            "by": by,
-            **rule.as_dict(),
-            "promise": promise,
-            "shortage": shortage,
-            **sizes,
-        }
-        write_atomically(table, json.dumps(result, indent=1))
-    print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *lines]))
+    return rule, rule.sets(**common), rows
 
 
 def _sizes(sets: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from confrank.metrics.arrays import (
     ArrayLike,
     as_labels,
     as_probabilities,
+    as_scores,
     as_table,
     chunks,
     same_length,
@@ -68,19 +69,20 @@ class ConformalSets:
         probabilities: ArrayLike | None = None,
         group: ArrayLike | None = None,
         key: ArrayLike | None = None,
+        uniform: ArrayLike | None = None,
     ) -> NDArray[np.bool_]:
-        """Which classes are in the set of each row [n, K]; `group` [n] and `key` [n] as for `conformal_sets`.
+        """Which classes are in the set of each row [n, K]; `group`, `key` and `uniform` [n] as for `conformal_sets`.
 
         A set may be empty. In an unknown group it holds all classes.
         """
         table, is_logits = _checked(logits, probabilities)
         if table.shape[1] != self.num_classes:
             raise ValueError(f"expected {self.num_classes} classes, as in the calibration, but got {table.shape[1]}")
-        uniform, limits = _uniforms(self.method, key, len(table), self.seed), self._limits(group, len(table))
+        u, limits = _uniforms(self.method, key, uniform, len(table), self.seed), self._limits(group, len(table))
         members = np.empty(table.shape, dtype=bool)
         for rows in chunks(*table.shape):
             part = _distributions(table[rows], is_logits=is_logits)
-            scores = nonconformity(part, uniform[rows], self.method, self.penalty, self.free_rank)
+            scores = nonconformity(part, u[rows], self.method, self.penalty, self.free_rank)
             members[rows] = scores <= limits[rows] + TOLERANCE
         return members
 
@@ -139,6 +141,7 @@ def conformal_sets(
     per_class: bool = False,
     group: ArrayLike | None = None,
     key: ArrayLike | None = None,
+    uniform: ArrayLike | None = None,
     seed: int = 0,
     penalty: float = PENALTY,
     free_rank: int = FREE_RANK,
@@ -148,7 +151,8 @@ def conformal_sets(
 
     The promise holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
     and RAPS take u from a hash of `seed` and the `key` [n] of the row (without keys, its position), so that neither
-    the order nor the other rows change a set. Choose `penalty` and `free_rank` of RAPS on other rows.
+    the order nor the other rows change a set; or give u as `uniform` [n]. Choose `penalty` and `free_rank` of RAPS on
+    other rows.
 
     >>> probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [0.9, 0.1]])
     >>> rule = conformal_sets(probabilities=probabilities, label=[0, 0, 1, 0], level=0.6)
@@ -165,10 +169,10 @@ def conformal_sets(
     same_length(label=labels, predictions=table)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
-    uniform, scores = _uniforms(method, key, len(table), seed), np.empty(len(table))
+    u, scores = _uniforms(method, key, uniform, len(table), seed), np.empty(len(table))
     for rows in chunks(*table.shape):
         part = _distributions(table[rows], is_logits=is_logits)
-        part = nonconformity(part, uniform[rows], method, penalty, free_rank)
+        part = nonconformity(part, u[rows], method, penalty, free_rank)
         scores[rows] = part[np.arange(len(part)), labels[rows]]
     per: Per = "class" if per_class else "all" if group is None else "group"
     cells = {ALL: np.arange(len(table))} if group is None else _grouped(group, len(table))
@@ -202,10 +206,18 @@ def _distributions(table: Array, *, is_logits: bool) -> Floats:
         return softmax(values, axis=1) if is_logits else values
 
 
-def _uniforms(method: SetMethod, key: ArrayLike | None, num_rows: int, seed: int) -> Floats:
+def _uniforms(
+    method: SetMethod, key: ArrayLike | None, uniform: ArrayLike | None, num_rows: int, seed: int
+) -> Floats:
     """The u of each row; LAC needs none."""
     if method == "lac":
         return np.zeros(num_rows)
+    if uniform is not None:
+        given: Floats = as_scores(uniform, "uniform").astype(np.float64)
+        if len(given) and not (given.min() >= 0 and given.max() <= 1):
+            raise ValueError(f"expected uniform within [0, 1], but got values in [{given.min()}, {given.max()}]")
+        same_length(uniform=given, predictions=np.empty(num_rows))
+        return given
     keys = np.arange(num_rows) if key is None else to_numpy(key)
     same_length(key=keys, predictions=np.empty(num_rows))
     return row_uniforms(keys, seed)
