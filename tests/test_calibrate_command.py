@@ -229,3 +229,7 @@ def test_a_calibrator_in_a_policy_was_fitted_to_the_design_half(method, tmp_path
     assert "use --replace, which drops" in capsys.readouterr().err
     command("calibrate", tmp_path / "p.npz", *flags, "--replace")
     assert Policy.load(tmp_path / "policy.json") == policy
+    command("calibrate", tmp_path / "p.npz", *flags, "--replace", "--rows", "all")
+    policy = Policy.load(tmp_path / "policy.json")
+    part = policy.table_calibrator if method in TABLE_METHODS else policy.confidence_calibrator
+    assert (part.rows.half, part.rows.used) == ("all", 240)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from confrank.decisions import (
     cost_at,
@@ -18,10 +19,13 @@ from confrank.decisions import (
     read_cost_table,
 )
 from confrank.decisions.costs import mean_cost
+from confrank.decisions.policy import Policy
+from confrank.decisions.rows import design_rows
 from confrank.metrics import at_or_above
 from confrank.metrics.hull import cheapest_curve, hull_positions
 from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
+from confrank.predictions import read
 
 COSTS = st.sampled_from([0, 1, 2, 3, 10, 1000, 0.1, 0.3, 7.38])
 
@@ -243,6 +247,50 @@ def test_threshold_of_least_cost_from_the_command_line(predictions, tmp_path, ca
     command("threshold", predictions, "--cost-error", 1e6, "--cost-reject", 0.01, "--json", tmp_path / "t.json")
     if json.loads((tmp_path / "t.json").read_text())["threshold"] is None:
         assert "accept      nothing: rejecting every prediction costs least" in capsys.readouterr().out
+
+
+def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_path, capsys, command):
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 3, 400)
+    logits = 3 * (rng.standard_normal((400, 3)) + (label[:, None] == np.arange(3)))
+    np.savez(tmp_path / "p.npz", logits=logits, label=label)
+    policy, costs = tmp_path / "policy.json", ["--cost-error", 5, "--cost-reject", 1]
+    command("calibrate", tmp_path / "p.npz", "--policy", policy)
+    command("threshold", tmp_path / "p.npz", *costs, "--policy", policy, "--json", tmp_path / "t.json")
+    made, result = Policy.load(policy), json.loads((tmp_path / "t.json").read_text())
+    unseen = ~design_rows(400)
+    confidence = softmax(logits / made.table_calibrator.parameters["temperature"], axis=1).max(axis=1)
+    correct = logits.argmax(axis=1) == label
+    rule = cost_threshold(confidence[unseen], correct[unseen], cost_error=5, cost_reject=1)
+    assert result["threshold"] == pytest.approx(rule.threshold, rel=1e-12)
+    assert result["held_out"]["value"] == pytest.approx(rule.held_out.value)
+    assert made.threshold.threshold == result["threshold"] and made.threshold.promise == ""
+    assert (made.threshold.rows.half, made.threshold.settings["cost_error"]) == ("promise", 5)
+    command("apply", policy, tmp_path / "p.npz", "--out", tmp_path / "answers.csv")
+    answers = (tmp_path / "answers.csv").read_text().splitlines()[1:]
+    accepted = np.array([line.endswith("true") for line in answers])
+    assert accepted[unseen].sum() == result["accepted"]
+    capsys.readouterr()
+    command("threshold", tmp_path / "p.npz", *costs, "--policy", policy, "--split", 0.5, code=2)
+    assert "expected either --split or --policy, but got both" in capsys.readouterr().err
+    # Another file, with its classes in another order.
+    names, order = ["a", "b", "c"], [2, 0, 1]
+    np.savez(tmp_path / "n.npz", logits=logits, label=label, class_names=np.array(names))
+    turned = {"logits": logits[:, order], "label": np.argsort(order)[label]}
+    np.savez(tmp_path / "turned.npz", **turned, class_names=np.array(names)[order])
+    (tmp_path / "costs.csv").write_text("label,prediction,cost\na,b,40\n")
+    thresholds = []
+    for file in ("n.npz", "turned.npz"):
+        Policy.of(read(tmp_path / "n.npz")).save(tmp_path / "named.json")
+        flags = ["--cost-table", tmp_path / "costs.csv", "--policy", tmp_path / "named.json"]
+        command("threshold", tmp_path / file, *costs, *flags, "--json", tmp_path / "t.json")
+        thresholds.append(json.loads((tmp_path / "t.json").read_text())["threshold"])
+    assert thresholds[0] == thresholds[1]
+    # Nothing is worth accepting: the policy says so.
+    np.savez(tmp_path / "bad.npz", confidence=np.linspace(0, 1, 50), correct=np.arange(50) % 2 < 0)
+    command("threshold", tmp_path / "bad.npz", *costs, "--policy", tmp_path / "none.json")
+    assert Policy.load(tmp_path / "none.json").threshold.threshold is None
+    assert "Accepts nothing, at the least cost" in (tmp_path / "none.json").read_text()
 
 
 @pytest.mark.parametrize(

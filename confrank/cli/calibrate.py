@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from confrank.cli.calibrated_file import calibrated_path, calibrated_predictions, write_calibrated
 from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
+from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _calibrate_arguments(parser: "ArgumentParser") -> None:
     split = "instead of folds, share of the rows to measure on; the result is a fit to the others"
     add_option(fit, "--split", float, "SHARE", split)
     add_option(fit, "--seed", int, "N", "seed of folds and split", 0)
-    add_policy(parser)
+    add_design_policy(parser)
     output = parser.add_argument_group("output")
     add_option(output, "--out", str, "FILE", "write all rows, calibrated (.safetensors, .csv)")
     add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
@@ -50,6 +50,7 @@ def _calibrate(arguments: "Namespace") -> None:
     from confrank.decisions.policy import CalibratorPart
 
     _check(arguments)
+    every = uses_all_rows(arguments)
     out, table, path = calibrated_path(arguments.out), json_path(arguments.json), predictions_path(arguments.file)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, path, *truth], out, table, policy_path(arguments))
@@ -63,13 +64,18 @@ def _calibrate(arguments: "Namespace") -> None:
     chosen, rows = samples, None
     part_tables = tables
     if policy is not None:
-        index, rows = policy.usable(predictions, "design", file=arguments.file, seed=arguments.seed)
+        index, rows = policy.usable(
+            source.predictions, "design", file=arguments.file, seed=arguments.seed, every=every
+        )
         chosen, part_tables = samples.select(index), {name: each[index] for name, each in tables.items()}
     checked = checked_calibration(
         arguments.method, chosen, **part_tables, folds=arguments.folds or FOLDS, split=arguments.split,
         seed=arguments.seed,
     )  # fmt: skip
-    calibrator, written = checked.calibrator, []
+    calibrator, written = checked.calibrator, list[str]()
+    if policy is not None:
+        part = CalibratorPart(calibrator.method, calibrator.parameters, rows, settings=checked.errors)
+        written = save_policy(arguments, policy, part)
     if table:
         write_atomically(table, json.dumps({"file": arguments.file, **checked.as_dict()}, indent=1))
     if out is not None:
@@ -77,10 +83,7 @@ def _calibrate(arguments: "Namespace") -> None:
         values = calibrator.apply(**{name: inputs[name] for name in inputs if name not in ("label", "correct")})
         result = calibrated_predictions(predictions, samples, values, _metadata(calibrator, earlier))
         write_calibrated(out, path, predictions, result, reading)
-        written.append(f"calibrated predictions: {out}")
-    if policy is not None:
-        part = CalibratorPart(calibrator.method, calibrator.parameters, rows, settings=checked.errors)
-        written += save_policy(arguments, policy, part)
+        written.insert(0, f"calibrated predictions: {out}")
     _show(checked, f"read {predictions.describe()}", written)
 
 
