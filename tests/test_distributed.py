@@ -25,11 +25,13 @@ from confrank.config import RunConfig
 from confrank.data import load
 from confrank.training import Processes
 from confrank.training import train as train_run
+from confrank.training.shared_norm import SharedNorms
 
 NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
 # 101 samples in batches of 20: parts of 7, 7 and 6, and a last batch of one sample.
 RUN = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3)
 CPU = torch.device("cpu")
+PARTS = (0, 30), (30, 31), (31, NUM_SAMPLES)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
     torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank), shares(rank)), f"{folder}/{rank}.pt")
-    torch.save(ring_gradients(rank), f"{folder}/ring{rank}.pt")
+    torch.save((ring_gradients(rank), normalised(rank)), f"{folder}/parts{rank}.pt")
     train_run(RUN, folder / "run", data=run_data(), device=CPU, processes=Processes(rank, NUM_PROCESSES))
     distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
@@ -153,12 +155,41 @@ def ring_gradients(rank):
     results = []
     for ignored in (False, True):
         image, label, history, model = ring_batch(ignored)
-        part = torch.arange(*((0, 30), (30, 31), (31, NUM_SAMPLES))[rank])
+        part = torch.arange(*PARTS[rank])
         ranking = CorrectnessRanking(history, ring=SharedRing())
         parallel = DistributedDataParallel(model)
         loss = ranking(parallel(image[part]), label[part], part)
         (loss * (NUM_PROCESSES * len(part) / NUM_SAMPLES)).backward()
         results.append((loss.detach(), model.weight.grad))
+    return results
+
+
+def norm_layers():
+    """Each with the input of a complete batch, and how much each output counts in the loss."""
+    layers = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm1d(6, affine=False, momentum=None)
+    shapes = (NUM_SAMPLES, 4, 3, 2), (NUM_SAMPLES, 6)
+    for layer, shape in zip(layers, shapes, strict=True):
+        torch.manual_seed(2)
+        layer = layer.double()
+        for values in layer.parameters():
+            torch.nn.init.normal_(values)
+        yield layer, 3 + 2 * torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
+
+
+def normalised(rank):
+    """Output, gradients and running statistics of batch norm in a part of the batch, after two passes."""
+    start, stop = PARTS[rank]
+    results = []
+    for layer, image, weight in norm_layers():
+        norms, part = SharedNorms(layer), image[start:stop].clone().requires_grad_()
+        for _ in range(2):
+            layer.zero_grad()
+            part.grad = None
+            with norms.over((stop - start) / NUM_SAMPLES):
+                output = layer(part)
+            (output.relu_() * weight[start:stop]).sum().backward()
+        gradients = [values.grad for values in layer.parameters()]
+        results.append((output.detach(), part.grad, gradients, layer.state_dict()))
     return results
 
 
@@ -174,9 +205,27 @@ def test_a_ring_over_all_processes_gives_the_gradient_of_one(folder):
         loss.backward()
         assert loss > 0.1
         for rank in range(NUM_PROCESSES):
-            value, gradient = torch.load(folder / f"ring{rank}.pt")[number]
+            value, gradient = torch.load(folder / f"parts{rank}.pt")[0][number]
             torch.testing.assert_close(value, loss.detach())
             torch.testing.assert_close(gradient, model.weight.grad, rtol=0, atol=1e-7)
+
+
+def test_batch_norm_over_all_processes_is_that_of_the_batch(folder):
+    parts = [torch.load(folder / f"parts{rank}.pt")[1] for rank in range(NUM_PROCESSES)]
+    for number, (layer, image, weight) in enumerate(norm_layers()):
+        image.requires_grad_()
+        for _ in range(2):
+            layer.zero_grad()
+            image.grad = None
+            output = layer(image)
+            (output.relu_() * weight).sum().backward()
+        outputs, inputs, gradients, states = zip(*(part[number] for part in parts), strict=True)
+        torch.testing.assert_close(torch.cat(outputs), output.detach())
+        torch.testing.assert_close(torch.cat(inputs), image.grad)
+        for mine, values in zip(zip(*gradients, strict=True), layer.parameters(), strict=True):
+            torch.testing.assert_close(sum(mine), values.grad)
+        for state in states:
+            torch.testing.assert_close(dict(state), dict(layer.state_dict()))
 
 
 def test_a_run_in_three_processes_equals_one_in_a_single_process(folder, tmp_path):

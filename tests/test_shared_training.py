@@ -286,6 +286,12 @@ def test_an_error_in_one_process_ends_the_others(tmp_path):
 
 
 @pytest.mark.slow
+def test_all_processes_diverge_together(tmp_path):
+    codes = ended(started(3, tmp_path / "run", replace(CONFIG, lr=1e20)))
+    assert codes == [1, 1, 1]  # a DivergedError in each
+
+
+@pytest.mark.slow
 def test_what_no_process_can_do_is_an_error_in_all(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "note.txt").write_text("mine")

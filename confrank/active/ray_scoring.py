@@ -14,7 +14,7 @@ from confrank.active.strategies import Rows, Strategy
 from confrank.cluster import Ray, Tasks, reason_of
 from confrank.trained import Trained, load_trained
 from confrank.training import InterruptedRunError
-from confrank.training.loop import stop_signals
+from confrank.training.signals import stop_signals
 
 
 @dataclass(frozen=True)

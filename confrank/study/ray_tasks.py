@@ -12,7 +12,7 @@ import torch
 from confrank.cluster import Ray, StoppedTaskError, Tasks, reason_of
 from confrank.study.group import LONGEST_PAUSE, Outcome, Runs, Sharing, train_group
 from confrank.training import InterruptedRunError, Options
-from confrank.training.loop import stop_signals
+from confrank.training.signals import stop_signals
 
 # A network file system may show a new file to another host with a delay.
 VISIBLE_SECONDS = 60.0

@@ -1,13 +1,11 @@
 """From configs to finished run folders: one run, several side by side on one GPU, or one in several processes."""
 
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
 import torch
@@ -22,6 +20,7 @@ from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.processes import ALONE, PeerError, Processes
 from confrank.training.run import DivergedError, Run
+from confrank.training.signals import stop_signals
 
 EpochListener = Callable[[RunConfig, Record], None]
 # Errors of one run that need not stop the others.
@@ -113,7 +112,7 @@ def train_together(
 
     With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
     each run in all processes together, on the plain path; the first process writes the folders and calls the
-    listeners. A signal to any of them stops all. An error in one process alone is raised there and ends the others.
+    listeners. A signal to any of them stops all. An error other than divergence ends all of them.
     """
     if path not in get_args(Computation):
         raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
@@ -174,6 +173,8 @@ class _Training:
                 try:
                     jobs[number] = self.open(plan)
                 except RUN_ERRORS as error:
+                    if self.processes.size > 1:  # the others may not know of it
+                        raise
                     results[number] = Failed(RunFolder(plan.out), error)
                     continue
                 locks.callback(jobs[number].release)
@@ -248,7 +249,7 @@ class _Training:
         except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
             raise
         except Exception as error:  # a custom network may raise anything; the other runs continue
-            if self.processes.size > 1 and not isinstance(error, DivergedError):  # others may not know of it
+            if self.processes.size > 1 and not isinstance(error, DivergedError):  # all processes diverge at once
                 raise
             return Failed(job.folder, error)
 
@@ -313,32 +314,3 @@ def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
             yield
     else:
         yield
-
-
-@contextmanager
-def stop_signals() -> Iterator[list[int]]:
-    """A list to which handlers append the signals received; the training loop checks it.
-
-    A second signal reaches the previous handlers. SIGHUP is ignored then: the shell repeats the one of the system.
-    """
-    stopped: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        stopped.append(number)
-        for known, handler in previous.items():
-            signal.signal(known, signal.SIG_IGN if known == hangup else handler)
-
-    hangup = getattr(signal, "SIGHUP", None)  # absent on Windows
-    numbers = [signal.SIGINT, signal.SIGTERM]
-    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
-        numbers.append(hangup)
-    try:
-        previous = {number: signal.signal(number, handle) for number in numbers}
-    except ValueError:  # outside the main thread, signals cannot be handled
-        yield stopped
-        return
-    try:
-        yield stopped
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -29,8 +29,7 @@ class LostPeerError(PeerError):
 
     def __init__(self, processes: "Processes") -> None:
         super().__init__(
-            "another process of this training has ended; its error, if any, is in its output;"
-            " run the same command again to resume"
+            "another process of this training has ended (see its output); run the same command again to resume"
         )
         self.silent = not processes.leads
 
@@ -165,5 +164,5 @@ def connected(device: torch.device) -> Iterator[Processes]:
     processes = Processes(distributed.get_rank(), distributed.get_world_size())
     yield processes
     # Only after a success: a process that fails must leave at once, so that the others notice.
-    distributed.barrier()
+    processes.gathered(None)
     distributed.destroy_process_group()

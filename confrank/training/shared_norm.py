@@ -34,7 +34,9 @@ class SharedNorms:
             output: Tensor = plain(values)
             return output
         count = round(values.numel() / values.shape[1] / self.share)
-        output, mean, variance = _normalise(values, layer.weight, layer.bias, layer.eps, count)
+        weight = values.new_ones(values.shape[1]) if layer.weight is None else layer.weight
+        bias = torch.zeros_like(weight) if layer.bias is None else layer.bias
+        output, mean, variance = _Normalised.apply(values, weight, bias, layer.eps, count)  # type: ignore[no-untyped-call]
         _follow(layer, mean, variance * (count / max(count - 1, 1)))
         return output
 
@@ -50,41 +52,35 @@ def _follow(layer: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
     layer.running_var.lerp_(variance.to(layer.running_var.dtype), momentum)
 
 
-def _normalise(
-    values: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Values [b, c, ...] normalised over all processes, scaled and shifted; their mean and biased variance [c]."""
-    normalised, mean, variance = _Normalised.apply(values, eps, count)  # type: ignore[no-untyped-call]
-    if weight is not None:
-        normalised = normalised * _per_channel(weight, values)
-    if bias is not None:
-        normalised = normalised + _per_channel(bias, values)
-    return normalised, mean, variance
-
-
 class _Normalised(torch.autograd.Function):
-    """(x - mean) / sqrt(variance + eps), with mean and variance over all `count` values of each channel."""
+    """weight (x - mean) / sqrt(variance + eps) + bias, where each channel has `count` values in all processes.
+
+    x is [b, c, ...], the others are [c]. Mean and biased variance are returned too, without a gradient.
+    """
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, eps: float, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        ctx: Any, values: Tensor, weight: Tensor, bias: Tensor, eps: float, count: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
         over = [0, *range(2, values.ndim)]
         mean = _total(values.sum(over)) / count
         centred = values - _per_channel(mean, values)
         variance = _total(centred.square().sum(over)) / count
         scale = (variance + eps).rsqrt()
-        normalised = centred * _per_channel(scale, values)
-        ctx.save_for_backward(normalised, scale)
+        ctx.save_for_backward(values, weight, mean, scale)
         ctx.count = count
         ctx.mark_non_differentiable(mean, variance)
-        return normalised, mean, variance
+        return centred * _per_channel(scale * weight, values) + _per_channel(bias, values), mean, variance
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        gradient, (normalised, scale) = gradients[0], ctx.saved_tensors
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        gradient, (values, weight, mean, scale) = gradients[0], ctx.saved_tensors
         over = [0, *range(2, gradient.ndim)]
-        sums = _total(torch.stack((gradient.sum(over), (gradient * normalised).sum(over)))) / ctx.count
-        inner = gradient - _per_channel(sums[0], gradient) - normalised * _per_channel(sums[1], gradient)
-        return inner * _per_channel(scale, gradient), None, None
+        normalised = (values - _per_channel(mean, values)) * _per_channel(scale, values)
+        of_bias, of_weight = gradient.sum(over), (gradient * normalised).sum(over)
+        shift, tilt = _total(torch.stack((of_bias, of_weight))) / ctx.count
+        inner = gradient - _per_channel(shift, values) - normalised * _per_channel(tilt, values)
+        return inner * _per_channel(scale * weight, values), of_weight, of_bias, None, None
 
 
 def _total(values: Tensor) -> Tensor:
