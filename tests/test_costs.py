@@ -25,7 +25,6 @@ from confrank.metrics import at_or_above
 from confrank.metrics.hull import cheapest_curve, hull_positions
 from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
-from confrank.predictions import read
 
 COSTS = st.sampled_from([0, 1, 2, 3, 10, 1000, 0.1, 0.3, 7.38])
 
@@ -273,19 +272,6 @@ def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_pat
     capsys.readouterr()
     command("threshold", tmp_path / "p.npz", *costs, "--policy", policy, "--split", 0.5, code=2)
     assert "expected either --split or --policy, but got both" in capsys.readouterr().err
-    # Another file, with its classes in another order.
-    names, order = ["a", "b", "c"], [2, 0, 1]
-    np.savez(tmp_path / "n.npz", logits=logits, label=label, class_names=np.array(names))
-    turned = {"logits": logits[:, order], "label": np.argsort(order)[label]}
-    np.savez(tmp_path / "turned.npz", **turned, class_names=np.array(names)[order])
-    (tmp_path / "costs.csv").write_text("label,prediction,cost\na,b,40\n")
-    thresholds = []
-    for file in ("n.npz", "turned.npz"):
-        Policy.of(read(tmp_path / "n.npz")).save(tmp_path / "named.json")
-        flags = ["--cost-table", tmp_path / "costs.csv", "--policy", tmp_path / "named.json"]
-        command("threshold", tmp_path / file, *costs, *flags, "--json", tmp_path / "t.json")
-        thresholds.append(json.loads((tmp_path / "t.json").read_text())["threshold"])
-    assert thresholds[0] == thresholds[1]
     # Nothing is worth accepting: the policy says so.
     np.savez(tmp_path / "bad.npz", confidence=np.linspace(0, 1, 50), correct=np.arange(50) % 2 < 0)
     command("threshold", tmp_path / "bad.npz", *costs, "--policy", tmp_path / "none.json")

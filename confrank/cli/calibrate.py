@@ -64,9 +64,7 @@ def _calibrate(arguments: "Namespace") -> None:
     chosen, rows = samples, None
     part_tables = tables
     if policy is not None:
-        index, rows = policy.usable(
-            source.predictions, "design", file=arguments.file, seed=arguments.seed, every=every
-        )
+        index, rows = policy.usable(predictions, "design", file=arguments.file, seed=arguments.seed, every=every)
         chosen, part_tables = samples.select(index), {name: each[index] for name, each in tables.items()}
     checked = checked_calibration(
         arguments.method, chosen, **part_tables, folds=arguments.folds or FOLDS, split=arguments.split,
