@@ -188,6 +188,19 @@ def test_risks_of_single_classes_are_tested():
     assert not second.test.holds and second.what == "error rate among accepted answers 2"
 
 
+def test_a_class_with_its_own_threshold_has_its_own_risk():
+    predictions = labelled(600, 3)
+    part = ThresholdPart(
+        None, None, "promised", per="class", thresholds={"0": 0.5, "1": 0.6, "2": None, "3": 0.5},
+        settings={"risk": 0.2, "class_risk": {"1": 0.1}},
+    )  # fmt: skip
+    followed = follow(Policy.of(predictions).with_part(part), predictions, np.arange(600))
+    limits = {watch.group: watch.test.risk for watch in followed.monitored.watches}
+    assert limits == {"0": 0.2, "1": 0.1, "3": 0.2}
+    predicted = predictions.logits.argmax(axis=1)
+    assert all((predicted[watch.rows] == int(watch.group)).all() for watch in followed.monitored.watches)
+
+
 def test_what_promises_nothing_is_said():
     predictions = labelled(300, 3)
     bare = Policy.of(predictions)

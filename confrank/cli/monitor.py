@@ -99,9 +99,11 @@ def _followed(
 def _coverage(policy: "Policy") -> float | None:
     """The share accepted at calibration, if the threshold recorded it."""
     part = policy.threshold
-    if part is None or part.rows is None or "accepted" not in part.settings:
+    if part is None or part.rows is None:
         return None
-    return float(part.settings["accepted"] / part.rows.used)
+    counts = [part.settings, *part.settings.get("groups", {}).values()]
+    accepted = [one["accepted"] for one in counts if one.get("accepted") is not None]
+    return sum(accepted) / part.rows.used if accepted else None
 
 
 def _tie_notes(times: "Chronology | None") -> list[str]:

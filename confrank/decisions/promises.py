@@ -91,15 +91,17 @@ def _error_claims(
     if part is None or not part.promise or part.settings.get("risk") is None:
         return
     assert answers.accepted is not None, "a threshold accepts"
-    class_risks = _class_risks(part, predictions, answers)
+    risk, risks = part.settings["risk"], part.settings.get("class_risk") or {}
+    own = risks if part.per == "class" else {}  # the risk of a class in place of the common one
+    others = {} if part.per == "class" else _class_risks(risks, predictions, answers)
     for value, rows in _by_value(part, predictions, answers).items():
         taken = rows[answers.accepted[rows]]
-        yield Claim(ERRORS, part.settings["risk"], wrong[order], _positions(taken, order), value or None)
-        for name, (risk, flags) in class_risks.items():
+        yield Claim(ERRORS, own.get(value, risk), wrong[order], _positions(taken, order), value or None)
+        for name, (risk_of_class, flags) in others.items():
             if part.per == "class" and name != value:
                 continue
             what = f"{ERRORS} {name}"
-            yield Claim(what, risk, wrong[order], _positions(taken[flags[taken]], order), value or None)
+            yield Claim(what, risk_of_class, wrong[order], _positions(taken[flags[taken]], order), value or None)
 
 
 def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Rows]:
@@ -112,9 +114,10 @@ def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -
     return {value: rows.get(value, none) for value, limit in part.thresholds.items() if limit is not None}
 
 
-def _class_risks(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, tuple[float, Flags]]:
+def _class_risks(
+    risks: Mapping[str, float], predictions: Predictions, answers: Answers
+) -> dict[str, tuple[float, Flags]]:
     """The risk of each class that has one, and the answers [n] of this class."""
-    risks: Mapping[str, float] = part.settings.get("class_risk") or {}
     if not risks:
         return {}
     assert answers.prediction is not None, "a risk per class needs predicted classes"
