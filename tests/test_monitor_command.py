@@ -6,8 +6,9 @@ import re
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
-from confrank.decisions import conformal_sets
+from confrank.decisions import conformal_sets, select_with_fdr
 from confrank.decisions.chronology import chronology
 from confrank.decisions.monitor import miscoverage_bound, monitor
 from confrank.decisions.policy import Policy, SelectionPart, SetsPart, ThresholdPart
@@ -207,8 +208,8 @@ def test_what_promises_nothing_is_said():
     by_coverage = bare.with_part(ThresholdPart(0.5, None, settings={"risk": None}))
     followed = follow(by_coverage, predictions, np.arange(300))
     assert followed.monitored.watches == () and followed.monitored.holds
-    assert followed.not_tested == ("The threshold promises no error rate, so there is none to test.",)
-    assert "no promise to test" in follow(bare, predictions, np.arange(300)).not_tested[0]
+    assert followed.remarks == ("The threshold promises no error rate, so there is none to test.",)
+    assert "no promise to test" in follow(bare, predictions, np.arange(300)).remarks[0]
 
 
 @pytest.mark.parametrize("per", ["all", "class", "group"])
@@ -235,12 +236,21 @@ def test_misses_of_sets_are_tested_against_what_calibration_permits(per):
     assert all(watch.test.holds or watch.alarm_row > 2500 for watch in watches)
 
 
-def test_a_false_discovery_rate_is_shown_but_not_tested():
-    predictions = labelled(600, 3)
-    part = SelectionPart(0.1, (0.3, 0.5), 100, None, "promised")
-    policy = Policy.of(predictions).with_part(part)
-    followed = follow(policy, predictions, np.arange(600))
+def test_sure_errors_are_tested_for_a_false_discovery_rate():
+    calibration, predictions = labelled(1000, 0), labelled(3000, 1, np.where(np.arange(3000) < 1500, 1.0, 3.0))
+    bare = Policy.of(calibration)
+    confidence, right = bare.confidence(calibration), bare.correct(calibration)
+    part = SelectionPart.of(select_with_fdr(confidence, right, confidence, 0.1))
+    policy = bare.with_part(part)
+    assert follow(policy, labelled(3000, 2), np.arange(3000)).monitored.holds
+    followed = follow(policy, predictions, np.arange(3000))
+    (watch,) = followed.monitored.watches
+    cut = np.sort(confidence[~right])[::-1][50]  # 0.1 * 1001 / 2 is 50
+    sure = policy.confidence(predictions) > cut
+    assert watch.test.wrong.tolist() == (sure & ~policy.correct(predictions)).tolist() and watch.test.line == 40
+    assert watch.test.risk == pytest.approx(beta.ppf(0.975, 51, 950)) and 1500 < watch.alarm_row < 2000
     selected = policy.apply(predictions).accepted
     wrong = selected & ~policy.correct(predictions)
-    assert followed.monitored.watches == ()
-    assert f"Here {wrong.sum()} of {selected.sum()} selected answers are wrong." in followed.not_tested[0]
+    assert f"Here {wrong.sum():,} of {selected.sum():,} selected answers are wrong." in followed.remarks[0]
+    few = bare.with_part(SelectionPart(0.1, (0.3, 0.5), 100, None, "promised"))
+    assert follow(few, predictions, np.arange(3000)).monitored.watches[0].what == "share of answers that are wrong"

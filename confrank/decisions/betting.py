@@ -106,18 +106,22 @@ def risk_test(wrong: ArrayLike, risk: float, *, alpha: float = 0.05, num_tests: 
     line = num_tests / alpha
     log_e_value = log_e_values(flags, risk)
     alarm = first_alarm(log_e_value, line)
-    since = None if alarm is None else _likeliest_start(flags[: int(log_e_value.argmax()) + 1], alarm)
+    since = None if alarm is None else _likeliest_start(flags[: int(log_e_value.argmax()) + 1], (risk, line), alarm)
     return RiskTest(risk, line, flags, log_e_value, alarm, since)
 
 
-def _likeliest_start(wrong: NDArray[np.bool_], latest: int) -> int:
-    """The answer, `latest` at most, from which on a higher error rate than before makes the errors most likely."""
+def _likeliest_start(wrong: NDArray[np.bool_], test: tuple[float, float], latest: int) -> int:
+    """The answer, `latest` at most, from which on a higher error rate than before makes the errors most likely.
+
+    Only starts count from which a stake alone reaches the line; `test` is the risk and the line.
+    """
     errors = np.concatenate([[0], np.cumsum(wrong)[:-1]])
     before, after = np.arange(len(wrong)), np.arange(len(wrong), 0, -1)
     later = wrong.sum() - errors
-    rises = later * before >= errors * after
+    gain = [ratio[-1] - np.concatenate([[0.0], ratio[:-1]]) for ratio in _log_ratios(wrong, test[0])]
+    proves = np.max(gain, axis=0) >= np.log(test[1])
     fit = _log_likelihood(errors, before) + _log_likelihood(later, after)
-    return int(np.where(rises, fit, -np.inf)[: latest + 1].argmax())
+    return int(np.where(proves & (later * before >= errors * after), fit, -np.inf)[: latest + 1].argmax())
 
 
 def _log_likelihood(errors: NDArray[np.int64], number: NDArray[np.int64]) -> Floats:

@@ -8,10 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.drift import DriftTest, Reference, drift_test
-from confrank.decisions.monitor import ERRORS, MISSES, Claim, Monitored, Rows, miscoverage_bound, watched
+from confrank.decisions.monitor import (
+    ERRORS,
+    MISSES,
+    SURE_ERRORS,
+    Claim,
+    Monitored,
+    Rows,
+    miscoverage_bound,
+    order_statistic_bound,
+    watched,
+)
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import class_text, distinguished, group_of
-from confrank.decisions.policy_parts import Part, SetsPart, ThresholdPart, matched
+from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart, matched
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
@@ -24,14 +34,14 @@ class Followed:
     """A policy on new answers: the tests, and the answers themselves, all in the order of time.
 
     `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
-    acceptance rule, and `wrong` [n] if there are no labels. `not_tested` says what is promised but not tested.
+    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is promised but not tested.
     """
 
     monitored: Monitored
     order: Rows
     accepted: Flags | None
     wrong: Flags | None
-    not_tested: tuple[str, ...]
+    remarks: tuple[str, ...]
 
     @property
     def num_wrong_accepted(self) -> int | None:
@@ -47,9 +57,13 @@ def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: floa
     accepted = None if answers.accepted is None else answers.accepted[order]
     predictions = matched(policy.input, predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
-    claims += _miss_claims(policy.sets, predictions, answers, order, alpha, len(claims))
+    groups = _calibrated(policy.sets, predictions)
+    # Of the share of a promise that holds on average over calibration rows, one half is for the chance in these rows.
+    level = alpha / max(1, len(claims) + len(groups) + (policy.selection is not None)) / 2
+    claims += [*_sure_claims(policy.selection, answers.confidence[order], ~right[order], level)]
+    claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
     monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
-    return Followed(monitored, order, accepted, ~right[order], tuple(_not_tested(policy, answers, ~right)))
+    return Followed(monitored, order, accepted, ~right[order], tuple(_remarks(policy, answers, ~right)))
 
 
 def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
@@ -91,15 +105,14 @@ def _error_claims(
     if part is None or not part.promise or part.settings.get("risk") is None:
         return
     assert answers.accepted is not None, "a threshold accepts"
-    risk, risks = part.settings["risk"], part.settings.get("class_risk") or {}
+    risk: float = part.settings["risk"]
+    risks: Mapping[str, float] = part.settings.get("class_risk") or {}
     own = risks if part.per == "class" else {}  # the risk of a class in place of the common one
     others = {} if part.per == "class" else _class_risks(risks, predictions, answers)
     for value, rows in _by_value(part, predictions, answers).items():
         taken = rows[answers.accepted[rows]]
         yield Claim(ERRORS, own.get(value, risk), wrong[order], _positions(taken, order), value or None)
         for name, (risk_of_class, flags) in others.items():
-            if part.per == "class" and name != value:
-                continue
             what = f"{ERRORS} {name}"
             yield Claim(what, risk_of_class, wrong[order], _positions(taken[flags[taken]], order), value or None)
 
@@ -125,48 +138,63 @@ def _class_risks(
     return {name: (risk, answers.prediction == names.get(name, -1)) for name, risk in risks.items()}
 
 
-def _miss_claims(
-    part: SetsPart | None, predictions: Predictions, answers: Answers, order: Rows, alpha: float, others: int
-) -> list[Claim]:
-    """The share of sets without the true class, of each class or group.
+def _sure_claims(part: SelectionPart | None, confidence: NDArray[Any], wrong: Flags, level: float) -> Iterator[Claim]:
+    """How many answers are wrong although they are surer than nearly all wrong ones at calibration.
 
-    Half of the share of alpha is the probability that the calibration rows were too favourable, see
-    `miscoverage_bound`; the test has the other half.
+    A false-discovery rate is an average over files. What it rests on can be tested: if new answers are exchangeable
+    with the n calibration rows, an answer is both wrong and surer than the (k + 1)-th surest wrong one of these with
+    a probability that is at most Beta(k + 1, n - k) distributed. Here k = fdr (n + 1) / 2, which no data chose.
     """
-    if part is None or not part.promise or answers.sets is None or predictions.label is None:
-        return []
-    groups = _calibrated(part, predictions)
-    level = alpha / (others + len(groups)) / 2
+    if part is None or not part.promise:
+        return
+    number = int(part.fdr * (part.n + 1) / 2)
+    cut = sorted(part.scores, reverse=True)[number] if number < len(part.scores) else -np.inf
+    what = SURE_ERRORS if np.isinf(cut) else f"{SURE_ERRORS} at a confidence above {cut:.4g}"
+    bound = order_statistic_bound(number + 1, part.n, level)
+    yield Claim(what, bound, wrong & (confidence > cut), np.arange(len(wrong)), parts=2)
+
+
+def _miss_claims(
+    part: SetsPart | None,
+    groups: Mapping[str, tuple[int, Rows]],
+    predictions: Predictions,
+    answers: Answers,
+    order: Rows,
+    level: float,
+) -> Iterator[Claim]:
+    """The share of sets without the true class, of each class or group."""
+    if part is None or answers.sets is None or predictions.label is None:
+        return
     missed = ~answers.sets[np.arange(len(answers)), predictions.label]
-    bounds = {value: miscoverage_bound(count, part.level, level) for value, (count, _) in groups.items()}
-    return [
-        Claim(MISSES, bound, missed[order], _positions(rows, order), value or None, parts=2)
-        for value, (_, rows) in groups.items()
-        if (bound := bounds[value]) is not None
-    ]
+    for value, (count, rows) in groups.items():
+        bound = miscoverage_bound(count, part.level, level)
+        if bound is not None:
+            yield Claim(MISSES, bound, missed[order], _positions(rows, order), value or None, parts=2)
 
 
-def _calibrated(part: SetsPart, predictions: Predictions) -> dict[str, tuple[int, Rows]]:
-    """The number of calibration rows, and the new rows, of each true class or group; "" for all."""
+def _calibrated(part: SetsPart | None, predictions: Predictions) -> dict[str, tuple[int, Rows]]:
+    """The number of calibration rows, and the new rows, of each true class or group with sets; "" for all."""
     label = predictions.label
-    assert label is not None, "labels were checked"
+    if part is None or not part.promise or label is None:
+        return {}
     if part.per == "all":
         return {"": (sum(part.counts.values()), np.arange(len(label)))}
-    none = np.zeros(0, dtype=np.int64)
     if part.per == "class":
         names = {number: class_text(predictions.class_names, int(number)) for number in part.counts}
         return {names[number]: (count, np.flatnonzero(label == int(number))) for number, count in part.counts.items()}
+    none = np.zeros(0, dtype=np.int64)
     rows = rows_by_group(group_of(part.column or "group", predictions))
     return {value: (count, rows.get(value, none)) for value, count in part.counts.items()}
 
 
-def _not_tested(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
-    """What is promised but not tested, and why."""
+def _remarks(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
+    """What is promised but not tested as such, and why."""
     if policy.selection is not None and answers.accepted is not None:
         selected, errors = int(answers.accepted.sum()), int((answers.accepted & wrong).sum())
         yield (
-            f"The false-discovery rate of at most {policy.selection.fdr:g} is an average over files, which one file"
-            f" cannot contradict, so it is not tested. Here {errors:,} of {selected:,} selected answers are wrong."
+            f"The false-discovery rate of at most {policy.selection.fdr:g} is an average over files. Here {errors:,}"
+            f" of {selected:,} selected answers are wrong. The test is of what the rate rests on: how many answers"
+            " are sure and wrong."
         )
     if policy.threshold is not None and not policy.threshold.promise:
         yield "The threshold promises no error rate, so there is none to test."

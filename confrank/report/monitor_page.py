@@ -59,7 +59,7 @@ def monitor_page(
         promises=promises,
         answers=answers_sentence(followed, times),
         drift=drift_sentences(followed, times),
-        notes=[*followed.not_tested, *level_sentences(followed), RESTART],
+        notes=[*followed.remarks, *level_sentences(followed), RESTART],
         span=_span(followed, times),
         shares=_count_ticks(number),
         tests=[_row(watch, followed, times) for watch in watches],

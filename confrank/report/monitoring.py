@@ -23,7 +23,7 @@ def monitor_lines(followed: Followed, promises: Sequence[str], times: Times = No
     rows.append(("data", answers_sentence(followed, times)))
     rows += [("test", claim_sentence(watch)) for watch in followed.monitored.watches]
     rows += [("drift", sentence) for sentence in drift_sentences(followed, times)]
-    rows += [("not tested", sentence) for sentence in followed.not_tested]
+    rows += [("remark", sentence) for sentence in followed.remarks]
     rows += [("answer", sentence) for sentence in verdict_sentences(followed, times)]
     rows += [("note", sentence) for sentence in (*level_sentences(followed), RESTART)]
     names = [name for name, _ in rows]
@@ -161,7 +161,7 @@ def monitor_record(followed: Followed, times: Times = None) -> dict[str, Any]:
         "wrong": followed.num_wrong_accepted,
         "tests": [_watch_record(watch, followed, times) for watch in monitored.watches],
         "drift": None if monitored.drift is None else _drift_record(monitored.drift, followed, times),
-        "not_tested": list(followed.not_tested),
+        "remarks": list(followed.remarks),
         "note": RESTART,
     }
 
