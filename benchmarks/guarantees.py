@@ -93,37 +93,55 @@ def discoveries(num_rows: int, num_new: int, fdr: float, repetitions: int, seed:
     return judged("false-discovery rate", shares, -math.inf, fdr, **facts)
 
 
-def true_risk(threshold: float, floor: float, steepness: float) -> float:
-    """The error rate of accepting confidence >= threshold: the mean of floor + steepness (1 - c)^2."""
-    return floor + steepness * (1 - threshold) ** 2 / 3
+# How often answers are wrong in each of four groups: floor + slope (1 - c)^2, as (lowest confidence, floor, slope),
+# the most confident part first.
+ORDERED = tuple([(0.0, *values)] for values in ((0.0, 0.4), (0.01, 0.4), (0.0, 0.8), (0.02, 0.3)))
+FLAT = ([(0.0, 0.08 + 1e-9, 0.0)],) * 4
+UNORDERED = ([(0.85, 0.09, 0.0), (0.6, 0.04, 0.0), (0.0, 0.25, 0.0)],) * 4
+GROUPS = {"one risk": ORDERED, "two risks": ORDERED, "flat": FLAT, "unordered": UNORDERED}
+
+
+def error_rate(confidence: np.ndarray, parts: list[tuple[float, float, float]]) -> np.ndarray:
+    """The probability that an answer with this confidence is wrong."""
+    rate = np.zeros(len(confidence))
+    for low, floor, slope in reversed(parts):
+        rate = np.where(confidence >= low, floor + slope * (1 - confidence) ** 2, rate)
+    return rate
+
+
+def true_risk(threshold: float, parts: list[tuple[float, float, float]]) -> float:
+    """The error rate of accepting uniform confidences >= threshold."""
+    total, top = 0.0, 1.0
+    for low, floor, slope in parts:
+        bottom = max(low, threshold)
+        if bottom < top:
+            total += floor * (top - bottom) + slope * ((1 - bottom) ** 3 - (1 - top) ** 3) / 3
+        top = low
+    return total / (1 - threshold)
 
 
 def group_risk(correction: Correction, case: str, delta: float, repetitions: int, seed: int) -> Row:
     """Whether any of four groups has a true risk above its limit.
 
-    The confidence is uniform; an answer is wrong with probability floor + steepness (1 - c)^2. In the case "two
-    risks", that is doubled for class 1, whose accepted answers have a limit, too. In the case "flat", the confidence
-    says nothing and each group is just above its limit: any threshold breaks the promise.
+    In the case "two risks", errors are twice as frequent for class 1, whose accepted answers have a limit, too. In
+    the case "flat", the confidence says nothing and each group is just above its limit: any threshold breaks the
+    promise. In the case "unordered", the most confident answers are not the best ones.
     """
     rng = np.random.default_rng(seed)
     sizes, risk, class_risk, several = (300, 600, 1200, 2400), 0.08, 0.1, case == "two risks"
-    floors, steepness = (0.0, 0.01, 0.0, 0.02), (0.4, 0.4, 0.8, 0.3)
-    if case == "flat":
-        floors, steepness = (risk + 1e-9,) * 4, (0.0,) * 4
-    group = np.repeat(np.arange(4), sizes)
-    floor, steep = np.repeat(floors, sizes), np.repeat(steepness, sizes)
+    group, groups = np.repeat(np.arange(4), sizes), GROUPS[case]
     broken, accepted = np.zeros(repetitions), 0
     for repetition in range(repetitions):
         confidence, prediction = rng.random(len(group)), rng.integers(0, 2, len(group))
-        factor = 1 + (prediction == 1 if several else 0)
-        wrong = rng.random(len(group)) < factor * (floor + steep * (1 - confidence) ** 2)
+        rate = np.concatenate([error_rate(confidence[group == number], groups[number]) for number in range(4)])
+        wrong = rng.random(len(group)) < rate * (1 + (several & (prediction == 1)))
         result = group_thresholds(
             confidence, ~wrong, group, risk, delta, correction=correction, prediction=prediction,
             class_risk={1: class_risk} if several else None,
         )  # fmt: skip
-        for one, low, slope in zip(result.groups, floors, steepness, strict=True):
+        for one, parts in zip(result.groups, groups, strict=True):
             if one.point is not None:
-                true = true_risk(one.point.threshold, low, slope)
+                true = true_risk(one.point.threshold, parts)
                 broken[repetition] = max(broken[repetition], true * (1.5 if several else 1) > risk)
                 broken[repetition] = max(broken[repetition], several and 2 * true > class_risk)
                 accepted += one.point.accepted
@@ -139,7 +157,7 @@ def simulate(repetitions: int, seed: int) -> Iterator[Row]:
     yield discoveries(200, 100, 0.1, repetitions, seed)
     yield discoveries(1000, 50, 0.05, repetitions, seed)
     for correction in ("fixed-sequence", "bonferroni"):
-        for case in ("one risk", "two risks", "flat"):
+        for case in GROUPS:
             yield group_risk(correction, case, 0.1, repetitions, seed)
 
 

@@ -34,6 +34,18 @@ def test_all_groups_together_keep_their_risk(simulations, correction):
     assert simulations.group_risk(correction, "flat", 0.1, 60, seed=1)["holds"]
 
 
+def test_the_true_risk_is_the_mean_error_rate(simulations):
+    import numpy as np
+
+    confidence = np.linspace(0, 1, 400_001)
+    for groups in simulations.GROUPS.values():
+        for parts in groups:
+            for threshold in (0.0, 0.3, 0.7, 0.9):
+                accepted = confidence[confidence >= threshold]
+                mean = simulations.error_rate(accepted, parts).mean()
+                assert simulations.true_risk(threshold, parts) == pytest.approx(mean, abs=1e-5)
+
+
 def test_a_broken_promise_is_noticed(simulations):
     import numpy as np
 
@@ -45,5 +57,5 @@ def test_a_broken_promise_is_noticed(simulations):
 @pytest.mark.slow
 def test_every_promise_holds(simulations):
     rows = [*simulations.simulate(400, seed=1)]
-    assert len(rows) == 35
+    assert len(rows) == 37
     assert [row for row in rows if not row["holds"]] == []

@@ -140,12 +140,12 @@ def group_thresholds(
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
     masks = [np.ones(len(scores), dtype=bool), *_class_masks(prediction, limits)]
     same_length(confidence=scores, group=np.concatenate([*parts.values()]), prediction=masks[-1])
-    found = []
+    chosen = []
     for name, rows in parts.items():
         risks = [others.get(name, risk), *limits.values()]
         ranking = ranked_rows(scores[rows], flags[rows], [mask[rows] for mask in masks], risks)
-        found.append(_threshold_of(name, ranking, delta / len(parts), MOST_STARTS[correction]))
-    return GroupThresholds(risk, delta, correction, tuple(found), tuple(limits.items()), tuple(others.items()))
+        chosen.append(_threshold_of(name, ranking, delta / len(parts), MOST_STARTS[correction]))
+    return GroupThresholds(risk, delta, correction, tuple(chosen), tuple(limits.items()), tuple(others.items()))
 
 
 def _class_masks(prediction: ArrayLike | None, class_risk: Mapping[int, float]) -> list[Array]:
