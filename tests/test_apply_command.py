@@ -112,6 +112,7 @@ REFUSED = {
     "no JSON": ("nonsense", "not a JSON object"),
     "no policy": ('{"metrics": {}}', "it has no version of one"),
     "newer": ('{"confrank_policy": 2}', "version 1 or earlier, but got version 2; update confrank"),
+    "not finite": ('{"confrank_policy": 1, "threshold": {"threshold": NaN}, "checksum": "x"}', "not a JSON object"),
     "nested": ("[" * 100000, "not a JSON object"),
 }
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
+from confrank.predictions import read
+
 FOLDER = Path(__file__).parent / "files"
 _spec = importlib.util.spec_from_file_location("corpus_files", FOLDER / "make.py")
 make = importlib.util.module_from_spec(_spec)
@@ -39,6 +41,30 @@ def naive_ece(confidence, correct, bins=15):
         if inside.any():
             total += inside.mean() * abs(confidence[inside].mean() - correct[inside].mean())
     return total
+
+
+def test_labels_are_not_needed_to_read_a_file():
+    """Without them, a file gives the same predictions; class names keep other columns out of the table."""
+    num_read = 0
+    for path in filter(lambda path: path.name in READ, sorted(FOLDER.iterdir())):
+        try:
+            labelled = read(path)
+        except ValueError:
+            continue  # needs flags
+        table = labelled.table
+        numbers = None if table is None else [str(number) for number in range(table.shape[1])]
+        unlabelled = read(path, labelled=False, classes=labelled.class_names or numbers)
+        assert unlabelled.label is None and unlabelled.correct is None
+        for name in ("logits", "probabilities", "confidence", "index", "key"):
+            assert np.array_equal(getattr(labelled, name), getattr(unlabelled, name)), (path.name, name)
+        assert predicted_names(labelled) == predicted_names(unlabelled)
+        num_read += 1
+    assert num_read > 30
+
+
+def predicted_names(predictions):
+    names, numbers = predictions.class_names, predictions.prediction
+    return numbers if numbers is None else [names[number] if names else str(number) for number in numbers]
 
 
 def true_metrics(truth):

@@ -237,6 +237,22 @@ def test_changed_bytes_never_crash(tmp_path):
             Policy.load(tmp_path / "p.json")
 
 
+def test_a_file_without_class_names_gets_those_of_the_policy():
+    part = ThresholdPart(None, per="class", thresholds={"a": 0.4, "b": 0.7, "c": None})
+    policy = policy_with(part, made(100, metadata={"class_names": '["a", "b", "c"]'}))
+    answers = policy.apply({"probabilities": made(100).probabilities})
+    assert {answers.name(number) for number in answers.prediction} == {"a", "b", "c"} and not answers.unknown
+    assert (answers.accepted == (answers.confidence >= np.array([0.4, 0.7, 2])[answers.prediction])).all()
+
+
+def test_strange_class_names_survive(tmp_path):
+    names = {"class_names": json.dumps(["caf\u00e9", "\udcff", "\u2028"])}
+    policy = policy_with(ThresholdPart(0.5), made(10, metadata=names))
+    policy.save(tmp_path / "p.json")
+    assert Policy.load(tmp_path / "p.json") == policy
+    assert "café" in (tmp_path / "p.json").read_bytes().decode(errors="surrogatepass")
+
+
 def test_promises_hold_one_by_one():
     predictions = made(200)
     policy = policy_with(ThresholdPart(0.5, promise="Few errors."), predictions)

@@ -65,10 +65,10 @@ def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy |
         return Policy.of(predictions)
     policy = Policy.load(path)
     try:
-        reordered = policy.matched(predictions) is not predictions
+        policy.matched(predictions)
     except InputError as error:
         raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
-    if reordered:
+    if policy.input.class_names and predictions.class_names and predictions.class_names != policy.classes:
         raise InputError(
             f"{arguments.file}: expected the classes in the order of the policy, {named(policy.classes or [])}, but"
             f" got {named(predictions.class_names or [])}",

@@ -100,7 +100,7 @@ class Policy:
 
     def save(self, path: str | Path) -> None:
         """Write the policy atomically, as JSON that people can read."""
-        write_atomically(Path(path), self.as_text())
+        write_atomically(Path(path), self.as_text().encode(errors="surrogatepass"))  # JSON may have any name
 
     def as_text(self) -> str:
         """The content of the policy's file."""

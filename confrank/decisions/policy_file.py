@@ -49,12 +49,16 @@ def _parsed(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: expected a policy file, but it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a policy that confrank wrote, but it is not a JSON object")
     return values
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"expected finite numbers, but got {name}")
 
 
 def checksum(values: Mapping[str, Any]) -> str:

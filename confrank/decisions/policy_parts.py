@@ -197,7 +197,10 @@ WORDS = {
 
 
 def matched(policy: Input, predictions: Predictions) -> Predictions:
-    """The predictions with their classes in the order of the policy; an error if they are of another kind."""
+    """The predictions with their classes in the order of the policy; an error if they are of another kind.
+
+    Predictions without class names get those of the policy.
+    """
     new = Input.of(predictions)
     if policy.kind != new.kind:
         raise InputError(
@@ -227,8 +230,11 @@ def _kind(item: Input) -> str:
 def _in_order(
     expected: tuple[str, ...] | None, given: tuple[str, ...] | None, predictions: Predictions
 ) -> Predictions:
-    if expected is None or given is None or expected == given:
+    if expected is None or expected == given:
         return predictions
+    metadata = predictions.metadata | {"class_names": json.dumps(expected)}
+    if given is None:
+        return replace(predictions, metadata=metadata)
     if unknown := [name for name in given if name not in expected]:
         missing = [name for name in expected if name not in given]
         raise InputError(
@@ -241,5 +247,4 @@ def _in_order(
         for table in (predictions.logits, predictions.probabilities)
     )
     label = None if predictions.label is None else np.argsort(order)[predictions.label]
-    metadata = predictions.metadata | {"class_names": json.dumps(expected)}
     return replace(predictions, logits=logits, probabilities=probabilities, label=label, metadata=metadata)

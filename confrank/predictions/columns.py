@@ -64,8 +64,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     if table is not None:
         if names and table.shape[1] > 1 and len(names) != table.shape[1]:
             raise ValueError(f"expected {table.shape[1]} class names, as many as classes, but got {len(names)}")
-        label = classes.get("label")
-        by_name = isinstance(label, Text) and names is not None and {*label.values} <= {*names}
+        words = classes.get("label")
+        by_name = isinstance(words, Text) and names is not None and {*words.values} <= {*names}
         arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
         arrays.pop("prediction", None)
     elif {"label", "prediction", "confidence"} <= {*arrays} and "confidence" not in layout.declared:
