@@ -62,12 +62,13 @@ class Flattened(nn.Module):
 def work(rank, size, port, out, config, options):
     """The life of one process."""
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False
     addresses = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), **addresses})
     notes = []
     try:
-        with connected(CPU) as processes:
-            train(config, out, device=CPU, on_note=notes.append, processes=processes, **options)
+        with connected(CPU) as processes:  # over gloo, on a GPU too: nccl needs one GPU per process
+            train(config, out, on_note=notes.append, processes=processes, **{"device": CPU, **options})
     except InterruptedRunError as error:
         sys.exit(128 + error.signal_number)
     except PeerError as error:
@@ -202,6 +203,18 @@ def test_four_processes_equal_one(tmp_path, settings):
     assert ended(started(4, tmp_path / "four", config)) == [0] * 4
     # Batch norm divides by small numbers, and SAM moves the weights along the result.
     assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-5 if config.model == "small" else 1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", [{"lr": 0.01}, {"lr": 0.01, **INGREDIENTS}], ids=["plain", "ingredients"])
+def test_two_processes_on_one_gpu_equal_one(tmp_path, settings, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    config = replace(CONFIG, model="small", **settings)
+    options = {"device": torch.device("cuda", 0), "path": "plain"}
+    train(config, tmp_path / "one", data=some_digits(), **options)
+    assert ended(started(2, tmp_path / "two", config, **options), seconds=240) == [0, 0]
+    assert_same(tmp_path / "one", tmp_path / "two", tolerance=1e-4)
 
 
 @pytest.mark.slow

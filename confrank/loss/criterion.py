@@ -79,7 +79,7 @@ class CorrectnessRanking(nn.Module):
         if ring is not None and reduction == "none":
             raise ValueError(
                 "expected reduction to be 'mean' with a ring over several processes, but got 'none';"
-                " a pair of two processes has no loss of its own in either"
+                " a pair that spans two processes belongs to neither"
             )
         self.history = history
         self.confidence = confidence if callable(confidence) else confidences.get(confidence)
