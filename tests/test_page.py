@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 from html.parser import HTMLParser
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from confrank.analysis import analyse, compare, repeats_of, with_images, with_in
 from confrank.decisions import cost_threshold
 from confrank.methods import METHODS
 from confrank.metrics import Samples
+from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.ood.results import Group, OodResult
@@ -340,12 +340,7 @@ def test_nasty_class_names_render_as_text(opened):
 
 
 def detection_example():
-    cells = [
-        SimpleNamespace(
-            dataset="d", model="m", method="a/odin", out_set="o", metric=key, paper=None, ours=None, deviations=None
-        )
-        for key in DETECTION_METRICS
-    ]
+    cells = [Cell("d", "m", "a/odin", "o", key, None, None) for key in DETECTION_METRICS]
     result = OodResult.of_scores("odin", "o", np.arange(9.0), np.arange(5.0))
     return detection_page({Group("d", "m", "a", "o"): [result]}, cells, "protocol", [])
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from confrank.active.labelled import read_labelled
 from confrank.classify_images import Answers
+from confrank.metrics.repeats import Cell
 from confrank.predictions import csv_file, load_predictions
 from confrank.report.paper_table import render
 from confrank.spreadsheet import csv_text, guarded, unguarded
-from confrank.study.tables import Cell
 
 # Formulas that run a program or send data away, and names that only look like them.
 NASTY = [

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
-from confrank.metrics.repeats import Summary
+from confrank.metrics.repeats import Cell, Summary
 from confrank.predict import predict
 from confrank.report.paper_table import render
 from confrank.run_folder import RunFolder
@@ -27,7 +27,7 @@ from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.paper import paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
-from confrank.study.tables import Cell, label_of, load_results, table_cells
+from confrank.study.tables import label_of, load_results, table_cells
 from confrank.trained import load_run, save_weights_file
 from confrank.training import train
 

@@ -41,3 +41,26 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
     gaps = np.subtract(second, first)
     error = float(np.std(gaps, ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else None
     return Difference(float(np.mean(gaps)), error, len(gaps))
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The paper's number and ours (None if missing), unscaled; `deviations` is the gap in the paper's std."""
+
+    dataset: str
+    model: str
+    method: str
+    out_set: str
+    metric: str
+    paper: Summary | None
+    ours: Summary | None
+
+    @property
+    def key(self) -> tuple[str, str, str, str, str]:
+        return self.dataset, self.model, self.method, self.out_set, self.metric
+
+    @property
+    def deviations(self) -> float | None:
+        if self.ours is None or self.paper is None or not self.paper.std:
+            return None
+        return (self.ours.mean - self.paper.mean) / self.paper.std

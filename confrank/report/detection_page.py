@@ -6,35 +6,24 @@ from typing import Any
 from markupsafe import Markup
 
 from confrank import __version__
+from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, Groups, OodResult, pairs_by_detector
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
-from confrank.report.detection import (
-    GRID,
-    MeanCurve,
-    Runs,
-    detection_verdict,
-    mean_roc,
-    score_histogram,
-    title_of,
-)
+from confrank.report.detection import GRID, MeanCurve, Runs, detection_verdict, mean_roc, score_histogram, title_of
 from confrank.report.names import shortened
 from confrank.report.page import FOLDER, template
-from confrank.report.paper_table import CellLike, cell_text
+from confrank.report.paper_table import cell_text
 from confrank.report.scales import ALL_SHOWN
 from confrank.report.verdict import percent
 
 
 def detection_page(
-    groups: Groups,
-    cells: Sequence[CellLike],
-    protocol: str,
-    notes: Sequence[str],
-    tuned: Collection[str] = (),
+    groups: Groups, cells: Sequence[Cell], protocol: str, notes: Sequence[str], tuned: Collection[str] = ()
 ) -> str:
     """The finished page; `protocol` says how settings were chosen, `tuned` names detectors tuned on an out-set."""
-    values = {(cell.dataset, cell.model, cell.method, cell.out_set, cell.metric): cell for cell in cells}
+    values = {cell.key: cell for cell in cells}
     return template("detection.html").render(
         title="Does it detect out-of-distribution images?",
         names=list(map(title_of, groups)),
@@ -52,7 +41,7 @@ def detection_page(
 def _section(
     group: Group,
     results: Sequence[OodResult],
-    values: Mapping[tuple[str, str, str, str, str], CellLike],
+    values: Mapping[tuple[str, str, str, str, str], Cell],
     tuned: Collection[str],
 ) -> dict[str, Any]:
     detectors, pairs = [], pairs_by_detector(results)

@@ -2,43 +2,20 @@
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from confrank.metrics.repeats import Summary
+from confrank.metrics.repeats import Cell
 from confrank.report.scales import ALL_SHOWN, with_spread
 from confrank.spreadsheet import csv_text
-
-
-class CellLike(Protocol):
-    """A cell: its row and column, the paper's number, ours, and the difference in units of the paper's std."""
-
-    @property
-    def dataset(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def out_set(self) -> str: ...
-    @property
-    def metric(self) -> str: ...
-    @property
-    def paper(self) -> Summary | None: ...
-    @property
-    def ours(self) -> Summary | None: ...
-    @property
-    def deviations(self) -> float | None: ...
-
 
 TextRows = list[list[str]]
 
 
 def render(
-    cells: Sequence[CellLike],
+    cells: Sequence[Cell],
     form: str,
     *,
     paper_only: bool = False,
@@ -95,22 +72,21 @@ def _picked(rows: TextRows, columns: list[int]) -> TextRows:
     return [[row[column] for column in columns] for row in rows]
 
 
-def _csv(cells: Sequence[CellLike]) -> str:
-    names = ["dataset", "model", "method", "out_set", "metric"]
-    rows = [[*names, "paper_mean", "paper_std", "mean", "std", "n", "deviations"]]
+def _csv(cells: Sequence[Cell]) -> str:
+    header = "dataset model method out_set metric paper_mean paper_std mean std n deviations"
+    rows = [header.split()]
     for cell in cells:
         ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else (None, None, 0)
-        names = [cell.dataset, cell.model, cell.method, cell.out_set, cell.metric]
         paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
         values = [*paper, *ours, cell.deviations]
-        rows.append(names + ["" if value is None else f"{value:.12g}" for value in values])
+        rows.append([*cell.key, *("" if value is None else f"{value:.12g}" for value in values)])
     return csv_text(rows)
 
 
-def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple[list[str], TextRows]:
+def _wide(cells: Sequence[Cell], paper_only: bool, ours_only: bool) -> tuple[list[str], TextRows]:
     """Metrics as columns; each value is "ours (paper)" with the difference, or the paper's alone."""
     metrics = list(dict.fromkeys(cell.metric for cell in cells))
-    groups: dict[tuple[str, ...], dict[str, CellLike]] = {}
+    groups: dict[tuple[str, ...], dict[str, Cell]] = {}
     for cell in cells:
         key = (cell.dataset, cell.model, cell.method) + ((cell.out_set,) if cell.out_set else ())
         groups.setdefault(key, {})[cell.metric] = cell
@@ -125,9 +101,9 @@ def _wide(cells: Sequence[CellLike], paper_only: bool, ours_only: bool) -> tuple
     return [*names, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
 
 
-def cell_text(cell: CellLike, paper_only: bool = False) -> str:
+def cell_text(cell: Cell, paper_only: bool = False) -> str:
     """Ours, the paper's in brackets and the difference, as far as they exist."""
-    factor = _factor(cell.metric)
+    factor = ALL_SHOWN[cell.metric].factor if cell.metric in ALL_SHOWN else 100
     paper = "" if cell.paper is None else with_spread(cell.paper.mean, cell.paper.std, factor)
     if paper_only:
         return paper
@@ -138,10 +114,6 @@ def cell_text(cell: CellLike, paper_only: bool = False) -> str:
         return ours
     gap = "" if cell.deviations is None else f" {cell.deviations:+.1f}σ"
     return f"{ours} ({paper}){gap}"
-
-
-def _factor(metric: str) -> float:
-    return ALL_SHOWN[metric].factor if metric in ALL_SHOWN else 100
 
 
 def _heading(metric: str) -> str:
@@ -169,17 +141,7 @@ def markdown_table(header: list[str], rows: TextRows) -> str:
 
 def _latex(header: list[str], rows: TextRows) -> str:
     def line(cells: list[str]) -> str:
-        text = " & ".join(cells)
-        for plain, escaped in (
-            ("%", r"\%"),
-            ("±", r"$\pm$"),
-            ("σ", r"$\sigma$"),
-            ("×", r"$\times$"),
-            ("³", r"$^3$"),
-            ("_", r"\_"),
-        ):
-            text = text.replace(plain, escaped)
-        return text + r" \\"
+        return " & ".join(cells).translate(LATEX) + r" \\"
 
     body = [line(header), r"\midrule", *map(line, rows)]
     columns = "l" * len(header)
@@ -188,6 +150,7 @@ def _latex(header: list[str], rows: TextRows) -> str:
     )
 
 
+LATEX = str.maketrans({"%": r"\%", "±": r"$\pm$", "σ": r"$\sigma$", "×": r"$\times$", "³": r"$^3$", "_": r"\_"})
 FORMS: dict[str, Callable[[list[str], TextRows], str]] = {
     "terminal": _terminal,
     "markdown": markdown_table,

@@ -4,9 +4,10 @@ from pathlib import Path
 
 from confrank.active.records import Curves, Experiment, load_curves
 from confrank.config import changes
+from confrank.metrics.repeats import Cell
 from confrank.ood.results import OodResult, read_results
 from confrank.study import ood
-from confrank.study.tables import ACTIVE_TABLE, Cell, active_cells, grouped, load_results, our_cells, table_cells
+from confrank.study.tables import ACTIVE_TABLE, active_cells, grouped, load_results, our_cells, table_cells
 
 ACTIVE, OOD, ALL = "active", "ood", "all"
 

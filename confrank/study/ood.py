@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
-from confrank.metrics.repeats import summarise
+from confrank.metrics.repeats import Cell, summarise
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, OodResult
-from confrank.study.tables import Cell, label_of, table_cells
+from confrank.study.tables import label_of, table_cells
 
 # The supplement's table contains the paper's, plus iSUN.
 TABLES = "table-ood-perf", "stable-ood-perf"

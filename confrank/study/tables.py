@@ -2,43 +2,19 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from confrank.config import RECORDED, RunConfig
 from confrank.data import LOADERS
 from confrank.method_facts import facts_of
-from confrank.metrics.repeats import Summary, summarise
+from confrank.metrics.repeats import Cell, Summary, summarise
 from confrank.recipes import settings
 from confrank.study.paper import ENSEMBLES, PaperValue, table_values
 from confrank.study.results import Result, load_result
 
 # Data set, network, label.
 Setting = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The paper's number and ours (None if missing), unscaled; `deviations` is the gap in the paper's std."""
-
-    dataset: str
-    model: str
-    method: str
-    out_set: str
-    metric: str
-    paper: Summary | None
-    ours: Summary | None
-
-    @property
-    def key(self) -> tuple[str, str, str, str, str]:
-        return self.dataset, self.model, self.method, self.out_set, self.metric
-
-    @property
-    def deviations(self) -> float | None:
-        if self.ours is None or self.paper is None or not self.paper.std:
-            return None
-        return (self.ours.mean - self.paper.mean) / self.paper.std
 
 
 def load_results(folder: Path) -> list[Result]:
