@@ -17,7 +17,7 @@ from confrank.limits import check_npz, npy_header
 from confrank.phrasing import named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
-from confrank.predictions.csv_file import read_columns
+from confrank.predictions.csv_file import open_csv
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
 
@@ -175,20 +175,16 @@ def _from_safetensors(path: Path) -> TablePool:
 
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
-    groups: dict[str, list[int]] = {}
-
-    def layout_of(header: Sequence[str]) -> Layout:
-        groups.update(_columns(header))
-        if "path" not in groups or len(groups) < 2:
-            raise ValueError(
-                f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
-                f" but got {', '.join(header) or 'nothing'}"
-            )
-        numbers = [column for role, columns in groups.items() if role != "path" for column in columns]
-        return Layout({"path": groups["path"][0]}, numbers, None, None, [])
-
-    _, columns, table, _ = read_columns(path, layout_of)
-    paths = columns["path"]
+    opened = open_csv(path)
+    groups = _columns(opened.header)
+    if "path" not in groups or len(groups) < 2:
+        raise ValueError(
+            f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
+            f" but got {', '.join(opened.header) or 'nothing'}"
+        )
+    numbers = [column for role, columns in groups.items() if role != "path" for column in columns]
+    content = opened.load(Layout({"path": groups["path"][0]}, numbers, None, None, []))
+    paths, table = content.columns["path"], content.table
     assert table is not None and isinstance(paths, np.ndarray)
     arrays: dict[str, Array] = {"path": np.array([name.strip() for name in paths.tolist()], dtype=object)}
     start = 0

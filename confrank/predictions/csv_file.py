@@ -7,7 +7,7 @@ read again row by row, which either succeeds or reports the wrong line, so both 
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -45,24 +45,11 @@ def open_csv(path: Path) -> Opened:
     return Opened(file.header, lambda layout: _loaded(file, layout))
 
 
-def read_columns(
-    path: Path, layout_of: Callable[[list[str]], Layout]
-) -> tuple[Layout, dict[str, Column], Array | None, str]:
-    """The layout of the header, the columns by role, the class columns as a table [n, K], and the parser used."""
-    file = _opened(path)
-    layout = layout_of(file.header)
-    content = _loaded(file, layout)
-    return layout, content.columns, content.table, content.metadata["parser"]
-
-
 def _loaded(file: CsvFile, layout: Layout) -> Content:
     with readable("a CSV file"):
-        try:
-            content, parser = _read_with_pyarrow(file, layout), "by pyarrow"
-            if content is None or any(map(_is_quoted_after_spaces, content[0].values())):
-                content, parser = _read_row_by_row(file, layout), "row by row"
-        except csv.Error as error:
-            raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
+        content, parser = _read_with_pyarrow(file, layout), "by pyarrow"
+        if content is None or any(map(_is_quoted_after_spaces, content[0].values())):
+            content, parser = _read_row_by_row(file, layout), "row by row"
     columns, table = content
     plain = {number: _unguarded(column) for number, column in columns.items()}
     return Content(by_role(plain, layout), table, {"parser": parser})
@@ -70,12 +57,9 @@ def _loaded(file: CsvFile, layout: Layout) -> Content:
 
 def _opened(path: Path) -> CsvFile:
     with readable("a CSV file"):
-        try:
-            encoding = encoding_of(path)
-            mark = separator(path, encoding)
-            return CsvFile(path, encoding, mark, *_opening(path, encoding, mark))
-        except csv.Error as error:
-            raise ValueError(f"expected a CSV file, but it cannot be parsed: {error}") from None
+        encoding = encoding_of(path)
+        mark = separator(path, encoding)
+        return CsvFile(path, encoding, mark, *_opening(path, encoding, mark))
 
 
 def separator(path: Path, encoding: str) -> str:

@@ -1,5 +1,6 @@
 """Files of text: UTF-8 or UTF-16 with its mark, compressed with gzip or not."""
 
+import csv
 import gzip
 import io
 import zlib
@@ -44,10 +45,12 @@ def open_text(path: Path, encoding: str) -> TextIO:
 
 @contextmanager
 def readable(kind: str) -> Iterator[None]:
-    """Turn errors of decoding and unpacking into a `ValueError` that says so."""
+    """Turn errors of decoding, unpacking and parsing CSV into a `ValueError` that says so."""
     try:
         yield
     except UnicodeError as error:
         raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; save it as UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(f"expected {kind}, but it cannot be parsed: {error}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"expected an intact .gz file, but it cannot be unpacked: {error}") from None
