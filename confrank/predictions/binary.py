@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from confrank.phrasing import InputError
-from confrank.predictions.cells import Column, Text, text_of
-from confrank.predictions.classes import shown, whole_number, whole_numbers
+from confrank.predictions.cells import Column
+from confrank.predictions.classes import as_text, shown, whole_number
 from confrank.predictions.schema import Array
 
 
@@ -44,7 +44,7 @@ def with_positive(
     """
     if score is None or ("label" not in columns and classes is None):
         raise InputError("expected label and the score of a class, but got others", "leave out {positive}")
-    texts = {role: _words(columns[role], role) for role in ("label", "prediction") if role in columns}
+    texts = {role: as_text(columns[role], {}, role) for role in ("label", "prediction") if role in columns}
     names = _two_names({value for text in texts.values() for value in text.values} | {*(classes or ())}, positive)
     if score.min(initial=0) < 0 or score.max(initial=0) > 1:
         raise InputError(
@@ -64,17 +64,6 @@ def with_positive(
         return found | {role: column for role, column in numbers.items() if role == "label"}, table, None, kept
     notes.append("the predictions are not always the more probable class; their probability is the confidence")
     return found | numbers, None, table[np.arange(len(table)), prediction], kept
-
-
-def _words(column: Column, role: str) -> Text:
-    """Classes as text; whole numbers lose their decimals."""
-    if not isinstance(column, Text):
-        return text_of(map(str, whole_numbers(column, role).tolist()))
-    numbers = [whole_number(value) for value in column.values]
-    return Text(
-        column.codes,
-        [value if number is None else str(number) for value, number in zip(column.values, numbers, strict=True)],
-    )
 
 
 def _two_names(values: set[str], positive: str) -> list[str]:

@@ -18,7 +18,7 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
     if not names:
         return {role: whole_numbers(_as_numbers(column, role), role) for role, column in columns.items()}, False
     index_of = {name: index for index, name in enumerate(names)}
-    texts = {role: _as_text(column, index_of, role) for role, column in columns.items()}
+    texts = {role: as_text(column, index_of, role) for role, column in columns.items()}
     values = {value for text in texts.values() for value in text.values}
     are_names, are_indices = all(value in index_of for value in values), all(_is_index(value) for value in values)
     if not are_names and not are_indices:
@@ -44,7 +44,7 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
     return numbers, are_names and other
 
 
-def _as_text(column: Column, index_of: Mapping[str, int], role: str) -> Text:
+def as_text(column: Column, index_of: Mapping[str, int], role: str) -> Text:
     """A column as text: integers lose their decimals (1.0 becomes 1), unless that text is itself a class name."""
     if not isinstance(column, Text):
         distinct, codes = np.unique(whole_numbers(column, role), return_inverse=True)
@@ -114,7 +114,7 @@ def _is_index(value: str) -> bool:
 
 def all_names(columns: Mapping[str, Column]) -> list[str] | None:
     """The names in the columns label and prediction, sorted; None if all of them are numbers."""
-    values_of = [{*_as_text(column, {}, role).values} for role, column in columns.items()]
+    values_of = [{*as_text(column, {}, role).values} for role, column in columns.items()]
     numeric = [all(whole_number(value) is not None for value in values) for values in values_of]
     if any(numeric) and not all(numeric) and not set.intersection(*values_of):
         raise ValueError("expected names in both label and prediction, or numbers in both, but got one of each")
