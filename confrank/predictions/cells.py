@@ -15,25 +15,7 @@ from confrank.predictions.schema import Array
 
 # What programs write for a missing value; a class of such a name has to be renamed.
 MISSING = frozenset(
-    [
-        "",
-        "nan",
-        "NaN",
-        "NAN",
-        "none",
-        "None",
-        "NONE",
-        "null",
-        "Null",
-        "NULL",
-        "na",
-        "NA",
-        "N/A",
-        "n/a",
-        "<NA>",
-        "#N/A",
-        "NaT",
-    ]
+    ["", *"nan NaN NAN none None NONE null Null NULL na NA N/A n/a <NA> #N/A NaT".split()]  # noqa: SIM905
 )
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 _PERCENT = re.compile(r"([-+]?[\d.]+) ?%")

@@ -23,18 +23,9 @@ from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import KEY_NAMES, LOG_NAMES
 from confrank.predictions.reading import Reading
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.schema import ARRAYS, Array, Predictions
 
-CHECKED = (
-    "label",
-    "prediction",
-    "confidence",
-    "correct",
-    "submitted",
-    "probabilities",
-    "logits",
-    "extra:sample_weight",
-)
+CHECKED = {*ARRAYS, "submitted", "extra:sample_weight"} - {"index", "key"}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # infinite values are refused when they are evaluated
@@ -139,22 +130,14 @@ def _table(columns: dict[str, Column], table: Array | None, layout: Layout) -> t
         return _numbers(column, kinds[0]), layout.kind or kinds[0]
     if "submitted" in columns:
         column = columns.pop("submitted")
-        if (
-            isinstance(column, Text)
-            or not ((column >= 0) & (column <= 1)).all()
-            or (column == np.floor(column)).all()
-        ):
-            name = layout.names["submitted"]
+        words = isinstance(column, Text)
+        if words or not ((column >= 0) & (column <= 1)).all() or (column == np.floor(column)).all():
             raise InputError(
-                f"expected probabilities or a confidence, but {name!r} holds classes alone",
+                f"expected probabilities or a confidence, but {layout.names['submitted']!r} holds classes alone",
                 "add a column of the confidence of each prediction",
             )
         return column[:, None], "probabilities"
     return table, layout.kind
-
-
-def _are_fractions(values: Array) -> bool:
-    return bool(((values >= 0) & (values <= 1)).all() and (values != np.floor(values)).any())
 
 
 def _confidence(columns: dict[str, Column], layout: Layout, reading: Reading, notes: list[str]) -> Array | None:

@@ -180,12 +180,6 @@ def _table(cells: list[Any], name: str) -> Array:
 
 
 def _kind(value: Any) -> str:
-    names = {
-        str: "text",
-        int: "a number",
-        float: "a number",
-        bool: "true or false",
-        list: "a list",
-        dict: "an object",
-    }
+    numbers = dict.fromkeys((int, float), "a number")
+    names = {str: "text", bool: "true or false", list: "a list", dict: "an object"} | numbers
     return names.get(type(value), "null")

@@ -39,12 +39,9 @@ def with_truth(
     added = {key: select(column, rows) for key, column in labels.columns.items() if key != role}
     joined = content if is_there.all() else content.select(is_there)
     notes = [f"labels of {file} joined by {left}"]
-    notes += [f"{counted(len(content) - len(joined), 'prediction')} without label skipped"] * (
-        len(content) > len(joined)
-    )
-    notes += [f"{counted(len(labels) - len(joined), 'label')} without prediction skipped"] * (
-        len(labels) > len(joined)
-    )
+    for given, name, lacking in ((content, "prediction", "label"), (labels, "label", "prediction")):
+        if len(given) > len(joined):
+            notes.append(f"{counted(len(given) - len(joined), name)} without {lacking} skipped")
     layout = replace(layout, extra=layout.extra | kept, names=layout.names | {"label": other.names["label"]})
     return layout, replace(joined, columns=joined.columns | added), notes
 
