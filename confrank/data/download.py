@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from confrank.atomic import sync_folder
@@ -43,17 +44,22 @@ def fetch(
     name: str,
     root: Path | None = None,
     *,
-    on_progress: Callable[[str, int, int | None], None] | None = None,
+    on_progress: Callable[[str, int, int | None], None] = lambda name, received, total: None,
     on_note: Note | None = None,
 ) -> list[Fetched]:
     """Download a set's published files to `root/NAME`, except those already intact there or in `root`."""
     if name not in PUBLISHED:
         why = "; digits comes with scikit-learn and needs no files" if name == "digits" else ""
         raise ValueError(f"expected a published data set among {', '.join(PUBLISHED)}, but got {name!r}{why}")
-    fetched = []
+    folders, fetched = search_folders(name, root), []
     for file in PUBLISHED[name].files:
-        present = _present(file, search_folders(name, root))
-        fetched.append(present or _fetch_file(file, search_folders(name, root)[0], on_progress, on_note))
+        present = _present(file, folders)
+        if present is None:
+            path = folders[0] / file.name
+            progress = partial(on_progress, file.name)
+            actual = download(file.url, path, file.md5, on_progress=progress, on_note=on_note)
+            present = Fetched(path, actual, verified=file.md5 is not None, downloaded=True)
+        fetched.append(present)
     return fetched
 
 
@@ -64,21 +70,6 @@ def _present(file: PublishedFile, folders: tuple[Path, ...]) -> Fetched | None:
             if file.md5 is None or actual == f"md5:{file.md5}":
                 return Fetched(path, actual, verified=file.md5 is not None, downloaded=False)
     return None
-
-
-def _fetch_file(
-    file: PublishedFile,
-    folder: Path,
-    on_progress: Callable[[str, int, int | None], None] | None,
-    on_note: Note | None,
-) -> Fetched:
-    def progress(received: int, total: int | None) -> None:
-        if on_progress:
-            on_progress(file.name, received, total)
-
-    path = folder / file.name
-    actual = download(file.url, path, file.md5, on_progress=progress, on_note=on_note)
-    return Fetched(path, actual, verified=file.md5 is not None, downloaded=True)
 
 
 def digest(path: Path, md5: str | None = None) -> str:
