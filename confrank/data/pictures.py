@@ -3,14 +3,14 @@
 import io
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.published import member_bytes, open_archive
+from confrank.data.published import open_archive
 from confrank.folders import files_under
 from confrank.limits import MAX_MEGAPIXELS, check_pixels
 from confrank.phrasing import InputError
@@ -174,29 +174,23 @@ def natural_order(name: str) -> list[str | int]:
 
 def read_pictures(source: Path, size: int | None = None) -> NDArray[np.uint8]:
     """All images under a folder or in a .tar.gz as [n, h, w, c], in the order of their paths."""
-    pairs = _from_folder(source, size) if source.is_dir() else sorted(_from_archive(source, size), key=_path)
-    origins, pictures = [], []
-    for origin, picture in pairs:
-        origins.append(origin)
-        pictures.append(picture)
+    if source.is_dir():
+        pictures = {str(path): decode(_content(path), str(path), size) for path in picture_files(source)}
+    else:
+        pictures = _from_archive(source, size)
     if not pictures:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP images in {source}, but there are none")
-    return stack(pictures, origins)
+    return stack([*pictures.values()], [*pictures])
 
 
-def _from_folder(folder: Path, size: int | None) -> Iterable[tuple[str, Picture]]:
-    return ((str(path), decode(_content(path), str(path), size)) for path in picture_files(folder))
-
-
-def _from_archive(path: Path, size: int | None) -> Iterable[tuple[str, Picture]]:
+def _from_archive(path: Path, size: int | None) -> dict[str, Picture]:
     with open_archive(path) as archive:
-        for member, name in archive:
-            if name.lower().endswith(SUFFIXES):
-                yield name, decode(member_bytes(archive, member), f"{name} in {path}", size)
-
-
-def _path(pair: tuple[str, Picture]) -> str:
-    return pair[0]
+        pictures = {
+            name: decode(stream.read(), f"{name} in {path}", size)
+            for name, _, stream in archive
+            if name.lower().endswith(SUFFIXES)
+        }
+    return dict(sorted(pictures.items()))
 
 
 def _size(shape: tuple[int, ...]) -> str:

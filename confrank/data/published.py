@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from confrank.phrasing import InputError
 
@@ -145,11 +146,11 @@ def read_files(source: Path, folder: str, sizes: Mapping[str, int]) -> dict[str,
         return {name: _read_file(source / name, size) for name, size in sizes.items()}
     contents: dict[str, bytes] = {}
     with open_archive(source) as archive:
-        for member, path in archive:
+        for path, size, stream in archive:
             name = path.removeprefix(f"{folder}/")
             if path != name and name in sizes:
-                _check_size(f"{name} in {source}", sizes[name], member.size, source)
-                contents[name] = member_bytes(archive, member)
+                _check_size(f"{name} in {source}", sizes[name], size, source)
+                contents[name] = stream.read()
     if missing := [name for name in sizes if name not in contents]:
         raise ValueError(f"expected {', '.join(missing)} in {source}, but there is none; {_fetch_again(source)}")
     return contents
@@ -171,34 +172,26 @@ def _fetch_again(source: Path) -> str:
     return f"delete {source} and fetch it again (confrank data fetch)"
 
 
-class Archive:
-    """The regular files of a tar archive in order, without hidden ones."""
-
-    def __init__(self, tar: tarfile.TarFile) -> None:
-        self.tar = tar
-
-    def __iter__(self) -> Iterator[tuple[tarfile.TarInfo, str]]:
-        for member in self.tar:
-            path = member.name.removeprefix("./")
-            if member.isreg() and not Path(path).name.startswith("."):
-                yield member, path
+Member = tuple[str, int, IO[bytes]]
 
 
-def member_bytes(archive: Archive, member: tarfile.TarInfo) -> bytes:
-    """A member's content; read it before the archive moves to the next member."""
-    stream = archive.tar.extractfile(member)
-    assert stream is not None  # regular files only
-    with stream:
-        return stream.read()
+def _members(tar: tarfile.TarFile) -> Iterator[Member]:
+    """The path, size and content of each regular file in order, without hidden ones; read each before the next."""
+    for member in tar:
+        path = member.name.removeprefix("./")
+        if member.isreg() and not Path(path).name.startswith("."):
+            stream = tar.extractfile(member)
+            assert stream is not None  # regular files only
+            yield path, member.size, stream
 
 
 @contextmanager
-def open_archive(path: Path) -> Iterator[Archive]:
-    """A .tar.gz to iterate over; damage anywhere, up to the checksum at its end, is a `ValueError`."""
+def open_archive(path: Path) -> Iterator[Iterator[Member]]:
+    """The members of a .tar.gz to iterate over; damage anywhere, up to the checksum at its end, is a `ValueError`."""
     try:
         with gzip.open(path) as stream:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                yield Archive(tar)
+                yield _members(tar)
             while stream.read(1 << 20):
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
