@@ -14,6 +14,7 @@ from confrank.report.plots import escaped, legend_below, legend_text, save_figur
 from confrank.report.scales import SHOWN, with_spread
 
 Trials = Sequence[Sequence[float]]
+ACCURACY = SHOWN["acc"]
 
 
 def active_figure(
@@ -21,27 +22,25 @@ def active_figure(
     curves: Mapping[str, Trials],
     path: str | Path,
     title: str = "",
-    key: str = "acc",
     paper: Mapping[str, Sequence[float]] | None = None,
 ) -> None:
     """Draw `curves`, a strategy's values as [trials][stages]: a line for the mean, a band of one standard deviation.
 
     `paper` has the paper's means by strategy, drawn as dashed lines.
     """
-    factor = SHOWN[key].factor
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     axes = figure.subplots()
     for colour, (name, trials) in zip(colours_of([*curves]), curves.items(), strict=True):
-        values = factor * np.array(trials)
+        values = ACCURACY.factor * np.array(trials)
         mean = values.mean(axis=0)
         axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=legend_text(name))
         if len(values) > 1:
             spread = values.std(axis=0, ddof=1)
             axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
         if paper and name in paper:
-            means = paper[name][: len(labelled)]
-            axes.plot(labelled[: len(means)], factor * np.array(means), color=colour, linestyle="--", linewidth=1)
-    axes.set(xlabel="labelled samples", ylabel=f"test {SHOWN[key].heading}", xticks=labelled)
+            means = ACCURACY.factor * np.array(paper[name][: len(labelled)])
+            axes.plot(labelled[: len(means)], means, color=colour, linestyle="--", linewidth=1)
+    axes.set(xlabel="labelled samples", ylabel=f"test {ACCURACY.heading}", xticks=labelled)
     if paper:
         axes.plot([], [], color="grey", linestyle="--", linewidth=1, label="the paper's mean")
     tidy(axes)
@@ -59,22 +58,20 @@ def stage_summaries(trials: Trials) -> list[Summary]:
     return [summarise(values) for values in zip(*trials, strict=True)]
 
 
-def active_rows(
-    labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc"
-) -> tuple[list[str], list[list[str]]]:
+def active_rows(labelled: Sequence[int], curves: Mapping[str, Trials]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: one row per strategy, one column per stage, mean±std over the trials."""
     header = ["strategy", "trials", *(f"{count:,} labels" for count in labelled)]
     rows = []
     for name, trials in curves.items():
-        shown = (with_spread(stage.mean, stage.std, SHOWN[key].factor) for stage in stage_summaries(trials))
+        shown = (with_spread(stage.mean, stage.std, ACCURACY.factor) for stage in stage_summaries(trials))
         rows.append([name, str(len(trials)), *shown])
     return header, rows
 
 
-def active_table(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> Table:
+def active_table(labelled: Sequence[int], curves: Mapping[str, Trials]) -> Table:
     """`active_rows` for the terminal."""
-    header, rows = active_rows(labelled, curves, key)
-    table = Table(title=f"test {SHOWN[key].heading}")
+    header, rows = active_rows(labelled, curves)
+    table = Table(title=f"test {ACCURACY.heading}")
     for column, name in enumerate(header):
         table.add_column(name, justify="right" if column else "left")
     for row in rows:
@@ -82,6 +79,6 @@ def active_table(labelled: Sequence[int], curves: Mapping[str, Trials], key: str
     return table
 
 
-def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials], key: str = "acc") -> str:
+def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials]) -> str:
     """`active_rows` for a document."""
-    return markdown_table(*active_rows(labelled, curves, key))
+    return markdown_table(*active_rows(labelled, curves))

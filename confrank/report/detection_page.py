@@ -3,9 +3,6 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
-from confrank import __version__
 from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, Groups, OodResult, pairs_by_detector
@@ -13,7 +10,7 @@ from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.detection import GRID, MeanCurve, Runs, detection_verdict, mean_roc, score_histogram, title_of
 from confrank.report.names import shortened
-from confrank.report.page import FOLDER, template
+from confrank.report.page import histogram_chart, template
 from confrank.report.paper_table import cell_text
 from confrank.report.scales import ALL_SHOWN
 from confrank.report.verdict import percent
@@ -27,8 +24,6 @@ def detection_page(
     return template("detection.html").render(
         title="Does it detect out-of-distribution images?",
         names=list(map(title_of, groups)),
-        version=__version__,
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=None,
         protocol=protocol,
         notes=notes,
@@ -61,12 +56,8 @@ def _section(
 
 
 def _charts(curve: MeanCurve, runs: Runs) -> dict[str, Any]:
-    histogram = score_histogram(*runs[0])
-    up, down, top = svg.mirrored_bars(histogram)
-    low, high = float(histogram.edges[0]), float(histogram.edges[-1])
     return {
         "curve": svg.line(GRID, curve.tpr),
         "auroc": percent(curve.auroc, 1),
-        "bars": {"up": up, "down": down, "top": percent(top)},
-        "bar_ticks": svg.ticks(high, low, percent=False),
+        **histogram_chart(score_histogram(*runs[0]), is_share=False),
     }

@@ -10,7 +10,7 @@ from confrank.metrics import RiskCoverageCurve
 from confrank.phrasing import counted, named
 from confrank.report import svg
 from confrank.report.names import shortened
-from confrank.report.scales import SHOWN, shown
+from confrank.report.scales import SHOWN, metric_cell, shown
 from confrank.report.verdict import percent
 
 # What a terminal and the page show; the JSON output has all groups.
@@ -151,18 +151,8 @@ def _chart(group: Group, grouping: Grouping, limit: float) -> dict[str, Any]:
 
 
 def _row(group: Group, order: int) -> dict[str, Any]:
-    point = group.acceptance
-    cells = []
-    for key in SHOWN:
-        value, limits = group.evaluation.metrics[key], group.intervals.get(key)
-        cells.append(
-            {
-                "sort": -1 if value is None else value,
-                "value": shown(key, value),
-                "limits": None if limits is None else f"{shown(key, limits.low)} to {shown(key, limits.high)}",
-                "why": group.evaluation.undefined.get(key),
-            }
-        )
+    point, metrics = group.acceptance, group.evaluation.metrics
+    low, high = point.interval()
     return {
         "value": group.value,
         "order": order,
@@ -171,9 +161,11 @@ def _row(group: Group, order: int) -> dict[str, Any]:
         "coverage_text": percent(point.coverage),
         "risk": -1 if point.risk is None else point.risk,
         "risk_text": "-" if point.risk is None else percent(point.risk, 2),
-        "risk_limits": None
-        if point.risk is None
-        else "{} to {}".format(*(f"{100 * x:.2f}" for x in point.interval())),
+        "risk_limits": None if point.risk is None else f"{100 * low:.2f} to {100 * high:.2f}",
         "too_small": group.too_small,
-        "cells": cells,
+        "cells": [
+            {"sort": -1 if metrics[key] is None else metrics[key]}
+            | metric_cell(key, group.evaluation, group.intervals)
+            for key in SHOWN
+        ],
     }

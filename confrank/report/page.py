@@ -13,7 +13,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from confrank import __version__
-from confrank.analysis import COVERAGE, Analysis, Mistake, Repeats
+from confrank.analysis import COVERAGE, Analysis, Histogram, Mistake, Repeats
 from confrank.metrics import ClassSummary, PairedDifference, RiskCoverageCurve
 from confrank.phrasing import counted
 from confrank.report import svg
@@ -22,7 +22,7 @@ from confrank.report.content_policy import content_policy
 from confrank.report.groups import groups_section
 from confrank.report.names import shortened
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
-from confrank.report.scales import SHOWN, p_text, shown
+from confrank.report.scales import SHOWN, metric_cell, p_text, shown
 from confrank.report.verdict import comparisons, ece_note, footnotes, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
@@ -55,9 +55,7 @@ def page(
         note=note,
         repeats=None if repeats is None else _repeats(repeats),
         decision=decision,
-        version=__version__,
         seed=seed,
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
         models=[_model(item, colour, limit, len(models)) for colour, item in zip(colours, models, strict=True)],
         comparisons=comparisons(models),
@@ -105,7 +103,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["content_policy"] = content_policy
+    style = Markup((FOLDER / "page.css").read_text(encoding="utf-8"))
+    environment.globals |= {"content_policy": content_policy, "style": style, "version": __version__}
     environment.filters |= {"percent": percent, "short": shortened, "count": counted}
     return environment
 
@@ -138,8 +137,6 @@ def _cheapest(curve: RiskCoverageCurve) -> dict[str, Any]:
 
 def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[str, Any]:
     start = item.curve.at_coverage(COVERAGE)
-    up, down, top = svg.mirrored_bars(item.histogram)
-    low, high = float(item.histogram.edges[0]), float(item.histogram.edges[-1])
     rows = sorted(item.classes, key=lambda one: (-(one.error_share or 0), one.label))
     listed = rows[: MAX_CLASS_ROWS // num_models]
     return {
@@ -150,8 +147,7 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
         "curve": svg.curve_path(item.curve, limit),
         "start": _readout(item, start),
         "bins": item.bins is not None and (svg.reliability_path(item.bins), svg.reliability_dots(item.bins)),
-        "bars": {"up": up, "down": down, "top": percent(top)},
-        "bar_ticks": svg.ticks(high, low, percent=(low, high) == (0.0, 1.0)),
+        **histogram_chart(item.histogram, is_share=item.confidence_is_share),
         "num_right": item.curve.num_samples - item.curve.num_wrong,
         "num_wrong": item.curve.num_wrong,
         "classes": [_class_row(item, one) for one in sorted(listed, key=lambda one: one.label)],
@@ -161,6 +157,13 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
         "pairing": item.pairing,
         "groups": groups_section(item),
     }
+
+
+def histogram_chart(histogram: Histogram, *, is_share: bool) -> dict[str, Any]:
+    """Mirrored bars and the ticks below them, in per cent if the horizontal axis `is_share`."""
+    up, down, top = svg.mirrored_bars(histogram)
+    ticks = svg.ticks(float(histogram.edges[-1]), float(histogram.edges[0]), percent=is_share)
+    return {"bars": {"up": up, "down": down, "top": percent(top)}, "bar_ticks": ticks}
 
 
 def _readout(item: Analysis, position: int) -> dict[str, Any]:
@@ -215,23 +218,12 @@ def data_uri(image: np.ndarray[Any, np.dtype[np.uint8]]) -> str:
 
 def _metric_row(key: str, models: Sequence[Analysis]) -> dict[str, Any]:
     how = SHOWN[key]
-    cells = []
-    for item in models:
-        limits = item.intervals.get(key)
-        cells.append(
-            {
-                "value": shown(key, item.evaluation.metrics[key]),
-                "limits": None if limits is None else f"{shown(key, limits.low)} to {shown(key, limits.high)}",
-                "why": item.evaluation.undefined.get(key),
-            }
-        )
-    gaps = [_gap(key, item.differences.get(key)) for item in models[1:]]
     return {
         "heading": how.heading,
         "lower": how.lower_is_better,
         "meaning": how.meaning,
-        "cells": cells,
-        "gaps": gaps,
+        "cells": [metric_cell(key, item.evaluation, item.intervals) for item in models],
+        "gaps": [_gap(key, item.differences.get(key)) for item in models[1:]],
     }
 
 
@@ -239,10 +231,9 @@ def _gap(key: str, gap: PairedDifference | None) -> dict[str, str] | None:
     if gap is None:
         return None
     factor, better = SHOWN[key].factor, (gap.value < 0) == SHOWN[key].lower_is_better and gap.value != 0
-    verdict = "better" if better else "worse"
     return {
         "value": f"{gap.value * factor:+.2f}",
         "limits": f"{gap.low * factor:+.2f} to {gap.high * factor:+.2f}",
         "p": p_text(gap.p),
-        "kind": verdict if gap.p <= 0.05 else "even",
+        "kind": "even" if gap.p > 0.05 else "better" if better else "worse",
     }

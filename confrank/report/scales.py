@@ -1,6 +1,9 @@
 """How metrics are shown: headings, factors, and numbers as text."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from confrank.metrics import Evaluation, Interval
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,16 @@ def shown(key: str, value: float | None, digits: int = 2) -> str:
     ('71.30', '-')
     """
     return "-" if value is None else f"{value * SHOWN[key].factor:.{digits}f}"
+
+
+def metric_cell(key: str, evaluation: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, str | None]:
+    """For the page: a metric, the limits of its interval, and why it is undefined."""
+    limits = intervals.get(key)
+    return {
+        "value": shown(key, evaluation.metrics[key]),
+        "limits": None if limits is None else f"{shown(key, limits.low)} to {shown(key, limits.high)}",
+        "why": evaluation.undefined.get(key),
+    }
 
 
 def p_text(p: float) -> str:
