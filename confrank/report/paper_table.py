@@ -73,8 +73,8 @@ def _picked(rows: TextRows, columns: list[int]) -> TextRows:
 
 
 def _csv(cells: Sequence[Cell]) -> str:
-    header = "dataset model method out_set metric paper_mean paper_std mean std n deviations"
-    rows = [header.split()]
+    names = ["dataset", "model", "method", "out_set", "metric"]
+    rows = [[*names, "paper_mean", "paper_std", "mean", "std", "n", "deviations"]]
     for cell in cells:
         ours = (cell.ours.mean, cell.ours.std, cell.ours.n) if cell.ours else (None, None, 0)
         paper = (cell.paper.mean, cell.paper.std) if cell.paper else (None, None)
