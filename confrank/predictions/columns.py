@@ -130,8 +130,11 @@ def _table(columns: dict[str, Column], table: Array | None, layout: Layout) -> t
         return _numbers(column, kinds[0]), layout.kind or kinds[0]
     if "submitted" in columns:
         column = columns.pop("submitted")
-        words = isinstance(column, Text)
-        if words or not ((column >= 0) & (column <= 1)).all() or (column == np.floor(column)).all():
+        if (
+            isinstance(column, Text)
+            or not ((column >= 0) & (column <= 1)).all()
+            or (column == np.floor(column)).all()
+        ):
             raise InputError(
                 f"expected probabilities or a confidence, but {layout.names['submitted']!r} holds classes alone",
                 "add a column of the confidence of each prediction",

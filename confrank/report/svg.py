@@ -37,13 +37,13 @@ class Bar:
     height: float
 
 
-def line(x: ArrayLike, y: ArrayLike, y_limit: float = 1.0) -> str:
+def line(x: ArrayLike, y: ArrayLike, x_limit: float = 1.0, y_limit: float = 1.0) -> str:
     """An SVG path through the points, y upwards.
 
     >>> line([0, 0.5, 1], [0, 1, 0.25])
     'M0 1000L500 0L1000 750'
     """
-    across = np.round(np.asarray(x) * SIZE, 1)
+    across = np.round(np.asarray(x) / x_limit * SIZE, 1)
     down = np.round(SIZE - np.asarray(y) / y_limit * SIZE, 1)
     return "M" + "L".join(f"{a:g} {b:g}" for a, b in zip(across, down, strict=True)) if len(across) else ""
 
