@@ -47,7 +47,7 @@ def drawn(seed, size, levels):
     return rng, confidence, rng.random(size) < 0.4 + 0.6 * confidence
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 2**31), size=st.integers(1, 40), levels=st.sampled_from([3, 30, 10**6]), error=COSTS,
     reject=COSTS, by_row=st.booleans(), weighted=st.booleans(),
@@ -71,7 +71,7 @@ def test_no_threshold_costs_less(seed, size, levels, error, reject, by_row, weig
     assert (rule.accepted, rule.wrong) == (accepted.sum(), (accepted & ~correct).sum())
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 2**31), size=st.integers(1, 300), levels=st.sampled_from([5, 10**6, 10**12]), error=COSTS,
     reject=COSTS, weighted=st.booleans(),

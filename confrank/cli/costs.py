@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confrank.cli.command import add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import (
-    confidence_rule,
-    predictions_path,
-    read_source,
-    reading_of,
-    temperature_of,
-    weight_column,
-)
+from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -59,7 +52,6 @@ def has_costs(arguments: "Namespace") -> bool:
 
 def choose_by_cost(arguments: "Namespace") -> None:
     """Print the threshold of least cost and what it costs on rows that did not choose it."""
-    from confrank.analysis.columns import weights_of
     from confrank.atomic import write_atomically
     from confrank.decisions import OperatingPoint
     from confrank.report.decision import classifier_lines, cost_lines
@@ -68,13 +60,7 @@ def choose_by_cost(arguments: "Namespace") -> None:
     out = json_path(arguments.json)
     others = [path for path in (arguments.truth, arguments.cost_table) if path is not None]
     keep_inputs([arguments.file, predictions_path(arguments.file), *others], out, policy_path(arguments))
-    reading = reading_of(arguments)
-    column = weight_column(arguments, reading)
-    keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
-    source = read_source(arguments.file, reading=reading, keep=keep)
-    predictions, samples = source.predictions, source.samples
-    if column is not None:
-        samples = samples.weighted(weights_of(predictions.extra[column], column))
+    predictions, samples = read_weighted(arguments)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     policy = open_policy(arguments, predictions)
     if policy is not None:

@@ -112,6 +112,19 @@ def read_source(
         raise ValueError(f"{name or file}: {error}") from None
 
 
+def read_weighted(arguments: "Namespace") -> tuple["Predictions", "Samples"]:
+    """The predictions of a command's file and their values per sample, with weights if there is a column of them."""
+    from confrank.analysis.columns import weights_of
+
+    reading = reading_of(arguments)
+    column = weight_column(arguments, reading)
+    keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
+    source = read_source(arguments.file, reading=reading, keep=keep)
+    if column is None:
+        return source.predictions, source.samples
+    return source.predictions, source.samples.weighted(weights_of(source.predictions.extra[column], column))
+
+
 def predictions_path(file: str) -> Path:
     """The path itself, or the predictions of the test split if it is a run folder."""
     from confrank.run_folder import RunFolder

@@ -8,15 +8,7 @@ from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import (
-    add_reading,
-    confidence_rule,
-    predictions_path,
-    read_source,
-    reading_of,
-    temperature_of,
-    weight_column,
-)
+from confrank.cli.source import add_reading, confidence_rule, predictions_path, read_weighted, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -43,7 +35,6 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
 
 
 def _threshold(arguments: "Namespace") -> None:
-    from confrank.analysis.columns import weights_of
     from confrank.atomic import write_atomically
     from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
     from confrank.decisions.policy import ThresholdPart
@@ -63,13 +54,7 @@ def _threshold(arguments: "Namespace") -> None:
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
-    reading = reading_of(arguments)
-    column = weight_column(arguments, reading)
-    keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
-    source = read_source(arguments.file, reading=reading, keep=keep)
-    predictions, samples = source.predictions, source.samples
-    if column is not None:
-        samples = samples.weighted(weights_of(predictions.extra[column], column))
+    predictions, samples = read_weighted(arguments)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     others, policy = None, open_policy(arguments, predictions)
     if policy is not None:
