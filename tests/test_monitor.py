@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import runpy
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,3 +170,11 @@ def test_bad_arguments_are_named(call, message):
     with pytest.raises(ValueError, match=".") as error:
         call()
     assert message in str(error.value)
+
+
+@pytest.mark.slow
+def test_alarms_are_as_rare_and_as_quick_as_the_benchmark_says():
+    """300 repetitions of the benchmark; its file has 2,000."""
+    benchmark = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "monitor.py"))
+    for row in itertools.chain(benchmark["risk_rows"](300), benchmark["drift_rows"](300)):
+        assert row["ok"], row

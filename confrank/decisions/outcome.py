@@ -98,7 +98,7 @@ def _column(policy: Policy) -> str | None:
 
 
 def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: Flags) -> Iterator[Accepted]:
-    """Each class or group that has a threshold of its own, or should have one."""
+    """Each class or group that has a threshold, or occurs."""
     part, accepted = policy.threshold, answers.accepted
     if part is None or part.per == "all" or accepted is None:
         return
