@@ -249,6 +249,43 @@ def test_apply_gives_bit_for_bit_what_each_command_wrote(files, command):
     assert any(group["accepted"] for group in shown.values())
 
 
+def test_a_guarantee_on_rows_that_a_part_saw_is_refused(files, command, capsys):
+    command("calibrate", "val.csv", "--method", "isotonic", "--policy", "half.json")
+    command("calibrate", "val.csv", "--method", "isotonic", "--policy", "all.json", "--rows", "all")
+    lines = (files / "val.csv").read_text().splitlines()
+    (files / "shuffled.csv").write_text("\n".join([lines[0], *np.random.default_rng(0).permutation(lines[1:])]))
+    write(files / "other.csv", made(seed=1))
+    before = (files / "half.json").read_bytes(), (files / "all.json").read_bytes()
+    capsys.readouterr()
+    for arguments in (["threshold", "--risk", 0.3], ["sets"], ["select"]):
+        command(arguments[0], "val.csv", *arguments[1:], "--policy", "all.json", code=2)
+        assert "a calibrator of confidence used all rows of val.csv" in last_error(capsys)
+        for policy in ("half.json", "all.json"):
+            command(arguments[0], "shuffled.csv", *arguments[1:], "--policy", policy, code=2)
+            assert "shuffled.csv shares rows with val.csv" in last_error(capsys)
+    assert before == ((files / "half.json").read_bytes(), (files / "all.json").read_bytes())
+    command("threshold", "other.csv", "--risk", 0.3, "--policy", "all.json")
+    command("threshold", "val.csv", "--risk", 0.3, "--policy", "half.json")
+    used = [Policy.load(files / name).threshold.rows for name in ("all.json", "half.json")]
+    assert [(rows.half, rows.used) for rows in used] == [("all", 1200), ("promise", 600)]
+
+
+def test_calibrators_score_and_threshold_in_a_row(files, command):
+    for method in ("vector", None, "platt"):
+        arguments = ["scores", "val.csv", "--resamples", 0] if method is None else ["calibrate", "val.csv"]
+        command(*arguments, *([] if method is None else ["--method", method]), "--policy", "p.json")
+    command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json", "--json", "t.json")
+    shown = json.loads((files / "t.json").read_text())
+    command("apply", "p.json", "val.csv", "--out", "a.csv")
+    policy, used = Policy.load(files / "p.json"), np.flatnonzero(~design_rows(1200))
+    assert [*policy.parts()] == ["table_calibrator", "score", "confidence_calibrator", "threshold"]
+    assert [part.rows.half for part in policy.parts().values()] == ["design", "design", "design", "promise"]
+    accepted = np.array([one == "true" for one in column(files / "a.csv", "accepted")])[used]
+    assert (accepted.sum(), len(used)) == (shown["accepted"], shown["num_samples"])
+    confidence = np.array([float(one) for one in column(files / "a.csv", "confidence")])
+    assert confidence.tolist() == policy.confidence(read(files / "val.csv")).tolist()
+
+
 def test_a_threshold_of_least_cost(files, command, capsys):
     costs = ["--cost-error", 5, "--cost-reject", 1]
     command("threshold", "val.csv", *costs, "--policy", "p.json", "--json", "t.json")
