@@ -21,7 +21,7 @@ from confrank.models import create
 from confrank.ood import LogitDetector, Mahalanobis, NearestNeighbours, Odin
 from confrank.ood import neighbours as neighbours_module
 from confrank.ood import odin as odin_module
-from confrank.ood.features import features_of, repeatable
+from confrank.ood.features import block_layers, features_of, repeatable
 from confrank.ood.gaussian import Moments, fit_gaussians
 from confrank.ood.mahalanobis import EPS, LayerWeights, layer_scores
 from confrank.ood.neighbours import kth_distance
@@ -49,6 +49,19 @@ def samples(count=80, channels=3, classes=4, size=8):
 
 def loader(images, labels, batch_size=16):
     return DataLoader(TensorDataset(images, labels), batch_size=batch_size)
+
+
+@pytest.mark.parametrize("name", ["resnet110", "densenet-bc"])
+def test_the_last_layer_is_taken_after_its_norm_and_relu(name):
+    network = create(name, 4).eval()
+    layers = block_layers(network)
+    assert layers[:-1] == [f"blocks.{number}" for number in range(3)]
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        _, features = features_of(network, image, layers)
+        expected = network.features(image).penultimate
+    assert torch.allclose(features[-1], expected, atol=1e-6)
+    assert block_layers(create("vgg16", 4))[-1] == f"blocks.{len(create('vgg16', 4).blocks) - 1}"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

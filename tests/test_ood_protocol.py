@@ -15,7 +15,18 @@ from confrank.data import split_of
 from confrank.metrics.repeats import Summary
 from confrank.metrics.separation import detection
 from confrank.models import create
-from confrank.ood import Classifier, Mahalanobis, Odin, OodResult, Protocol, examination, examine, mahalanobis, odin
+from confrank.ood import (
+    Classifier,
+    Mahalanobis,
+    Odin,
+    OodResult,
+    Protocol,
+    examination,
+    examine,
+    mahalanobis,
+    odin,
+    tuning,
+)
 from confrank.ood.images import Images, LabelledBatches
 from confrank.ood.results import read_results, results_json
 from confrank.ood.tuning import best, divide
@@ -50,6 +61,27 @@ def numbered(count, start=0):
 
 def numbers(images):
     return images.pixels[:, 0, :2, 0].astype(int) @ [1, 256]
+
+
+def test_odin_is_tuned_on_all_tuning_images(monkeypatch):
+    """The second step separates the images to choose by alone, the third all of them except one."""
+    swept = []
+
+    def scores(model, images, temperature, eps, std):
+        number = model(images)[:, 0]
+        swept.extend(number.tolist())
+        inside = (number < 100).double()
+        fit = torch.isin(number, torch.tensor([*range(10), *range(100, 110)], dtype=number.dtype))
+        rows = torch.zeros(len(eps), len(number), dtype=torch.float64)
+        rows[1] = torch.where(fit, -inside, inside)
+        rows[2] = inside * (number != 19)
+        return rows
+
+    monkeypatch.setattr(tuning, "odin_scores", scores)
+    parts = [Images(numbered(10, start), (0.0,), (1.0,), torch.device("cpu")) for start in (0, 100, 10, 110)]
+    tuned = tuning.tune_odin(Odin(Number()), tuning.TuningImages(*parts))
+    assert sorted({*swept}) == [*range(20), *range(100, 120)]
+    assert tuned.eps == odin.EPS[2]
 
 
 def test_tuning_images_never_reach_the_test(monkeypatch):
@@ -118,11 +150,12 @@ def test_odin_is_tuned_as_by_trying_everything():
     sharpen(classifier.model)
     (found,) = examine(classifier, {"o": outside}, wanted)
     inside, outer = parts_of(classifier, outside, wanted)
+    tuned = [torch.cat([images["fit"], images["choose"]]) for images in (inside, outer)]
     tried = []
     for temperature in odin.TEMPERATURES:
         for eps in odin.EPS:
             detector = Odin(classifier.model, temperature, eps, classifier.std)
-            tried.append((tnr(detector.score(inside["choose"]), detector.score(outer["choose"])), detector))
+            tried.append((tnr(*map(detector.score, tuned)), detector))
     rate, winner = max(tried, key=lambda pair: pair[0])
     assert found.settings == {"temperature": winner.temperature, "eps": winner.eps}
     assert rate > min(pair[0] for pair in tried)

@@ -17,8 +17,15 @@ repeatable = partial(evaluating, deterministic=True)
 
 
 def block_layers(model: nn.Module) -> list[str]:
-    """The layers of confrank's networks that Mahalanobis uses: the stem and each stage."""
-    return [f"blocks.{number}" for number in range(len(_network(model).blocks))]
+    """The layers of confrank's networks that Mahalanobis uses: the stem and each stage.
+
+    A last stage that ends before its norm and ReLU is taken after them.
+    """
+    network = _network(model)
+    names = [f"blocks.{number}" for number in range(len(network.blocks))]
+    if [type(layer) for layer in list(network.neck.children())[:2]] == [nn.BatchNorm2d, nn.ReLU]:
+        names[-1] = "neck.1"
+    return names
 
 
 def penultimate_layer(model: nn.Module) -> str:

@@ -1,4 +1,7 @@
-"""Settings tuned on out-of-distribution images: one half fits the layers' weights, the other chooses the settings.
+"""Settings tuned on out-of-distribution images.
+
+For Mahalanobis, one half fits the weights of the layers and the other chooses the step; ODIN has nothing to fit and
+chooses on all of them.
 
 The best setting has the highest true-negative rate at 95% true-positive rate; among equals, the first wins.
 """
@@ -9,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from confrank.metrics.ranking import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
@@ -73,13 +77,12 @@ class TuningImages:
 
 
 def tune_odin(detector: Odin, images: TuningImages) -> Odin:
-    """Temperature and step size from the paper's grid."""
+    """Temperature and step size from the paper's grid, chosen on all tuning images."""
+    sides = (images.fit_inside, images.choose_inside), (images.fit_outside, images.choose_outside)
 
     def tried() -> Iterable[tuple[tuple[float, float], Scores, Scores]]:
         for temperature in odin.TEMPERATURES:
-            inside, outside = (
-                _odin_sweep(detector, temperature, part) for part in (images.choose_inside, images.choose_outside)
-            )
+            inside, outside = (_odin_sweep(detector, temperature, parts) for parts in sides)
             for number, eps in enumerate(odin.EPS):
                 yield (temperature, eps), inside[number], outside[number]
 
@@ -87,11 +90,14 @@ def tune_odin(detector: Odin, images: TuningImages) -> Odin:
     return replace(detector, temperature=temperature, eps=eps)
 
 
-def _odin_sweep(detector: Odin, temperature: float, images: Images) -> Scores:
+def _odin_sweep(detector: Odin, temperature: float, parts: Iterable[Images]) -> Scores:
+    """Scores [step sizes, images] of several sets of images."""
+
+    def scores(batch: Tensor) -> Tensor:
+        return odin_scores(detector.model, batch, temperature, odin.EPS, detector.std)
+
     with repeatable(detector.model):
-        return over(
-            images, lambda batch: odin_scores(detector.model, batch, temperature, odin.EPS, detector.std), dim=1
-        )
+        return np.concatenate([over(images, scores, dim=1) for images in parts], axis=1)
 
 
 def tune_mahalanobis(detector: Mahalanobis, images: TuningImages) -> Mahalanobis:
