@@ -49,4 +49,7 @@ def densenet_bc(
             width //= 2
         blocks.append(nn.Sequential(*layers))
     neck = nn.Sequential(norm(width), nn.ReLU(), SpatialMean())
-    return Network(blocks, neck, width, num_classes, variance_head)
+    network = Network(blocks, neck, width, num_classes, variance_head)
+    for head in filter(None, (network.head, network.variance_head)):
+        nn.init.zeros_(head.bias)  # as in the published code, which does this for DenseNet alone
+    return network
