@@ -51,6 +51,8 @@ _TRAINED = (
     MethodFacts("crl-entropy", "negative_entropy", weighted=True),
     MethodFacts("crl-margin", "margin", weighted=True),
     MethodFacts("crl-softmax-stretched", "max_probability", weighted=True, stretched=True),
+    MethodFacts("crl-entropy-stretched", "negative_entropy", weighted=True, stretched=True),
+    MethodFacts("crl-margin-stretched", "margin", weighted=True, stretched=True),
     MethodFacts("mcdropout", dropout=True, stochastic=True),
     MethodFacts("aleatoric-mc", dropout=True, variance_head=True, stochastic=True),
 )

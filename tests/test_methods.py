@@ -108,14 +108,15 @@ def test_fifty_passes_give_identical_files(tmp_path, name):
 
 def test_facts_about_every_method():
     """Written out by hand: the names that prefixes used to be read from."""
-    trained = ["baseline", "crl-softmax", "crl-entropy", "crl-margin", "crl-softmax-stretched", "mcdropout"]
-    trained.append("aleatoric-mc")
+    ranked = ["crl-softmax", "crl-entropy", "crl-margin"]
+    trained = ["baseline", *ranked, *(f"{name}-stretched" for name in ranked), "mcdropout", "aleatoric-mc"]
     assert list(methods.METHODS) == trained
     assert list(FACTS) == [*trained, "aes-10", "aes-30", *(f"ensemble-{name}" for name in trained)]
     assert all(methods.get(name).facts is FACTS[name] for name in trained)
     for name, facts in FACTS.items():
         assert facts.name == name and facts.ensemble == name.startswith("ensemble-")
         assert facts.weighted == ("crl-" in name)
+        assert facts.stretched == name.endswith("-stretched")
         assert facts.snapshots == {"aes-10": 10, "aes-30": 30}.get(name, 0)
         assert facts.averaged == name.startswith(("ensemble-", "aes-", "mcdropout", "aleatoric"))
         assert (facts.confidence is None) == facts.averaged
@@ -184,6 +185,17 @@ def test_average_is_the_mean_probability():
     named = [replace(group[0], metadata={"class_names": names}) for names in ('["a", "b"]', '["b", "a"]')]
     with pytest.raises(ValueError, match="but member 1 has b, a, and the first a, b"):
         average(named)
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [("crl-entropy", negative_entropy), ("crl-margin-stretched", margin), ("mcdropout", max_probability)],
+)
+def test_an_ensemble_ranks_by_the_confidence_of_its_members(method, function):
+    group = [replace(member, metadata={"method": method}) for member in members(3)]
+    result = average(group)
+    expected = function(torch.from_numpy(result.probabilities).log()).numpy()
+    assert result.confidence == pytest.approx(expected, abs=1e-15)
 
 
 def test_averages_divide_rounded_rows_by_their_sum():

@@ -13,6 +13,8 @@ METHODS: dict[str, Method] = {
     "crl-entropy": single_pass(FACTS["crl-entropy"]),
     "crl-margin": single_pass(FACTS["crl-margin"]),
     "crl-softmax-stretched": single_pass(FACTS["crl-softmax-stretched"]),
+    "crl-entropy-stretched": single_pass(FACTS["crl-entropy-stretched"]),
+    "crl-margin-stretched": single_pass(FACTS["crl-margin-stretched"]),
     "mcdropout": MC_DROPOUT,
     "aleatoric-mc": ALEATORIC_MC,
 }

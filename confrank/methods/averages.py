@@ -5,15 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from confrank.confidence import max_probability
+from confrank import confidence
+from confrank.method_facts import facts_of
 from confrank.metrics.arrays import as_probabilities, as_table
 from confrank.predictions import Array, Predictions
 
 
 def average(members: Sequence[Predictions]) -> Predictions:
-    """Mean probability of the members (in float64), with its maximum as confidence; one member is returned as is.
+    """Mean probability of the members (in float64); one member is returned as is.
 
-    The members must have predicted the same samples in the same order.
+    Its confidence is the one that ranks a single member: entropy for crl-entropy, margin for crl-margin, else the
+    maximum. The members must have predicted the same samples in the same order.
     """
     if not members:
         raise ValueError("expected at least one member to average, but got none")
@@ -40,9 +42,10 @@ def average(members: Sequence[Predictions]) -> Predictions:
             raise ValueError(f"expected members with equal numbers of predictions and classes, but got {shapes}")
         mean += probabilities
     mean /= len(members)
+    confidence_of = confidence.get(facts_of(first.metadata.get("method", "")).confidence or "max_probability")
     return Predictions(
         probabilities=mean,
-        confidence=max_probability(torch.from_numpy(mean).log()).numpy(),
+        confidence=confidence_of(torch.from_numpy(mean).log()).numpy(),
         label=first.label,
         index=first.index,
         key=first.key,
