@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
+from confrank.metrics import fpr_at_tpr
 from confrank.metrics.separation import DETECTION_METRICS, detection, roc_curve
 
 SCORES = st.lists(st.integers(-4, 4).map(lambda value: value / 3), min_size=1, max_size=40)
@@ -35,6 +36,17 @@ def test_metrics_equal_scikit_learn_and_brute_force_under_ties(inside, outside):
     error, fpr = swept(inside, outside)
     assert found["detection_error"] == pytest.approx(error, abs=1e-12)
     assert found["fpr95"] == pytest.approx(fpr, abs=1e-12)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SCORES, SCORES)
+def test_the_nearest_point_of_the_roc_curve_equals_scikit_learns(inside, outside):
+    """As in the published code, on all points of the curve; its default leaves out some of them."""
+    label, score = labelled(inside, outside)
+    fpr, tpr, _ = sk.roc_curve(label, score, drop_intermediate=False)
+    expected = fpr[np.argmin(np.abs(tpr - 0.95))]
+    assert detection(inside, outside, fpr_point="nearest").metrics["fpr95"] == pytest.approx(expected, abs=1e-12)
+    assert fpr_at_tpr(score, label, point="nearest") == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -88,3 +100,7 @@ def test_undefined_and_wrong_input_say_why():
         detection([1.0], [0.0], aupr="mean")
     with pytest.raises(ValueError, match="needs images from inside and outside"):
         roc_curve([1.0], [])
+    with pytest.raises(ValueError, match="FPR point among at_least, nearest, but got 'first'"):
+        detection([1.0], [0.0], fpr_point="first")
+    with pytest.raises(ValueError, match="point among at_least, nearest, but got 'first'"):
+        fpr_at_tpr([1.0], [True], point="first")

@@ -19,6 +19,7 @@ from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_sc
 from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
 
 AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
+FprPoint = Literal["at_least", "nearest"]
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,26 @@ def fpr_at_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
     raise AssertionError("the last step accepts everything")
 
 
+def fpr_nearest_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
+    """Share of the errors accepted where the accepted share of the right ones is nearest to `tpr`."""
+    if not ranking.has_both:
+        return None
+    gap, rate = tpr, 0.0  # before anything is accepted
+    accepted: Amounts
+    wrong: Amounts
+    for accepted, wrong in ranking.steps():
+        gaps = np.abs((accepted - wrong) / ranking.num_correct - tpr)
+        if len(gaps) and gaps.min() < gap:
+            gap, rate = float(gaps.min()), float(wrong[gaps.argmin()] / ranking.num_wrong)
+    return rate
+
+
+FPR_POINTS: dict[str, Callable[[AnyRanking, float], float | None]] = {
+    "at_least": fpr_at_tpr_of,
+    "nearest": fpr_nearest_tpr_of,
+}
+
+
 def rounding_of(amounts: Amounts) -> float:
     """How far a share of these amounts may be off: counts are exact, sums of weights are not."""
     return 0.0 if amounts.dtype.kind == "i" else TOLERANCE
@@ -269,16 +290,26 @@ def auroc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike
 
 
 def fpr_at_tpr(
-    confidence: ArrayLike, correct: ArrayLike, *, tpr: float = 0.95, sample_weight: ArrayLike | None = None
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    tpr: float = 0.95,
+    point: FprPoint = "at_least",
+    sample_weight: ArrayLike | None = None,
 ) -> float | None:
     """Share of errors accepted when at least `tpr` of the right predictions are; None without both kinds.
+
+    Use `point` "nearest" to compare with published numbers: the threshold whose share of right predictions is nearest
+    to `tpr`, above or below it, as in the code of the paper; of two equally near, the higher one.
 
     >>> fpr_at_tpr([0.7, 0.9, 0.8], [True, False, True])
     1.0
     """
     if not 0 < tpr <= 1:
         raise ValueError(f"expected tpr in (0, 1], but got {tpr}")
-    return fpr_at_tpr_of(ranked(confidence, correct, sample_weight), tpr)
+    if point not in FPR_POINTS:
+        raise ValueError(f"expected a point among {', '.join(FPR_POINTS)}, but got {point!r}")
+    return FPR_POINTS[point](ranked(confidence, correct, sample_weight), tpr)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from confrank.metrics import areas
 from confrank.metrics.areas import Counts, Floats
 from confrank.metrics.arrays import ArrayLike, as_scores
 from confrank.metrics.ranking import (
+    FPR_POINTS,
+    FprPoint,
     Ranking,
     aupr_error_of,
     auroc_of,
     curve_of,
-    fpr_at_tpr_of,
     rank,
     sum_over_steps,
 )
@@ -38,20 +39,25 @@ class Detection:
     undefined: dict[str, str] = field(default_factory=dict)
 
 
-def detection(inside: ArrayLike, outside: ArrayLike, *, aupr: AuprEstimator = "average") -> Detection:
+def detection(
+    inside: ArrayLike, outside: ArrayLike, *, aupr: AuprEstimator = "average", fpr_point: FprPoint = "at_least"
+) -> Detection:
     """All five metrics from the scores of in-distribution inputs [n] and out-of-distribution inputs [m].
 
     `aupr` "average" is average precision; "trapezoid" joins the points of the precision-recall curve by straight
-    lines, as the code behind published tables does. That is too optimistic if scores are few or tied.
+    lines, as the code behind published tables does. That is too optimistic if scores are few or tied. `fpr_point` is
+    the `point` of `fpr_at_tpr`.
 
     >>> detection([3.0, 2.0], [1.0, 2.5]).metrics["detection_error"]
     0.25
     """
     if aupr not in AUPR_ESTIMATORS:
         raise ValueError(f"expected an AUPR among {', '.join(AUPR_ESTIMATORS)}, but got {aupr!r}")
+    if fpr_point not in FPR_POINTS:
+        raise ValueError(f"expected an FPR point among {', '.join(FPR_POINTS)}, but got {fpr_point!r}")
     ranking = rank_sets(inside, outside)
     metrics = {
-        "fpr95": fpr_at_tpr_of(ranking),
+        "fpr95": FPR_POINTS[fpr_point](ranking, 0.95),
         "detection_error": detection_error_of(ranking),
         "auroc": auroc_of(ranking),
         "aupr_in": aupr_in_of(ranking) if aupr == "average" else _trapezoid(ranking, _curve_in_terms),
