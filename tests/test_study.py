@@ -25,7 +25,7 @@ from confrank.run_folder import RunFolder
 from confrank.study.catalogue import RECIPES, Recipe, recipe
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
-from confrank.study.paper import paper_tables, paper_values, table_values
+from confrank.study.paper import contradictions, paper_tables, paper_values, table_values
 from confrank.study.plan import estimated_hours, plan
 from confrank.study.tables import label_of, load_results, table_cells
 from confrank.trained import load_run, save_weights_file
@@ -37,6 +37,12 @@ TINY = Recipe(("digits",), ("small",), TRIED, seeds=(0, 1, 2), epochs=12)
 
 def test_the_papers_numbers_are_read_in_our_words_and_raw():
     assert len(paper_values()) == 2356
+    contradicted = {(value.dataset, value.model, value.method, value.metric) for value in contradictions()}
+    assert contradicted == {
+        ("cifar100", "densenet-bc", "mcdropout", "nll"),
+        ("svhn", "densenet-bc", "baseline", "e_aurc"),
+        ("svhn", "densenet-bc", "aleatoric-mc", "brier"),
+    }
     assert len(paper_tables()) == 10
     (value,) = [
         value for value in table_values("table-clf-perf")
@@ -58,6 +64,19 @@ def test_paper_only_prints_every_number_of_every_table(table):
             assert f"{float(row['mean']):.2f}" in text
     shown = list(csv.DictReader(io.StringIO(render(table_cells(table, []), "csv"))))
     assert len(shown) == len(rows)
+
+
+def test_best_values_are_bold_and_contradictions_marked():
+    """The paper's own best AURC of VGG-16 on CIFAR-100, and a cell to which two tables give different numbers."""
+    cells = table_cells("table-clf-perf", [])
+    markdown, latex, plain = (render(cells, form, paper_only=True) for form in ("markdown", "latex", "terminal"))
+    assert "| **71.83±0.47** |" in markdown and "| 77.33±1.15 |" in markdown
+    assert r"\textbf{71.83$\pm$0.47}" in latex
+    assert "*" not in plain and "\x1b[1m71.83±0.47" in render(cells, "terminal", paper_only=True, width=300)
+    note = "† cifar100, densenet-bc, mcdropout, NLL ×10: another table of the paper has 9.42±0.14"
+    assert "9.49±0.14†" in markdown and markdown.count(note) == plain.count(note) == 1
+    assert r"9.49$\pm$0.14$\dagger$" in latex
+    assert "†" not in render(cells, "csv")
 
 
 @pytest.mark.parametrize(
@@ -409,6 +428,8 @@ def test_run_times_in_the_recipes_are_the_estimates():
 def test_a_narrow_terminal_gets_every_number_in_tables_that_fit(width):
     cells = [cell for cell in table_cells("stable-clf-perf-cifar10", []) if cell.model == "vgg16"]
     whole, text = (render(cells, "terminal", paper_only=True, width=columns) for columns in (None, width))
+    assert "\x1b[1m" in text  # the best values
+    text = re.sub(r"\x1b\[\d+m", "", text)
     assert max(map(len, text.splitlines())) <= width
     assert text.count("method") == {60: 3, 80: 2, 100: 2, 160: 1}[width]
     numbers = re.compile(r"\d+\.\d+±\d+\.\d+")

@@ -45,7 +45,10 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
 
 @dataclass(frozen=True)
 class Cell:
-    """The paper's number and ours (None if missing), unscaled; `deviations` is the gap in the paper's std."""
+    """The paper's number and ours (None if missing), unscaled; `deviations` is the gap in the paper's std.
+
+    `elsewhere` are other numbers that the paper gives for the same cell in another table.
+    """
 
     dataset: str
     model: str
@@ -54,6 +57,7 @@ class Cell:
     metric: str
     paper: Summary | None
     ours: Summary | None
+    elsewhere: tuple[Summary, ...] = ()
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:

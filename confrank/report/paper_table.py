@@ -1,6 +1,7 @@
 """The paper's numbers and ours in one table, for the terminal, Markdown, LaTeX and CSV."""
 
 import io
+import re
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -11,6 +12,10 @@ from confrank.metrics.repeats import Cell
 from confrank.report.scales import ALL_SHOWN, with_spread
 from confrank.spreadsheet import csv_text
 
+# Marks a number that another table of the paper contradicts.
+CONTRADICTED = "†"
+# A best value stands between two pairs of asterisks, as in Markdown; the other forms translate that.
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
 TextRows = list[list[str]]
 
 
@@ -24,20 +29,26 @@ def render(
 ) -> str:
     """The table as text, one row per data set, network and method; `ours_only` omits rows that were not run.
 
-    If one table is too wide for a terminal of `width` columns, it is split into several.
+    The best value of each data set and network is bold (of each detector, in a table of detectors): ours, or the
+    paper's in a table of the paper alone. Notes under the table say where the paper has two numbers for a cell. A
+    table too wide for a terminal of `width` columns is split into several.
     """
     if form == "csv":
         return _csv([cell for cell in cells if cell.ours or not ours_only])
     header, rows = _wide(cells, paper_only, ours_only)
     if form == "terminal" and width is not None:
-        return _narrow(header, rows, len(header) - len({cell.metric for cell in cells}), width)
-    return FORMS[form](header, rows)
+        text = _narrow(header, rows, len(header) - len({cell.metric for cell in cells}), width)
+    else:
+        text = FORMS[form](header, rows)
+    shown = [cell for cell in cells if cell.ours or not ours_only]
+    notes = [note.translate(LATEX) if form == "latex" else note for note in contradiction_notes(shown)]
+    return text + "".join(f"\n{note}\n" for note in notes)
 
 
 def _narrow(header: list[str], rows: TextRows, num_names: int, width: int) -> str:
     """One table if it fits; otherwise a line with what all rows share, and tables of as many metrics as fit."""
     if 1 + sum(_widths(header, rows)) <= width:
-        return _terminal(header, rows)
+        return _terminal(header, rows, styled=True)
     shared = {column: _shared([row[column] for row in rows]) for column in range(num_names)}
     rows = [[cell.removeprefix(shared.get(column, "")) for column, cell in enumerate(row)] for row in rows]
     title = ", ".join(f"{header[column]} {start}" for column, start in shared.items() if start)
@@ -48,12 +59,15 @@ def _narrow(header: list[str], rows: TextRows, num_names: int, width: int) -> st
         if not groups or 1 + sum(needed[each] for each in [*names, *groups[-1], column]) > width:
             groups.append([])
         groups[-1].append(column)
-    tables = (_terminal(_picked([header], names + group)[0], _picked(rows, names + group)) for group in groups)
+    tables = (
+        _terminal(_picked([header], names + group)[0], _picked(rows, names + group), styled=True) for group in groups
+    )
     return (f"{title}\n" if title else "") + "".join(tables)
 
 
 def _widths(header: list[str], rows: TextRows) -> list[int]:
-    return [max(len(line[column]) for line in [header, *rows]) + 3 for column in range(len(header))]
+    plain = [[_BOLD.sub(r"\1", cell) for cell in line] for line in [header, *rows]]
+    return [max(len(line[column]) for line in plain) + 3 for column in range(len(header))]
 
 
 def _shared(names: list[str]) -> str:
@@ -91,29 +105,67 @@ def _wide(cells: Sequence[Cell], paper_only: bool, ours_only: bool) -> tuple[lis
         key = (cell.dataset, cell.model, cell.method) + ((cell.out_set,) if cell.out_set else ())
         groups.setdefault(key, {})[cell.metric] = cell
     names = ["data set", "network", "method", "out-set"][: max(map(len, groups))]
+    best = _best(cells, paper_only)
     rows = []
     for key, group in groups.items():
         seeds = max((cell.ours.n for cell in group.values() if cell.ours), default=0)
         if ours_only and not seeds:
             continue
-        shown = [cell_text(group[metric], paper_only) if metric in group else "" for metric in metrics]
+        shown = [
+            cell_text(group[metric], paper_only, bold=id(group[metric]) in best) if metric in group else ""
+            for metric in metrics
+        ]
         rows.append([*key, *([] if paper_only else [str(seeds) if seeds else "not run"]), *shown])
     return [*names, *([] if paper_only else ["runs"]), *map(_heading, metrics)], rows
 
 
-def cell_text(cell: Cell, paper_only: bool = False) -> str:
-    """Ours, the paper's in brackets and the difference, as far as they exist."""
-    factor = ALL_SHOWN[cell.metric].factor if cell.metric in ALL_SHOWN else 100
+def _best(cells: Sequence[Cell], paper_only: bool) -> set[int]:
+    """The ids of the cells with the best value of two or more that compete; equal ones as shown are all best."""
+    competing: dict[tuple[str, ...], list[tuple[float, Cell]]] = {}
+    for cell in cells:
+        value = cell.paper if paper_only else cell.ours
+        if value is not None and cell.metric in ALL_SHOWN:
+            detector = cell.method.partition("/")[2]
+            key = cell.dataset, cell.model, detector, cell.out_set, cell.metric
+            competing.setdefault(key, []).append((round(value.mean * _factor(cell.metric), 2), cell))
+    best = set()
+    for (*_, metric), entries in competing.items():
+        if len(entries) > 1:
+            chosen = (min if ALL_SHOWN[metric].lower_is_better else max)(number for number, _ in entries)
+            best |= {id(cell) for number, cell in entries if number == chosen}
+    return best
+
+
+def contradiction_notes(cells: Sequence[Cell]) -> list[str]:
+    """A line for each cell to which the paper gives another number in another table."""
+    return [
+        f"{CONTRADICTED} {cell.dataset}, {cell.model}, {cell.method}, {_heading(cell.metric)}: another table of the"
+        f" paper has {with_spread(other.mean, other.std, _factor(cell.metric))}"
+        for cell in cells
+        for other in cell.elsewhere
+    ]
+
+
+def cell_text(cell: Cell, paper_only: bool = False, *, bold: bool = False) -> str:
+    """Ours, the paper's in brackets and the difference, as far as they exist; the shown value may be bold."""
+    factor = _factor(cell.metric)
+    mark = "**" if bold else ""
     paper = "" if cell.paper is None else with_spread(cell.paper.mean, cell.paper.std, factor)
+    dagger = CONTRADICTED if cell.elsewhere else ""
     if paper_only:
-        return paper
+        return f"{mark}{paper}{mark}{dagger}"
+    paper += dagger
     if cell.ours is None:
         return f"({paper})" if paper else "-"
-    ours = with_spread(cell.ours.mean, cell.ours.std, factor)
+    ours = f"{mark}{with_spread(cell.ours.mean, cell.ours.std, factor)}{mark}"
     if not paper:
         return ours
     gap = "" if cell.deviations is None else f" {cell.deviations:+.1f}σ"
     return f"{ours} ({paper}){gap}"
+
+
+def _factor(metric: str) -> float:
+    return ALL_SHOWN[metric].factor if metric in ALL_SHOWN else 100
 
 
 def _heading(metric: str) -> str:
@@ -122,15 +174,20 @@ def _heading(metric: str) -> str:
     return ALL_SHOWN[metric].heading if metric in ALL_SHOWN else f"{metric} %"
 
 
-def _terminal(header: list[str], rows: TextRows) -> str:
+def _terminal(header: list[str], rows: TextRows, *, styled: bool = False) -> str:
     table = Table()
     for name in header:
         table.add_column(Text(name), overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(_with_bold, row))
     console = Console(width=max(200, 24 * len(header)), file=io.StringIO(), record=True)
     console.print(table)
-    return console.export_text()
+    return console.export_text(styles=styled)
+
+
+def _with_bold(cell: str) -> Text:
+    parts = _BOLD.split(cell)  # plain, bold, plain, ...
+    return Text.assemble(*((part, "bold" if number % 2 else "") for number, part in enumerate(parts)))
 
 
 def markdown_table(header: list[str], rows: TextRows) -> str:
@@ -141,7 +198,7 @@ def markdown_table(header: list[str], rows: TextRows) -> str:
 
 def _latex(header: list[str], rows: TextRows) -> str:
     def line(cells: list[str]) -> str:
-        return " & ".join(cells).translate(LATEX) + r" \\"
+        return _BOLD.sub(r"\\textbf{\1}", " & ".join(cells).translate(LATEX)) + r" \\"
 
     body = [line(header), r"\midrule", *map(line, rows)]
     columns = "l" * len(header)
@@ -150,7 +207,9 @@ def _latex(header: list[str], rows: TextRows) -> str:
     )
 
 
-LATEX = str.maketrans({"%": r"\%", "±": r"$\pm$", "σ": r"$\sigma$", "×": r"$\times$", "³": r"$^3$", "_": r"\_"})
+LATEX = str.maketrans(
+    {"%": r"\%", "±": r"$\pm$", "σ": r"$\sigma$", "×": r"$\times$", "³": r"$^3$", "†": r"$\dagger$", "_": r"\_"}
+)
 FORMS: dict[str, Callable[[list[str], TextRows], str]] = {
     "terminal": _terminal,
     "markdown": markdown_table,

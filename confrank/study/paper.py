@@ -69,6 +69,21 @@ def table_values(table: str) -> list[PaperValue]:
     return [value for value in paper_values() if value.table == table]
 
 
+@cache
+def contradictions() -> dict[PaperValue, tuple[PaperValue, ...]]:
+    """The values of cells that stand in two tables with different numbers, each with the other numbers."""
+    cells: dict[tuple[object, ...], list[PaperValue]] = {}
+    for value in paper_values():
+        cell = value.dataset, value.model, value.method, value.out_set, value.metric, ENSEMBLES.get(value.table)
+        cells.setdefault(cell, []).append(value)
+    return {
+        value: others
+        for values in cells.values()
+        for value in values
+        if (others := tuple(other for other in values if (other.mean, other.std) != (value.mean, value.std)))
+    }
+
+
 def _value(row: dict[str, str]) -> PaperValue:
     metric = OUR_METRICS.get(row["metric"], row["metric"])
     unit = UNITS.get(metric, 1e-2)

@@ -10,7 +10,7 @@ from confrank.data import LOADERS
 from confrank.method_facts import facts_of
 from confrank.metrics.repeats import Cell, Summary, summarise
 from confrank.recipes import settings
-from confrank.study.paper import ENSEMBLES, PaperValue, table_values
+from confrank.study.paper import ENSEMBLES, PaperValue, contradictions, table_values
 from confrank.study.results import Result, load_result
 
 # Data set, network, label.
@@ -119,8 +119,14 @@ def _summary(results: Sequence[Result], metric: str) -> Summary | None:
 
 
 def _cell(value: PaperValue, ours: Summary | None) -> Cell:
-    paper = Summary(value.mean, value.std, 5 if value.std is not None else 1)
-    return Cell(value.dataset, value.model, value.method, value.out_set, value.metric, paper, ours)
+    others = tuple(map(_of_the_paper, contradictions().get(value, ())))
+    return Cell(
+        value.dataset, value.model, value.method, value.out_set, value.metric, _of_the_paper(value), ours, others
+    )
+
+
+def _of_the_paper(value: PaperValue) -> Summary:
+    return Summary(value.mean, value.std, 5 if value.std is not None else 1)
 
 
 ACTIVE_TABLE = "stable-al-perf"
