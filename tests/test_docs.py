@@ -153,6 +153,13 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert "--risk" in (tmp_path / "site/reference/commands.html").read_text()
 
 
+def test_the_worked_example_shows_the_scores_of_its_file():
+    results = json.loads((ROOT / "experiments/published_scores_202611.json").read_text())
+    page = (ROOT / "docs/evidence/published-predictions.md").read_text()
+    for table in runpy.run_path(str(ROOT / "experiments/published_scores.py"))["tables"](results):
+        assert table in page
+
+
 def test_nothing_names_a_machine():
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False).stdout.split()
     for name in tracked:

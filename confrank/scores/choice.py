@@ -19,6 +19,8 @@ from confrank.scores.table import Counts, Table, table_of
 
 METRICS = ("aurc", "auroc", "fpr95")
 FEWEST_ROWS = 8
+# Scores that rank alike, as all do for two classes, still differ by ties that rounding makes or breaks.
+NEGLIGIBLE = 1e-6
 Parameters = Mapping[str, Mapping[str, Any]]
 Metrics = dict[str, float | None]
 
@@ -123,7 +125,7 @@ def _candidate(
     """The score to judge, None if none is better than the maximum probability; and why a score cannot be fitted."""
     trials, refused = _trials(table, correct, folds, usable)
     areas = {name: _mean_aurc(parts) for name, parts in trials.items()}
-    better = {name: parts for name, parts in trials.items() if areas[name] < areas[STANDARD] - TOLERANCE}
+    better = {name: parts for name, parts in trials.items() if areas[name] < areas[STANDARD] * (1 - NEGLIGIBLE)}
     del trials  # its arrays are as large as half of a table of ten classes
     return _first_of_the_best(areas, better), refused
 
