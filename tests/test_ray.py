@@ -100,8 +100,13 @@ def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
     train(RunConfig(method="mcdropout", model="mlp", epochs=1), run, device="cpu")
     images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8, 1), dtype=np.uint8)
     np.savez(tmp_path / "pool.npz", images=images)
+    np.savez(tmp_path / "small.npz", images=images[:10, :7])
     with cluster(tmp_path) as (address, _):
         succeed(start(tmp_path, "-c", SCORE, address))
+        wrong = start(tmp_path, "-m", "confrank", "active", "query", "run", "--pool", "small.npz", "--ray", address)
+        printed, _ = wrong.communicate(timeout=200)
+    assert wrong.returncode == 2, printed
+    assert printed.splitlines()[-1].endswith("but 0 is 8x7; set --image-size to scale pictures")
     succeed(start(tmp_path, "-c", SCORE))
     with np.load(tmp_path / "ray.npz") as scored, np.load(tmp_path / "alone.npz") as alone:
         assert np.array_equal(scored["rows"], alone["rows"])

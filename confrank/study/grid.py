@@ -50,26 +50,23 @@ def run_plan(
     for folder in (out, results, weights):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-    note = on_note or (lambda text: None)
     missing = {config.run_name for config in wanted.runs if not has_result(config, results)}
-
-    def needed(runs: Runs) -> Runs:
-        return replace(wanted, runs=tuple(runs)).to_train(out, results)
-
+    note, needed = on_note or (lambda text: None), partial(_needed, wanted, out, results)
     follow = Follower(out, on_epoch).look if on_epoch else lambda runs: None
     sharing = Sharing(missing=needed, waits=not skip_held, note=note, follow=follow)
-    if ray is None:
+    to_train = needed(wanted.runs)
+    if ray is None or not to_train:
         device = device or default_device()
         options = Options(
             root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
         )
-        groups = _groups(needed(wanted.runs), together, device.type)
-        outcome = train_shared(groups, lambda group: train_group(group, out, results, options), **sharing)
+        train = partial(train_group, out=out, results=results, options=options)
+        outcome = train_shared(_groups(to_train, together, device.type), train, **sharing)
     else:
         with connected(ray, None if device is None else str(device)) as (cluster, kind):
-            where = (Path.cwd(), out.absolute(), results.absolute(), (root or default_root()).absolute())
+            where = (Path.cwd(), out, results, root or default_root())
             settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes)
-            outcome = train_on_ray(cluster, _groups(needed(wanted.runs), together, kind), settings, **sharing)
+            outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, **sharing)
     problems = outcome.problems
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.
@@ -81,13 +78,18 @@ def run_plan(
         for config in finished:
             problems |= tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
     held = needed([config for config in wanted.runs if config.run_name in outcome.held])
-    skipped = {config.run_name: outcome.held[config.run_name] for config in held}
-    for name, holder in skipped.items():
-        note(f"skipped {name}: {holder} is training it")
+    for config in held:
+        note(f"skipped {config.run_name}: {outcome.held[config.run_name]} is training it")
+    skipped = {config.run_name for config in held}
     for item in wanted.averages:
-        if not any(member.run_name in skipped for member in item.members):
+        if skipped.isdisjoint(member.run_name for member in item.members):
             problems |= tried(item.name, partial(_derive, item, out, results))
     return [f"{name}: {why}" for name, why in problems.items()]
+
+
+def _needed(wanted: Plan, out: Path, results: Path, runs: Runs) -> Runs:
+    """Those of the runs that are still to train."""
+    return replace(wanted, runs=tuple(runs)).to_train(out, results)
 
 
 def _check_data(runs: Iterable[RunConfig], results: Path) -> None:
