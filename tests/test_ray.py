@@ -37,11 +37,11 @@ def cluster(folder):
         facts = json.loads(line)
         yield facts["address"], facts["nodes"]
     finally:
-        process.communicate(timeout=60)
+        process.communicate(timeout=400)
 
 
 def succeed(process):
-    printed, _ = process.communicate(timeout=200)
+    printed, _ = process.communicate(timeout=400)
     assert process.returncode == 0, printed
     return printed
 
@@ -104,7 +104,7 @@ def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
     with cluster(tmp_path) as (address, _):
         succeed(start(tmp_path, "-c", SCORE, address))
         wrong = start(tmp_path, "-m", "confrank", "active", "query", "run", "--pool", "small.npz", "--ray", address)
-        printed, _ = wrong.communicate(timeout=200)
+        printed, _ = wrong.communicate(timeout=400)
     assert wrong.returncode == 2, printed
     assert printed.splitlines()[-1].endswith("but 0 is 8x7; set --image-size to scale pictures")
     succeed(start(tmp_path, "-c", SCORE))
@@ -122,7 +122,7 @@ def test_a_signal_leaves_checkpoints_on_ray_and_the_same_command_resumes(tmp_pat
         assert study.poll() is None, study.communicate()[0]
         time.sleep(0.05)
     study.terminate()
-    printed, _ = study.communicate(timeout=60)
+    printed, _ = study.communicate(timeout=400)
     assert study.returncode == 128 + signal.SIGTERM, printed
     assert "stopped; run the same command again to resume" in printed
     assert load_results(tmp_path / "results") == []

@@ -84,7 +84,7 @@ def test_progress_of_what_others_train_is_shown(tmp_path):
 def test_processes_that_share_a_folder_train_every_run_once_and_succeed(tmp_path, processes, flags):
     seeds, epochs = range(6), 12
     started = [start_study(tmp_path, seeds, epochs, *flags) for _ in range(processes)]
-    printed = [process.communicate(timeout=200)[0] for process in started]
+    printed = [process.communicate(timeout=400)[0] for process in started]
     assert [process.returncode for process in started] == [0] * processes, printed
     assert list(steps_per_run(tmp_path).values()) == [epochs * STEPS_PER_EPOCH] * len(seeds)
     assert len(names(tmp_path)) == len(seeds) + 1
@@ -105,8 +105,8 @@ def test_a_process_that_waits_takes_over_the_run_of_one_that_ends(tmp_path, end)
     assert f"process {first.pid} on {socket.gethostname()} is training it" in line
     first.send_signal(end)
     first.send_signal(signal.SIGCONT)
-    first.communicate(timeout=100)
-    printed, _ = second.communicate(timeout=100)
+    first.communicate(timeout=400)
+    printed, _ = second.communicate(timeout=400)
     assert second.returncode == 0, printed
     assert len(names(tmp_path)) == 3
     if end == signal.SIGTERM:  # the holder saved a checkpoint, so that no step is repeated
