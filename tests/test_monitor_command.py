@@ -69,6 +69,13 @@ def test_a_promise_that_holds(files, command, capsys):
     assert record["alpha"] == 0.05 and record["tests"][0]["alarm_at"] == 20
 
 
+def test_the_file_that_made_the_policy_is_no_test_of_it(files, command, capsys):
+    command("monitor", files / "policy.json", files / "validation.csv")
+    assert "so these answers do not test its promise; give newer ones." in capsys.readouterr().out
+    command("monitor", files / "policy.json", files / "same.csv")
+    assert "do not test its promise" not in capsys.readouterr().out
+
+
 def test_a_broken_promise_has_exit_code_3(files, command, capsys):
     command(
         "monitor", files / "policy.json", files / "worse.csv", "--time", "date", "--json", files / "w.json", code=3

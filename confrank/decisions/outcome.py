@@ -71,15 +71,20 @@ class Outcome:
 def outcome_of(policy: Policy, predictions: Predictions) -> Outcome:
     """Apply a policy to predictions with labels, and count."""
     answers, right = policy.apply(predictions), policy.correct(predictions)
-    digest = file_digest(predictions)
     return Outcome(
         _overall(policy, answers, right),
         tuple(_groups(policy, predictions, answers, right)),
         _column(policy),
         _sets(policy, predictions, answers),
         _cost(policy, answers, right),
-        any(part.rows is not None and part.rows.digest == digest for part in policy.parts().values()),
+        was_made_on(policy, predictions),
     )
+
+
+def was_made_on(policy: Policy, predictions: Predictions) -> bool:
+    """Whether a part of the policy was made on these very rows."""
+    digest = file_digest(predictions)
+    return any(part.rows is not None and part.rows.digest == digest for part in policy.parts().values())
 
 
 def _counted(name: str, accepted: Flags, right: Flags, threshold: float | None = None) -> Accepted:

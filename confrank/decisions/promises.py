@@ -19,6 +19,7 @@ from confrank.decisions.monitor import (
     order_statistic_bound,
     watched,
 )
+from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import class_text, distinguished, group_of
 from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart, matched
@@ -27,6 +28,7 @@ from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 Flags = NDArray[np.bool_]
+MADE_HERE = "Parts of the policy were made on this file, so these answers do not test its promise; give newer ones."
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Followed:
 def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
     """Test what the policy promises about labelled predictions; `order` are their rows in the order of time."""
     answers, right = policy.apply(predictions), policy.correct(predictions)
+    remarks = [MADE_HERE] if was_made_on(policy, predictions) else []
     accepted = None if answers.accepted is None else answers.accepted[order]
     predictions = matched(policy.input, predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
@@ -63,7 +66,7 @@ def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: floa
     claims += [*_sure_claims(policy.selection, answers.confidence[order], ~right[order], level)]
     claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
     monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
-    return Followed(monitored, order, accepted, ~right[order], tuple(_remarks(policy, answers, ~right)))
+    return Followed(monitored, order, accepted, ~right[order], (*remarks, *_remarks(policy, answers, ~right)))
 
 
 def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
