@@ -108,6 +108,9 @@ def test_temperature_of_a_bare_confidence_names_the_methods_that_do(tmp_path, ca
     assert "expected --method to be one of temperature, vector," in capsys.readouterr().err
     command("calibrate", tmp_path / "p.csv", "--method", "platt", "--split", 0.5, "--folds", 3, code=2)
     assert "expected --split or --folds, but got both" in capsys.readouterr().err
+    write(tmp_path / "one.csv", ["confidence", "correct"], [0.5], [1])
+    command("calibrate", tmp_path / "one.csv", "--method", "platt", code=2)
+    assert "expected at least 2 predictions, to fit and to measure, but got 1" in capsys.readouterr().err
     command("calibrate", tmp_path / "p.csv", "--method", "platt", "--folds", 1, code=2)
     assert "expected --folds to be at least 2, but got 1" in capsys.readouterr().err
 

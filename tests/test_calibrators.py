@@ -251,6 +251,14 @@ def test_a_table_of_probabilities_keeps_the_floor_of_its_zeros(method):
     assert whole.tobytes() == single.tobytes()
 
 
+def test_the_floor_of_another_type_is_a_number_of_this_one():
+    probabilities = np.array([[1 - 1e-300, 1e-300], [0.3, 0.7], [0.6, 0.4], [0.8, 0.2]])
+    calibrator = calibrate(probabilities=probabilities, label=[0, 1, 1, 0])
+    assert calibrator.parameters["floor"] == 5e-301
+    applied = calibrator.apply(probabilities=np.array([[1, 0]], dtype=np.float32))
+    assert np.isfinite(applied).all()
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_no_row_is_calibrated_by_a_fit_that_saw_it(method):
     """A changed label changes the result of every fold but the row's own."""

@@ -54,6 +54,8 @@ def checked_calibration(
 
     Calibrators of a table need the logits or probabilities [n, K] of the samples; the others use their confidence.
     """
+    if len(samples) < 2:
+        raise ValueError(f"expected at least 2 predictions, to fit and to measure, but got {len(samples)}")
     arrays = calibrator_inputs(method, samples, logits=logits, probabilities=probabilities)
     fitted, measured = np.arange(len(samples)), np.arange(len(samples))
     if split is None:

@@ -33,7 +33,8 @@ def as_logits(
     table = as_probabilities(probabilities)
     if floor is None and np.isin(table, (0, 1)).all():
         raise ValueError("expected probabilities, but every one is 0 or 1; give them as they were before rounding")
-    least = zero_floor(table) if floor is None else table.dtype.type(floor)
+    tiny = np.finfo(table.dtype).tiny  # the floor of another table may be none of the numbers of this type
+    least = zero_floor(table) if floor is None else max(table.dtype.type(floor), tiny)
     raised = int(np.count_nonzero(table < least))
     log_table: Array = np.log(np.maximum(table, least))
     note = f"are zero and count as {least:.3g}, half of the smallest other one"
