@@ -344,10 +344,18 @@ def test_torchrun(tmp_path):
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=300)
     assert output.count("training digits-mlp-crl-softmax-seed0 in") == 1
-    assert "confrank: stopped; run the same command again to resume" in errors
+    assert errors.count("confrank: stopped; run the same command again to resume") == 1
     epochs = log.read_text().count("\n")
     finished = torchrun(*settings)
     output, errors = finished.communicate(timeout=300)
     assert finished.returncode == 0, errors
     assert f"resuming after epoch {epochs}" in output and output.count("accuracy %") == 1
     assert log.read_text().count("\n") == 60
+    both = torchrun("train", "--model", "mlp", "--device", "cpu", "--out", tmp_path, "--epochs", 1, "--seeds", "0,1")
+    output, errors = both.communicate(timeout=300)
+    assert both.returncode == 0, errors
+    assert {path.parent.name for path in tmp_path.glob("*/metrics.json")} == {
+        "run",
+        "digits-mlp-crl-softmax-seed0",
+        "digits-mlp-crl-softmax-seed1",
+    }

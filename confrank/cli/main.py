@@ -111,7 +111,8 @@ def _stopped_run(error: RuntimeError) -> int:
 
     if isinstance(error, InterruptedRunError):
         with suppress(OSError):  # a closed terminal
-            print(f"confrank: {error}", file=sys.stderr)
+            if not error.silent:
+                print(f"confrank: {error}", file=sys.stderr)
         return 128 + error.signal_number
     if isinstance(error, PeerError):
         if not error.silent:

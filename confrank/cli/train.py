@@ -94,7 +94,7 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
     import torch
 
     from confrank.report.progress import epoch_bar
-    from confrank.training import Failed, train_together
+    from confrank.training import Failed, PeerError, train_together
 
     configs = processes.together(lambda: _configs(arguments))
     parent = Path(arguments.out or "runs")
@@ -133,7 +133,7 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
         why = in_words(failure.error) if isinstance(failure.error, Remedied) else failure.why
         say(console, f"{failure.folder.path}: {why}")
     if failures:
-        raise failures[0].error
+        raise failures[0].error if processes.leads else PeerError(failures[0].why)
 
 
 def _configs(arguments: "Namespace") -> "list[RunConfig]":

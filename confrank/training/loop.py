@@ -1,7 +1,7 @@
 """From configs to finished run folders: one run, several side by side on one GPU, or one in several processes."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,12 +31,12 @@ Result = TypeVar("Result")
 
 
 class InterruptedRunError(RuntimeError):
-    """A signal stopped training between two steps; the checkpoints are saved."""
+    """A signal stopped training between two steps; the checkpoints are saved. One of several processes reports it."""
 
-    def __init__(self, signal_number: int, folders: Sequence[Path]) -> None:
+    def __init__(self, signal_number: int, folders: Sequence[Path], *, silent: bool = False) -> None:
         where = ", ".join(map(str, folders))
         super().__init__(f"stopped; run the same command again to resume ({where})")
-        self.signal_number = signal_number
+        self.signal_number, self.silent = signal_number, silent
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class _Training:
                 job.release()
                 self.agree()
                 if self.stop:  # the folders are complete, but the user wants to stop
-                    raise InterruptedRunError(self.stop, [job.folder.path for job in jobs.values()])
+                    raise self.interrupted(jobs.values())
         return [results[number] for number in range(len(plans))]
 
     def open(self, plan: _Plan) -> Job:
@@ -240,8 +240,11 @@ class _Training:
             if self.stop and active:
                 for job, stepper in active.values():
                     self.save(job, stepper)
-                raise InterruptedRunError(self.stop, [job.folder.path for job, _ in active.values()])
+                raise self.interrupted([job for job, _ in active.values()])
         return failures
+
+    def interrupted(self, jobs: Iterable[Job]) -> InterruptedRunError:
+        return InterruptedRunError(self.stop, [job.folder.path for job in jobs], silent=not self.processes.leads)
 
     def attempt(self, job: Job, work: Callable[[], Result]) -> Result | Failed:
         try:
