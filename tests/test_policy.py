@@ -260,10 +260,12 @@ def test_promises_hold_one_by_one():
     sets = conformal_sets(probabilities=predictions.probabilities, label=predictions.label)
     assert policy.with_part(SetsPart.of(sets)).sentences()[-1].startswith("Each promise holds by itself")
     before = Predictions(logits=np.zeros((2, 3)), metadata={"temperature": "1.5"})
-    assert Policy.of(before).sentences() == ["Takes the logits of 3 classes, divided by the temperature 1.5 before."]
-    with pytest.raises(ValueError, match=r"divided by 1\.5, as in the file .* but these were divided by 2"):
+    assert Policy.of(before).sentences() == ["Takes the logits of 3 classes, calibrated by the temperature 1.5."]
+    with pytest.raises(ValueError, match=r"calibrated by the temperature 1\.5, .* calibrated by the temperature 2"):
         Policy.of(before).apply(replace(before, metadata={"temperature": "2.0"}))
-    assert "does not say whether" in Policy.of(before).doubts(Predictions(logits=np.zeros((2, 3))))[0]
+    with pytest.raises(ValueError, match=r"that were not calibrated, .* calibrated by the method platt"):
+        Policy.of(made(3)).apply(made(3, metadata={"calibrator": "platt"}))
+    assert "do not say whether" in Policy.of(before).doubts(Predictions(logits=np.zeros((2, 3))))[0]
 
 
 def test_a_policy_survives_its_file_exactly(tmp_path):

@@ -59,6 +59,8 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
         return predictions, policy.apply(predictions)
     except InputError as error:
         raise InputError(f"{file}: {error.problem}", error.remedy) from None
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def row_names(predictions: "Predictions") -> dict[str, list[Any]]:

@@ -130,10 +130,10 @@ class Policy:
         notes, model = [], _model(predictions)
         if model.get("config") and self.model.get("config") and model["config"] != self.model["config"]:
             notes.append("the policy was made on predictions of another model, so its promises may not hold here")
-        if self.input.temperature is not None and "temperature" not in predictions.metadata:
+        if self.input.calibrated_by and not Input.of(predictions).calibrated_by:
             notes.append(
-                f"the policy was made on logits divided by a temperature of {self.input.temperature}; this file does"
-                " not say whether its logits were"
+                f"the policy was made on predictions calibrated by {self.input.calibrated_by}; these do not say"
+                " whether they were"
             )
         return notes
 

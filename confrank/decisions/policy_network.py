@@ -33,7 +33,7 @@ def network_rule(policy: Policy) -> NetworkRule:
         _refuse("one threshold for all answers")
     others = {"vector scaling": calibrator is not None and calibrator.method != "temperature"}
     others |= {"a calibrator of confidence": policy.confidence_calibrator is not None}
-    others |= {"conformal sets": policy.sets is not None}
+    others |= {"conformal sets": policy.sets is not None, "calibrated predictions": bool(policy.input.calibrator)}
     if given := [name for name, there in others.items() if there]:
         _refuse("only a temperature, a confidence and a threshold", " and ".join(given))
     temperature = 1.0 if calibrator is None else float(calibrator.parameters["temperature"])

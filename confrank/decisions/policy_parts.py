@@ -29,8 +29,8 @@ CONFIDENCE_METHODS = ("isotonic", "platt", "beta", "histogram")
 class Input:
     """What a policy takes: a table of `num_classes` classes, or a confidence alone.
 
-    If `ranked`, the confidence in the file ranks; otherwise it is computed from the table. `temperature` is the one
-    that the file says its logits were divided by, as text.
+    If `ranked`, the confidence in the file ranks; otherwise it is computed from the table. `temperature` (as text)
+    and `calibrator` are what the file says it was calibrated with before.
     """
 
     kind: Kind
@@ -38,6 +38,7 @@ class Input:
     num_classes: int | None = None
     class_names: tuple[str, ...] | None = None
     temperature: str | None = None
+    calibrator: str | None = None
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Input":
@@ -51,7 +52,14 @@ class Input:
             num_classes=None if table is None else table.shape[1],
             class_names=None if table is None or names is None else tuple(names),
             temperature=predictions.metadata.get("temperature"),
+            calibrator=predictions.metadata.get("calibrator"),
         )
+
+    @property
+    def calibrated_by(self) -> str:
+        """How the file says that it was calibrated before; "" if it does not."""
+        method = "" if self.calibrator is None else f"the method {self.calibrator}"
+        return method if self.temperature is None else f"the temperature {self.temperature}"
 
 
 @dataclass(frozen=True)
@@ -213,12 +221,12 @@ def matched(policy: Input, predictions: Predictions) -> Predictions:
             f" {new.num_classes}",
             "make a policy from predictions with these classes",
         )
-    if new.temperature is not None and new.temperature != policy.temperature:
-        before = "not divided by a temperature" if policy.temperature is None else f"divided by {policy.temperature}"
+    if new.calibrated_by and new.calibrated_by != policy.calibrated_by:
+        before = f"calibrated by {policy.calibrated_by}" if policy.calibrated_by else "that were not calibrated"
         raise InputError(
-            f"expected logits {before}, as in the file that the policy was made on, but these were divided by"
-            f" {new.temperature}",
-            "give the predictions as they were there",
+            f"expected predictions {before}, like those that the policy was made on, but these were calibrated by"
+            f" {new.calibrated_by}",
+            "give predictions in the same form, or put the calibrator into the policy",
         )
     return _in_order(policy.class_names, new.class_names, predictions)
 

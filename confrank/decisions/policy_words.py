@@ -23,11 +23,11 @@ def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
 
 
 def _input(item: Input) -> str:
+    before = f", calibrated by {item.calibrated_by}" if item.calibrated_by else ""
     if item.kind == "confidence":
-        return "Takes the confidence of each prediction."
-    ranked = ", and the confidence of each prediction" if item.ranked else ""
-    before = f", divided by the temperature {item.temperature} before" if item.temperature else ""
-    return f"Takes the {item.kind} of {item.num_classes} classes{before}{ranked}."
+        return f"Takes the confidence of each prediction{before}."
+    ranked = " and the confidence of each prediction" if item.ranked else ""
+    return f"Takes the {item.kind} of {item.num_classes} classes{ranked}{before}."
 
 
 def _does(part: Part) -> str:
