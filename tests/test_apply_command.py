@@ -238,9 +238,9 @@ def test_apply_gives_bit_for_bit_what_each_command_wrote(files, command):
         command("threshold", "val.csv", "--risk", 0.3, *flags, "--policy", policy, "--json", "t.json")
         shown = json.loads((files / "t.json").read_text())["groups"]
         command("apply", policy, "val.csv", "--out", "a.csv")
-        kept = Policy.load(files / policy)
+        rows = Policy.load(files / policy).threshold.rows
         used = np.flatnonzero(~design_rows(len(predictions))).tolist()
-        assert kept.threshold.rows.half == "promise" and kept.threshold.rows.used == len(used)
+        assert (rows.half, rows.used) == ("promise", len(used))
         answers = rows_of(files / "a.csv")
         values = [
             predictions.extra["site"][row] if flags[0] == "--by" else answers[row]["prediction"].lstrip("'")

@@ -71,7 +71,14 @@ RULES = ("threshold", "selection")
 
 @dataclass(frozen=True)
 class Policy:
-    """What a policy takes, its parts, and the model whose predictions it was made on, where they say so."""
+    """What a policy takes, its parts, and the model whose predictions it was made on, where they say so.
+
+    >>> new = {"probabilities": [[0.9, 0.1], [0.4, 0.6]]}
+    >>> policy = Policy.of(new).with_part(ThresholdPart(0.8))
+    >>> answers = policy.apply(new)
+    >>> answers.prediction.tolist(), answers.confidence.tolist(), answers.accepted.tolist()
+    ([0, 1], [0.9, 0.6], [True, False])
+    """
 
     input: Input
     table_calibrator: CalibratorPart | None = None

@@ -45,7 +45,7 @@ def _upstream(parts: Parts) -> dict[str, Rows]:
 
 
 def _promise_half(upstream: Mapping[str, Rows], predictions: Predictions, digest: str, file: str) -> Half:
-    """The rows that no part upstream saw; an error if there are none, or if they cannot be told apart."""
+    """The rows that no part upstream saw; an error if there are none, or if nobody knows which they are."""
     half: Half = "all"
     for slot, rows in upstream.items():
         if rows.digest == digest and rows.half != "design":
