@@ -135,7 +135,7 @@ def _trials(
 ) -> tuple[dict[str, list[Samples]], dict[str, str]]:
     """Each of two folds as every score ranks it, and why a score cannot be fitted.
 
-    Parameters are fitted on the other fold: on its own rows, a fitted score would win.
+    Parameters are fitted on the other fold: a fitted score would win on the rows that it was fitted to.
     """
     trials: dict[str, list[Samples]] = {name: [] for name in usable}
     refused: dict[str, str] = {}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import aurc
-from confrank.metrics.arrays import TOLERANCE
+from confrank.metrics.arrays import TOLERANCE, chunks
 from confrank.phrasing import InputError
 from confrank.scores.functions import Floats, p_norm, tempered
 from confrank.scores.table import Counts, Table, forms_of
@@ -31,7 +31,11 @@ def fit_power(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
 def fit_temperature_by_aurc(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
     """The temperature in 0.01, 0.02, ..., 2 of least AURC; of several, the one closest to 1."""
     logits, right = _some(table, correct, rows)
-    areas = {temperature: _area(tempered(logits, temperature), right) for temperature in TEMPERATURES}
+    scores = np.empty((len(TEMPERATURES), len(right)))
+    for part in chunks(*logits.shape):  # small blocks stay in the processor's cache
+        for values, temperature in zip(scores, TEMPERATURES, strict=True):
+            values[part] = tempered(logits[part], temperature)
+    areas = {temperature: _area(values, right) for temperature, values in zip(TEMPERATURES, scores, strict=True)}
     least = min(areas.values())
     best = [temperature for temperature, area in areas.items() if area <= least + TOLERANCE]
     return {"temperature": min(best, key=lambda temperature: abs(temperature - 1))}
