@@ -33,13 +33,14 @@ def _text(value: Any) -> str:
 # For each setting a function that makes it a plain value (numpy's numbers become Python's), and its kind in words.
 KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
-    **dict.fromkeys(("model", "method"), (_text, "a name")),
+    **dict.fromkeys(("model", "method", "init"), (_text, "a name")),
     **dict.fromkeys(
-        ("epochs", "batch_size", "seed", "test_every", "image_size", "padding"), (operator.index, "a whole number")
+        ("epochs", "batch_size", "seed", "test_every", "image_size", "padding", "warm_up"),
+        (operator.index, "a whole number"),
     ),
     **dict.fromkeys(("flip", "mirror"), (lambda value: bool((False, True).index(value)), "true or false")),
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
-    **dict.fromkeys(("averaging_start", "averaging_lr", "sam", "mix_weight"), (float, "a number")),
+    **dict.fromkeys(("averaging_start", "averaging_lr", "sam", "mix_weight", "clip"), (float, "a number")),
     "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
 # The values that a setting may have, and how a message calls one of them.
@@ -52,17 +53,20 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
     "head": ("a head", ("linear", "cosine")),
 }
 # Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
-NAMED = ("schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror")
+NAMED = (
+    "schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror",
+    "warm_up", "clip", "init",
+)  # fmt: skip
 NAMED_LATER = ("epochs", "batch_size", "lr", "lr_drops", "momentum", "weight_decay")
 # What must hold for the values of these settings, and how a message says it.
 RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("epochs", "batch_size"), lambda value: value >= 1, "at least 1"),
     (("holdout", "averaging_start"), lambda value: 0 <= value < 1, "a share in [0, 1)"),
     (("lr", "averaging_lr"), lambda value: 0 < value < math.inf, "positive"),
-    (("sam", "mix_weight"), lambda value: 0 <= value < math.inf, "a finite number of at least 0"),
+    (("sam", "mix_weight", "clip"), lambda value: 0 <= value < math.inf, "a finite number of at least 0"),
     (("momentum",), lambda value: value < 1, "below 1"),
     (("weight", "weight_decay"), lambda value: 0 <= value < math.inf, "at least 0 and finite"),
-    (("momentum", "seed", "test_every", "padding"), lambda value: value >= 0, "at least 0"),
+    (("momentum", "seed", "test_every", "padding", "warm_up"), lambda value: value >= 0, "at least 0"),
     (("padding",), lambda value: value <= MAX_PADDING, f"at most {MAX_PADDING}"),
     (("lr_drops",), lambda shares: all(0 < share <= 1 for share in shares), "shares in (0, 1]"),
 )
@@ -130,6 +134,14 @@ class RunConfig:
     head: Literal["linear", "cosine"] = _flag(
         "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE
     )
+    warm_up: int = _flag(0, "epochs over which the learning rate rises to that of the schedule; 0: none", TRAINING)
+    clip: float = _flag(0.0, "largest norm of the gradient; longer ones are scaled down to it; 0: no limit", TRAINING)
+    init: str = _flag(
+        "",
+        "start from the weights of a run folder or .safetensors file; other classes get a new head",
+        NETWORK,
+        "FILE",
+    )
     mirror: bool = _flag(False, "predict with the mean of each image and its mirror image", RECIPE)
 
     def __post_init__(self) -> None:
@@ -194,7 +206,9 @@ def _tag(name: str, value: Any) -> str:
     >>> _tag("averaging_lr", 0.05), _tag("mix", "cutmix"), _tag("mirror", True), _tag("lr_drops", [0.5, 0.75])
     ('-averaginglr0.05', '-mixcutmix', '-mirror', '-lrdrops0.5,0.75')
     """
-    if isinstance(value, list):
+    if name == "init":
+        text = f"-{os.path.basename(os.path.abspath(value)).removesuffix('.safetensors')}"
+    elif isinstance(value, list):
         text = ",".join(f"{one:g}" for one in value)
     elif isinstance(value, bool):
         text = "" if value else "off"
@@ -216,12 +230,17 @@ def learning_rate(config: RunConfig, epoch: int) -> float:
     """The rate in epoch 0..epochs-1, by the schedule; while weights are averaged, `averaging_lr` if it is given.
 
     The step schedule divides it by 10 at each drop that has passed, the cosine schedule takes it to 0 at the end.
+    During a warm-up of w epochs it is 1/(w + 1), 2/(w + 1), ... of that.
 
     >>> [learning_rate(RunConfig(), epoch) for epoch in (0, 149, 150, 249, 250)]
     [0.1, 0.1, 0.01, 0.01, 0.001]
     >>> learning_rate(RunConfig(epochs=1), 0)  # halves are rounded up: no drop before the first epoch
     0.1
     """
+    return _scheduled(config, epoch) * min(1.0, (epoch + 1) / (config.warm_up + 1))
+
+
+def _scheduled(config: RunConfig, epoch: int) -> float:
     if config.averaging != "none" and config.averaging_lr is not None and epoch >= first_averaged(config):
         return config.averaging_lr
     if config.schedule == "constant":

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
@@ -72,6 +73,21 @@ def load_trained(
     if not provenance.class_names:
         provenance = replace(provenance, class_names=_predicted_classes(run))
     return Trained(provenance, network.to(device or torch.device("cpu")))
+
+
+def initial_weights(source: str | Path) -> dict[str, Tensor]:
+    """The weights in a run folder (of its newest intact checkpoint) or in a weights file, in float32."""
+    path = Path(source)
+    with weights_errors(path):
+        if path.suffix == ".safetensors":
+            weights = load_file(path)
+        elif RunFolder(path).config.exists():
+            weights = load_latest(RunFolder(path).checkpoint)[0].weights
+        elif path.exists():
+            raise ValueError(f"expected a run folder or a .safetensors file, but {path} is neither")
+        else:
+            raise FileNotFoundError
+    return {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
 
 
 def _predicted_classes(run: Path) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -54,6 +55,8 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     out = "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)"
     add_option(groups["output"], "--out", str, "FOLDER", out)
     add_checkpoint_minutes(groups["output"], 2.0)
+    tensorboard = "also write the numbers of each epoch for TensorBoard, into tensorboard/ of the run folder"
+    add_option(groups["output"], "--log", Literal["tensorboard"], "NAME", tensorboard)
     checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])
@@ -94,7 +97,7 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
     import torch
 
     from confrank.report.progress import epoch_bar
-    from confrank.training import Failed, PeerError, train_together
+    from confrank.training import Failed, PeerError, TensorBoardLog, train_together
 
     configs = processes.together(lambda: _configs(arguments))
     parent = Path(arguments.out or "runs")
@@ -113,7 +116,16 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
             listed_departures = ", ".join(f"{name} {value}" for name, value in departures.items())
             say(console, f"departures from the recipe {config.recipe}: {listed_departures}")
 
-    with epoch_bar(console, sum(item.epochs for item in configs)) as bar:
+    folders = {item.run_name: out for item, out in zip(configs, outs, strict=True)}
+    with ExitStack() as stack:
+        bar = stack.enter_context(epoch_bar(console, sum(item.epochs for item in configs)))
+        log = stack.enter_context(TensorBoardLog(folders)) if arguments.log and processes.leads else None
+
+        def listen(config: "RunConfig", record: dict[str, Any]) -> None:
+            bar.advance(config.run_name, record)
+            if log is not None:
+                log(config, record)
+
         results = train_together(
             configs,
             outs,
@@ -123,7 +135,7 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
             checkpoint_minutes=arguments.checkpoint_minutes,
             checkpoint_epochs=arguments.checkpoint_epochs,
             on_start=announce,
-            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_epoch=listen,
             on_note=say_once(console),
             processes=processes,
         )

@@ -10,7 +10,7 @@ from torch import nn
 from confrank.models.densenet import densenet_bc
 from confrank.models.heads import HEADS, CosineHead
 from confrank.models.mlp import mlp
-from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of
+from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of, start_from
 from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
 from confrank.models.vgg import vgg16
@@ -98,4 +98,5 @@ __all__ = [
     "create",
     "load_weights",
     "logits_of",
+    "start_from",
 ]

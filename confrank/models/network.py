@@ -115,6 +115,20 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
         raise OtherWeightsError(" ".join(str(error).split())[:200]) from None
 
 
+def start_from(network: nn.Module, weights: dict[str, Tensor], num_classes: int) -> list[str]:
+    """Load weights of the same network for other classes; the names of those that keep their initial values.
+
+    These are the ones with a row per class. Any other difference is an `OtherWeightsError`.
+    """
+    there = network.state_dict()
+    per_class = [
+        name for name, values in there.items()
+        if values.ndim and len(values) == num_classes and (name not in weights or values.shape != weights[name].shape)
+    ]  # fmt: skip
+    load_weights(network, {**weights, **{name: there[name] for name in per_class}})
+    return per_class
+
+
 @torch.no_grad()
 def initialise(network: nn.Module) -> None:
     """He-normal (fan-out) convolutions with zero bias; everything else has torch's default."""

@@ -5,6 +5,7 @@ from confrank.training.loop import Failed, Finished, InterruptedRunError, Option
 from confrank.training.processes import ALONE, LostPeerError, PeerError, Processes, connected, launched, local_device
 from confrank.training.run import DivergedError, Run
 from confrank.training.sharpness import Sharpness
+from confrank.training.tensorboard import TensorBoardLog
 
 __all__ = [
     "ALONE",
@@ -18,6 +19,7 @@ __all__ = [
     "Processes",
     "Run",
     "Sharpness",
+    "TensorBoardLog",
     "WeightAverage",
     "connected",
     "estimate_statistics",

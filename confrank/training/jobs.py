@@ -29,7 +29,7 @@ from confrank.phrasing import InputError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
-from confrank.trained import completed
+from confrank.trained import completed, initial_weights
 from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
 from confrank.training.shared_run import SharedRun
@@ -162,7 +162,7 @@ def open_job(
             partial(_claim, folder, config, on_failure) if processes.leads else lambda: (config, None)
         )
         config, lock = processes.shared(claimed[0]), claimed[1]
-        used, held_out, run = processes.together(partial(_build, config, device, data, network, processes))
+        used, held_out, run = processes.together(partial(_build, folder, config, device, data, network, processes))
         digests = {"data": used.digest(), "test_data": used.digest(test_only=True)}
         processes.together(partial(_check_same_data, processes.gathered(digests)))
         if isinstance(run, SharedRun):
@@ -172,7 +172,7 @@ def open_job(
         versions = {name: trained_in[name] for name in VERSIONS}
         provenance = completed(Provenance(config, versions=versions, digests=digests), used)
         on_failure.pop_all()
-    for text in () if run.finished else used.notes:
+    for text in () if run.finished else (*_start_notes(run), *used.notes):
         note(text)
     return Job(run, folder, used, held_out, provenance, lock, log, now, processes)
 
@@ -196,6 +196,7 @@ def _claim(folder: RunFolder, config: RunConfig, on_failure: ExitStack) -> tuple
 
 
 def _build(
+    folder: RunFolder,
     config: RunConfig,
     device: torch.device,
     data: Callable[[], DataSet],
@@ -207,9 +208,26 @@ def _build(
     for name, split in (("training", used.train), ("test", used.test)):
         if not len(split):
             raise ValueError(f"expected {name} images, but {used.name} has none")
-    if processes.size == 1:
-        return used, held_out, Run(config, used, device, network=network)
-    return used, held_out, SharedRun(config, used, device, network=network, processes=processes)
+    initial = initial_weights(config.init) if config.init and not saved(folder.checkpoint) else None
+    try:
+        if processes.size == 1:
+            return used, held_out, Run(config, used, device, network=network, initial=initial)
+        return (
+            used, held_out,
+            SharedRun(config, used, device, network=network, initial=initial, processes=processes),
+        )  # fmt: skip
+    except OtherWeightsError as error:
+        raise InputError(
+            f"expected weights of {config.model} in {config.init}, but: {error}", "give its {model} or another {init}"
+        ) from None
+
+
+def _start_notes(run: Run) -> list[str]:
+    """What a run that starts from other weights starts from, and what it starts anew."""
+    if not run.config.init or run.epoch or run.next_step:
+        return []
+    anew = f", except {', '.join(run.started_anew)}: they have a row per class" if run.started_anew else ""
+    return [f"starting from the weights in {run.config.init}{anew}"]
 
 
 def _check_same_data(digests: Sequence[dict[str, str]]) -> None:

@@ -36,7 +36,13 @@ class Run:
     """
 
     def __init__(
-        self, config: RunConfig, data: DataSet, device: torch.device, *, network: nn.Module | None = None
+        self,
+        config: RunConfig,
+        data: DataSet,
+        device: torch.device,
+        *,
+        network: nn.Module | None = None,
+        initial: dict[str, Tensor] | None = None,
     ) -> None:
         device = _with_number(device)
         self.config, self.device = config, device
@@ -52,6 +58,7 @@ class Run:
                 config.model, data.num_classes, data.train.images.shape[-1], head=config.head
             )
         _check_fit(network, config, data)
+        self.started_anew = [] if initial is None else models.start_from(network, initial, data.num_classes)
         self.model = network.to(device).train()
         if device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -134,6 +141,8 @@ class Run:
             self.sharpness.climb()
             self._backward(forward()[0])
             self.sharpness.descend()
+        if self.config.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         if self.average is not None and self.config.averaging == "ema":
             self.average.follow(self.average_share)

@@ -37,6 +37,7 @@ class SharedRun(Run):
         *,
         processes: Processes,
         network: nn.Module | None = None,
+        initial: dict[str, Tensor] | None = None,
     ) -> None:
         if config.batch_size < processes.size:
             raise InputError(
@@ -44,7 +45,7 @@ class SharedRun(Run):
                 f" {processes.size} processes",
                 "increase {batch_size}, or start fewer processes",
             )
-        super().__init__(config, data, device, network=network)
+        super().__init__(config, data, device, network=network, initial=initial)
         self.processes, self.ring = processes, SharedRing()
         self.shared_history, self.norms = SharedHistory(self.history), SharedNorms(self.model)
         self._agree()
