@@ -3,14 +3,20 @@
 import json
 import os
 import signal
+import socket
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_per_run
 
 from confrank.config import RunConfig
+from confrank.folders import Lock
+from confrank.run_folder import RunFolder
+from confrank.study.group import Sharing
+from confrank.study.ray_tasks import Settings, _Study
 from confrank.study.results import read_run
 from confrank.study.tables import load_results
 from confrank.training import train
@@ -112,6 +118,34 @@ def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
         assert np.array_equal(scored["rows"], alone["rows"])
         assert scored["values"].tobytes() == alone["values"].tobytes()
         assert len({*alone["values"]}) > 10_000
+
+
+@pytest.mark.slow
+def test_runs_that_another_process_holds_are_skipped_or_waited_for(tmp_path):
+    name = "digits-counting.network-baseline-seed0"
+    folder = RunFolder(tmp_path / "runs" / name)
+    folder.path.mkdir(parents=True)
+    lock, holder = Lock(folder.lock), f"process {os.getpid()} on {socket.gethostname()} is training it"
+    printed = succeed(start_study(tmp_path, [0, 1], 1, "--ray", "local", "--skip-held"))
+    assert f"skipped {name}: {holder}" in printed
+    assert [result.config["seed"] for result in load_results(tmp_path / "results")] == [1]
+    study = start_study(tmp_path, [0, 1], 1, "--ray", "local")
+    assert f"waiting for {name}: {holder}\n" in study.stdout
+    lock.release()
+    succeed(study)
+    assert len(load_results(tmp_path / "results")) == 3
+
+
+def test_files_that_do_not_arrive_are_reported(monkeypatch):
+    """A node that does not share the folders writes its files elsewhere."""
+    monkeypatch.setattr("confrank.study.ray_tasks.VISIBLE_SECONDS", 0)
+    here, config = Path("here"), RunConfig()
+    settings = Settings(here, here / "runs", here / "results", here, "cpu", 1, 5.0)
+    sharing = Sharing(missing=lambda runs: runs, waits=True, note=print, follow=print)
+    problems = _Study(None, settings, sharing).checked([config]).problems
+    assert problems[config.run_name].startswith(
+        f"expected its files in {settings.out} and {settings.results}, but a node"
+    )
 
 
 @pytest.mark.slow
