@@ -314,17 +314,31 @@ def test_what_no_process_can_do_is_an_error_in_all(tmp_path):
     assert not (tmp_path / "small").exists()
 
 
-def torchrun(*arguments, size=2, **options):
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(size), "-m", "confrank"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [*command, *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+def torchrun(*arguments, restarts=0):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", 2, "--max-restarts", restarts]
+    command = [sys.executable, *launcher, "-m", "confrank", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*map(str, command)], env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+
+
+def wait_for_epochs(running, folder, epochs):
+    log, deadline = folder / "log.jsonl", time.monotonic() + 300
+    while not (log.exists() and log.read_text().count("\n") >= epochs):
+        assert time.monotonic() < deadline and running.poll() is None
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_torchrun_restarts_processes_after_a_kill(tmp_path):
+    settings = ["train", "--model", "mlp", "--device", "cpu", "--epochs", 60, "--checkpoint-epochs", 1]
+    running = torchrun(*settings, "--out", tmp_path / "run", restarts=1)
+    wait_for_epochs(running, tmp_path / "run", 2)
+    holder = int((tmp_path / "run/.lock.holder").read_text().split()[1])
+    os.kill(holder, signal.SIGKILL)
+    output, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, errors
+    assert "resuming after epoch" in output
+    assert len(RunFolder(tmp_path / "run").read_log()) == 60
 
 
 @pytest.mark.slow
@@ -336,11 +350,8 @@ def test_torchrun(tmp_path):
     assert refused.returncode == 1  # torchrun's own
     message = "confrank: error: expected batches of at least one sample per process, but got 1 for 2 processes"
     assert errors.count(message) == 1 and "increase --batch-size, or start fewer processes" in errors
-    running = torchrun(*settings)
-    log, deadline = tmp_path / "run/log.jsonl", time.monotonic() + 300
-    while not (log.exists() and log.read_text().count("\n") >= 2):
-        assert time.monotonic() < deadline and running.poll() is None
-        time.sleep(0.05)
+    running, log = torchrun(*settings), tmp_path / "run/log.jsonl"
+    wait_for_epochs(running, tmp_path / "run", 2)
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=300)
     assert output.count("training digits-mlp-crl-softmax-seed0 in") == 1

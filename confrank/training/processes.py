@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import torch
 from torch import distributed
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 Result = TypeVar("Result")
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -160,8 +162,12 @@ def connected(device: torch.device) -> Iterator[Processes]:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, timeout=TIMEOUT)
-    processes = Processes(distributed.get_rank(), distributed.get_world_size())
+    store, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+    # When torchrun starts the processes again, the store may still hold the addresses of those that are gone.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = PrefixStore(f"attempt {attempt}", store)
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    processes = Processes(rank, size)
     yield processes
     # Only after a success: a process that fails must leave at once, so that the others notice.
     processes.gathered(None)
