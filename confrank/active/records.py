@@ -33,6 +33,7 @@ class Experiment:
     epochs: int = 200
     batch_size: int = 128
     lr: float = 0.1
+    weight_decay: float = 1e-4
 
     def __post_init__(self) -> None:
         if not 1 <= self.stages <= 99:
@@ -52,6 +53,7 @@ class Experiment:
             epochs=self.epochs,
             batch_size=self.batch_size,
             lr=self.lr,
+            weight_decay=self.weight_decay,
             lr_drops=(0.6, 0.8),
             seed=stage_seed(trial, stage),
         )

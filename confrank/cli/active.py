@@ -38,6 +38,7 @@ SETTINGS = {
     "epochs": "passes over the labelled set; each stage trains from scratch",
     "batch_size": "samples per step",
     "lr": "initial learning rate; divided by 10 after 60% and 80% of the epochs",
+    "weight_decay": "weight decay",
 }
 
 
