@@ -16,7 +16,7 @@ from confrank.active.labelled import read_labelled
 from confrank.active.labelled_set import labelled_set
 from confrank.active.pool import open_pool
 from confrank.active.query import _from_scored, ask_pool
-from confrank.active.scoring import Scored
+from confrank.active.scoring import Scored, chunk_size
 from confrank.atomic import write_atomically
 from confrank.cli import main
 from confrank.cli.active import ACTIONS
@@ -535,3 +535,19 @@ def test_without_labelled_samples_there_are_no_centres():
         assert rows.tolist() == [row for row in range(3) if row not in known]
         assert left.tolist() == values[rows].tolist()
         assert (None if centres is None else centres.tolist()) == expected
+
+
+@pytest.mark.parametrize("shape", [(4, 0, 8), (4, 8, 0), (4, 8, 8, 0)])
+def test_images_without_pixels_are_no_pool(tmp_path, shape):
+    np.savez(tmp_path / "pool.npz", images=np.zeros(shape, dtype=np.uint8))
+    with pytest.raises(ValueError, match="expected images in .* to be uint8 of shape"):
+        open_pool(tmp_path / "pool.npz")
+
+
+def test_an_image_above_the_limit_of_memory_is_a_chunk_of_its_own():
+    assert chunk_size([8192, 8192, 3]) == 1
+
+
+def test_a_header_may_come_again_with_appended_rows(tmp_path):
+    (tmp_path / "labels.csv").write_text("path,label\na.png,cat\npath,label\nb.png,dog\n")
+    assert read_labelled(tmp_path / "labels.csv", print).labels == {"a.png": "cat", "b.png": "dog"}

@@ -195,6 +195,8 @@ def test_temperatures_without_limit_are_errors():
         fit_temperature([[2.0, 0.0], [0.0, 2.0]], [1, 0])
     with pytest.raises(ValueError, match="the logits are the same for all classes in the 3 rows"):
         fit_temperature([[1.0, 1.0]] * 3, [1, 0, 1])
+    with pytest.raises(ValueError, match="same number of rows in each input, but got 3 in logits, 2 in label"):
+        fit_temperature([[2.0, 0.0]] * 3, [0, 1])
     with pytest.raises(ValueError, match="positive temperature, but got 0"):
         scaled_logits(np.ones((1, 2)), 0)
 

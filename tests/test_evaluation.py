@@ -10,7 +10,18 @@ from sklearn.metrics import log_loss
 
 from confrank import evaluate
 from confrank.confidence import negative_entropy
-from confrank.metrics import KEYS, accuracy, aurc, bootstrap, brier, ece, nll, reliability_bins, sample_values
+from confrank.metrics import (
+    KEYS,
+    accuracy,
+    aurc,
+    bootstrap,
+    brier,
+    ece,
+    nll,
+    reliability_bins,
+    risk_coverage_curve,
+    sample_values,
+)
 from confrank.metrics.arrays import as_probabilities
 
 
@@ -349,3 +360,47 @@ def test_one_row_with_many_digits_makes_the_sums_of_all_exact(monkeypatch):
         mixed = [*rounded[:row], [0.123456789, 1 - 0.123456789, 0, 0, 0, 0], *rounded[row:]]
         with pytest.raises(ValueError, match=f"but got a sum of 0.98 in row {int(row == 0)};"):
             as_probabilities(mixed)
+
+
+def test_rows_rounded_to_five_digits_are_left_as_they_are():
+    """Their sum is 1 - 1e-5, which a float32 softmax over many classes may have too."""
+    thirds = [[0.33333, 0.33333, 0.33333]] * 4
+    assert np.array_equal(as_probabilities(thirds), thirds)
+    assert evaluate(probabilities=thirds, label=[0, 1, 2, 0]).notes == []
+
+
+def test_logits_look_like_probabilities_only_if_all_rows_do():
+    """Also if the rows that do not are many thousands of rows below."""
+    logits = np.full((40_000, 2), 0.5)
+    logits[-1] = 3.0, 2.0
+    assert sample_values(logits=logits, label=np.zeros(40_000, dtype=int)).notes == []
+    assert sample_values(logits=logits[:-1], label=np.zeros(39_999, dtype=int)).notes
+
+
+def test_a_row_may_have_any_number_of_classes():
+    table = np.random.default_rng(0).dirichlet(np.ones(70_000), 2)
+    expected = ((table - np.eye(2, 70_000)) ** 2).sum(axis=1).mean()
+    assert brier(table, [0, 1]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_labels_and_predictions_are_as_many():
+    with pytest.raises(ValueError, match="same number of rows in each input, but got 3 in label, 2 in prediction"):
+        evaluate(label=[0, 1, 1], prediction=[0, 1], confidence=[0.5, 0.5])
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_score_must_be_finite(value):
+    with pytest.raises(ValueError, match=f"expected finite values in confidence, but got {value} in row 1"):
+        aurc([0.5, value, 0.25], [True, False, True])
+
+
+def test_weights_do_not_hide_that_lengths_differ():
+    with pytest.raises(ValueError, match="same number of rows in each input, but got 3 in confidence, 2 in correct"):
+        aurc([0.5, 0.25, 0.1], [True, False], sample_weight=[1.0, 2.0])
+
+
+def test_a_threshold_of_zero_has_no_sign():
+    """Also next to negative scores, and if the score was -0.0: it is printed for people to use."""
+    for zero in (0.0, -0.0):
+        curve = risk_coverage_curve([1.0, zero, -1.0], [True, False, True])
+        assert [str(threshold) for threshold in curve.threshold.tolist()] == ["1.0", "0.0", "-1.0"]

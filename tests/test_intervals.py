@@ -223,3 +223,21 @@ def test_p_value_and_interval_tell_the_same():
         value = resampled.mean() + rng.uniform(-3, 3)
         gap = module._difference(value, resampled, 0.95)
         assert (gap.p < 0.05) == (not gap.low <= 0 <= gap.high), (gap, value)
+
+
+def test_nothing_cannot_be_resampled_but_one_row_can():
+    with pytest.raises(ValueError, match=r"predictions for the same samples, but got lengths \[0\]"):
+        bootstrap([Samples(np.empty(0), np.empty(0, dtype=bool))], 10)
+    assert bootstrap([Samples(np.array([0.5]), np.array([True]))], 10)[0]["acc"].tolist() == [1] * 10
+
+
+@pytest.mark.parametrize("rare", [True, False])
+def test_the_rarer_kind_decides_how_wide_a_ranking_interval_is(rare):
+    """Student's t of five samples of one kind, whichever it is, against the normal quantile without samples."""
+    correct = np.full(200, not rare)
+    correct[::40] = rare
+    samples = Samples(np.random.default_rng(0).random(200) + 0.05 * correct, correct)
+    resampled, metrics = bootstrap([samples], 300)[0], evaluation_of(samples).metrics
+    known, normal = (intervals_of(resampled, metrics, samples=given)["auroc"] for given in (samples, None))
+    widths = [logit(limits.high) - logit(limits.low) for limits in (known, normal)]
+    assert widths[0] / widths[1] == pytest.approx(student_t.ppf(0.975, 4) / norm.ppf(0.975), rel=0.02)

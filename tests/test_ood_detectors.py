@@ -318,6 +318,8 @@ def test_wrong_use_is_named():
         LogitDetector(model).score(images[:, :1])
     with pytest.raises(ValueError, match=r"positive std for each channel .* but got \(0.5, 0.5\)"):
         Odin(model, std=(0.5, 0.5)).score(images)
+    with pytest.raises(ValueError, match=r"positive std for each channel .* but got \(0.5, 0.0, 0.5\)"):
+        Odin(model, std=(0.5, 0.0, 0.5)).score(images)
     pixels, fitted = (255 * images).byte(), Mahalanobis(model, ["stem"], eps=0.1).fit(loader(images, labels))
     for detector in (Odin(model), Odin(model, std=(0.2, 0.2, 0.2)), fitted):
         with pytest.raises(ValueError, match="in floating point, but got torch.uint8; convert and normalise"):

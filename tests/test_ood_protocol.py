@@ -342,3 +342,12 @@ def test_tuning_images_must_leave_some_for_the_test(num_tuning, remedy):
     with pytest.raises(ValueError, match=f"below the 10 in the set, but got {num_tuning}; set .* to {remedy}"):
         divide(10, num_tuning, 0)
     assert len(divide(10, 8, 0).test) == 2
+
+
+def test_tuning_does_not_depend_on_the_size_of_batches():
+    classifier, far = small_classifier(), {"far": pixels(80, 2, high=90)}
+    wanted = Protocol(detectors=("odin", "mahalanobis"), num_tuning=40)
+    small, large = (examine(classifier, far, replace(wanted, batch_size=size)) for size in (7, 500))
+    for one, other in zip(small, large, strict=True):
+        assert one.settings["eps"] == other.settings["eps"]
+        assert one.inside == pytest.approx(other.inside, rel=1e-3, abs=1e-3)
