@@ -24,7 +24,17 @@ from confrank.loss import ranking_loss
 from confrank.loss.ranking import shared_ranking_loss
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
-from confrank.training import InterruptedRunError, LostPeerError, PeerError, Processes, connected, train
+from confrank.training import (
+    InterruptedRunError,
+    LostPeerError,
+    PeerError,
+    Processes,
+    connected,
+    launched,
+    local_device,
+    train,
+)
+from confrank.training.processes import LAUNCHED
 
 CPU = torch.device("cpu")
 # The last batch of an epoch has one sample.
@@ -172,6 +182,22 @@ def test_a_ring_over_processes_is_the_ring_of_the_batch(sizes, ignored):
 def test_a_ring_needs_a_mean():
     with pytest.raises(ValueError, match="expected reduction to be 'mean' with a ring over several processes"):
         CorrectnessRanking(CorrectnessHistory(2), ring=lambda values: (values, 0), reduction="none")
+
+
+def test_processes_need_a_launcher_and_a_gpu_each(monkeypatch):
+    for name in LAUNCHED:
+        monkeypatch.delenv(name, raising=False)
+    assert not launched()
+    with pytest.raises(ValueError, match="expected a process that torchrun started, but RANK, .* is not set"):
+        local_device("cuda")
+    with pytest.raises(ValueError, match="start the program with torchrun"), connected(CPU):
+        pass
+    for name, value in zip(LAUNCHED, ("1", "1", "2", "127.0.0.1", "1"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert launched() and local_device("cpu") == CPU
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match="but process 1 has none of the 1 here; start at most as many processes"):
+        local_device("cuda")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

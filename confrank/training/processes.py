@@ -9,8 +9,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import distributed
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
 Result = TypeVar("Result")
 LAUNCHED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -143,8 +141,17 @@ def launched() -> bool:
     return all(name in os.environ for name in LAUNCHED) and os.environ["WORLD_SIZE"] != "1"
 
 
+def _check_launched() -> None:
+    if missing := [name for name in LAUNCHED if name not in os.environ]:
+        raise ValueError(
+            f"expected a process that torchrun started, but {', '.join(missing)} is not set;"
+            " start the program with torchrun --nproc-per-node N"
+        )
+
+
 def local_device(kind: str) -> torch.device:
     """The device of this process: the CPU, or on each machine one GPU for each process."""
+    _check_launched()
     if kind == "cpu":
         return torch.device("cpu")
     number, available = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
@@ -159,6 +166,11 @@ def local_device(kind: str) -> torch.device:
 @contextmanager
 def connected(device: torch.device) -> Iterator[Processes]:
     """Connect the processes that torchrun started: gloo between CPUs, nccl between GPUs."""
+    # Builds of torch without distributed training lack these modules.
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    _check_launched()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
