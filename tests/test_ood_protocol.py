@@ -351,3 +351,10 @@ def test_tuning_does_not_depend_on_the_size_of_batches():
     for one, other in zip(small, large, strict=True):
         assert one.settings["eps"] == other.settings["eps"]
         assert one.inside == pytest.approx(other.inside, rel=1e-3, abs=1e-3)
+
+
+def test_scores_are_neither_shown_nor_compared_with_a_result():
+    """Ten thousand numbers in a message help nobody, and files do not store them."""
+    result = OodResult.of_scores("odin", "far", np.arange(9.0), np.arange(5.0) - 7)
+    assert "inside" not in repr(result) and "outside" not in repr(result)
+    assert result == replace(result, inside=None, outside=None)

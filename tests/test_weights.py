@@ -20,6 +20,7 @@ from confrank.metrics import (
 )
 from confrank.metrics import intervals as interval_module
 from confrank.metrics.areas import harmonic_gap
+from confrank.metrics.ranking import curve_of, ranked
 from confrank.metrics.weights import as_weights, effective_number
 
 
@@ -225,3 +226,12 @@ def test_rows_of_weight_zero_are_counted_in_a_note():
     assert samples.weighted([1, 0, 2, 0]).notes == ["2 of 4 rows have weight 0 and do not count"]
     assert samples.weighted([1, 1, 2, 3]).notes == []
     assert effective_number(np.zeros(3)) == 0
+
+
+def test_a_thinned_curve_by_weight_ends_where_all_are_accepted():
+    rng = np.random.default_rng(0)
+    ranking = ranked(rng.random(500), rng.random(500) < 0.8, rng.random(500))
+    whole, thinned = curve_of(ranking), curve_of(ranking, 10)
+    assert len(thinned.accepted) <= 11
+    for name in ("threshold", "accepted", "wrong", "coverage", "risk"):
+        assert getattr(thinned, name)[[0, -1]].tolist() == getattr(whole, name)[[0, -1]].tolist()
