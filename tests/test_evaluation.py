@@ -404,3 +404,8 @@ def test_a_threshold_of_zero_has_no_sign():
     for zero in (0.0, -0.0):
         curve = risk_coverage_curve([1.0, zero, -1.0], [True, False, True])
         assert [str(threshold) for threshold in curve.threshold.tolist()] == ["1.0", "0.0", "-1.0"]
+
+
+def test_one_fraction_among_class_numbers_is_refused():
+    with pytest.raises(ValueError, match="expected label"):
+        evaluate(label=[0.0, 0.5], prediction=[0, 1], confidence=[0.5, 0.5])
