@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from confrank.active.labelled import read_labelled
 from confrank.classify_images import Answers
 from confrank.metrics.repeats import Cell
-from confrank.predictions import csv_file, load_predictions
+from confrank.predictions import Predictions, csv_file, load_predictions
 from confrank.report.paper_table import render
 from confrank.spreadsheet import csv_text, guarded, unguarded
 
@@ -57,7 +58,12 @@ def test_numbers_stay_numbers():
 
 def test_answers_and_labels_are_read_back_unchanged(tmp_path):
     paths = [f"{name}.png" for name in NASTY if "\t" not in name]
-    text = Answers(paths, paths, np.linspace(-1, 1, len(paths)), [], []).as_csv()
+    raw = Predictions(
+        logits=np.eye(len(paths)),
+        confidence=np.linspace(-1, 1, len(paths)),
+        metadata={"class_names": json.dumps(paths)},
+    )
+    text = Answers(paths, raw, [], []).as_csv()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert all(row["path"][0] == row["prediction"][0] == "'" for row in rows)
     assert float(rows[0]["confidence"]) == -1
