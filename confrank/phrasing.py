@@ -36,10 +36,19 @@ class InputError(Remedied, ValueError):
 
 def counted(number: int, noun: str) -> str:
     """
-    >>> counted(1, "image"), counted(2000, "image")
-    ('1 image', '2,000 images')
+    >>> counted(1, "image"), counted(2000, "image"), counted(2, "class")
+    ('1 image', '2,000 images', '2 classes')
     """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
+def joined(words: Sequence[str]) -> str:
+    """
+    >>> joined(["a score"]), joined(["a score", "a threshold", "sets"])
+    ('a score', 'a score, a threshold and sets')
+    """
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def named(names: Sequence[str], most: int = 5) -> str:

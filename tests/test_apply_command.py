@@ -110,7 +110,7 @@ def test_a_confidence_alone_can_have_a_policy(files, command, capsys):
 REFUSED = {
     "missing": (None, "expected a policy file, but bad.json does not exist"),
     "no JSON": ("nonsense", "not a JSON object"),
-    "no policy": ('{"metrics": {}}', "it has no version of one"),
+    "no policy": ('{"metrics": {}}', "it has no version number"),
     "newer": ('{"confrank_policy": 2}', "version 1 or earlier, but got version 2; update confrank"),
     "not finite": ('{"confrank_policy": 1, "threshold": {"threshold": NaN}, "checksum": "x"}', "not a JSON object"),
     "nested": ("[" * 100000, "not a JSON object"),

@@ -141,6 +141,8 @@ def test_too_few_rows_give_all_classes_and_say_so():
     assert rule.shortage() == "8 rows are too few: every set holds all classes; 9 rows are needed"
     assert rule.sets(probabilities=table).all()
     assert conformal_sets(probabilities=table[:9], label=label[:9]).shortage() is None
+    single = conformal_sets(probabilities=table[:1], label=label[:1])
+    assert single.shortage().startswith("1 row is too few") and "the 1 calibration row are" in single.promise()
     site = np.array(["a"] * 20 + ["b"] * 10)
     rule = conformal_sets(probabilities=table, label=label, group=site, level=0.92)
     assert (
@@ -177,7 +179,8 @@ def test_the_promise_in_words():
         " files and new rows, if the row and the 50 calibration rows are exchangeable"
     )
     by_site = conformal_sets(probabilities=table, label=label, group=label % 2)
-    assert "within each site on average" in by_site.promise("site")
+    assert by_site.promise("site").endswith("are exchangeable within each site")
+    assert "at least 0.9 within each site, on average over" in by_site.promise("site")
 
 
 def test_u_is_uniform_and_depends_on_key_and_seed():

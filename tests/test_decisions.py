@@ -276,8 +276,10 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
     assert "no threshold" not in str(told.value)
     assert "lowest" not in str(told.value)
     assert "300 predictions, but got 0.05" in str(told.value)
-    assert "use more validation predictions (about 356 or more), or ask for 0.058895 or more" in str(told.value)
+    assert "use more validation predictions (at least about 356), or ask for 0.058895 or more" in str(told.value)
     assert told.value.needed == 356
+    with pytest.raises(UnreachableError, match="certified with 1 prediction, but got 0.05"):
+        guaranteed_threshold([0.9], [1], 0.05)
     many = np.linspace(0, 1, 356), np.ones(356, dtype=bool)
     assert guaranteed_threshold(*many, 0.05).bound <= 0.05
     with pytest.raises(UnreachableError):

@@ -129,7 +129,7 @@ def test_a_class_with_a_risk_limits_the_threshold():
     chosen = (confidence >= both.thresholds["all"]) & (prediction == 2)
     assert (accepted, wrong) == (chosen.sum(), (chosen & ~correct).sum())
     assert both.thresholds["all"] > 0.3
-    assert "at most 0.1 of the accepted answers 'dog' are" in both.promise(class_names=["cat", "cow", "dog"])
+    assert "at most 0.1 of the accepted 'dog' answers are" in both.promise(class_names=["cat", "cow", "dog"])
     with pytest.raises(ValueError, match="expected the predicted classes with a risk per class"):
         group_thresholds(confidence, correct, class_risk={2: 0.1})
 
@@ -153,6 +153,7 @@ def test_the_promise_in_words():
         " rows are drawn independently from the same distribution as these 400 (Learn then Test, Bonferroni over 2"
         " groups and sequences of tests)"
     )
+    assert "over 2 predicted classes and sequences" in result.promise("predicted class")
     fixed = group_thresholds(sure, sure > 0, None, 0.1, 0.01, correction="fixed-sequence")
     assert fixed.promise() == (
         "with probability 0.99, at most 0.1 of the accepted answers are wrong, if new rows are drawn independently"

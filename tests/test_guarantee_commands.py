@@ -116,7 +116,7 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
     assert wrong == (chosen & (drawn["label"] != 2))[:2000].sum()
     assert f"class dog: {wrong / accepted:.2%} ({wrong} of {accepted}) wrong, limit 0.03" in printed
     assert (
-        "at most 0.06 of the accepted answers are wrong and at most 0.03 of the accepted answers 'dog' are" in printed
+        "at most 0.06 of the accepted answers are wrong and at most 0.03 of the accepted 'dog' answers are" in printed
     )
 
 

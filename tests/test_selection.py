@@ -51,6 +51,7 @@ def test_when_nothing_is_selected_the_needed_rows_are_said():
     # All three have p = 1/6; 1/(n + 1) <= 0.05 needs 19 rows.
     assert short.shortage() == "nothing can be selected with 5 calibration rows; about 19 are needed"
     assert select_with_fdr(np.linspace(0.5, 1, 19), np.ones(19), [0.99, 0.98, 0.4], 0.05).selected.all()
+    assert "with 1 calibration row;" in select_with_fdr([0.9], [1], [0.99, 0.4], 0.05).shortage()
     hopeless = select_with_fdr(sure, np.zeros(5), [0.7], 0.05)
     assert hopeless.shortage().startswith("nothing can be selected: among the most confident calibration rows")
     assert select_with_fdr(sure, np.ones(5), [], 0.05).shortage() is None
@@ -59,7 +60,7 @@ def test_when_nothing_is_selected_the_needed_rows_are_said():
 
 def test_the_promise_in_words():
     assert select_with_fdr([0.5, 0.6], [1, 0], [0.7], 0.1).promise() == (
-        "the expected share of wrong answers among those selected is at most 0.1, on average over calibration files"
+        "the share of wrong answers among those selected is at most 0.1 on average over calibration files"
         " and new files, if the new rows and the 2 calibration rows are exchangeable (conformal p-values,"
         " Benjamini-Hochberg)"
     )

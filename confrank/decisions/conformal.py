@@ -97,11 +97,11 @@ class ConformalSets:
 
     def promise(self, of: str = "group") -> str:
         """What is promised, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
-        whom = {"all": "", "class": "within each true class ", "group": f"within each {of} "}[self.per]
+        whom = {"all": "", "class": " within each true class", "group": f" within each {of}"}[self.per]
         return (
-            f"the set of a new row includes its true class with probability at least {self.level:g},"
-            f" {whom}on average over calibration files and new rows, if the row and the"
-            f" {sum(self.counts.values()):,} calibration rows are exchangeable{' within it' if whom else ''}"
+            f"the set of a new row includes its true class with probability at least {self.level:g}{whom},"
+            f" on average over calibration files and new rows, if the row and the"
+            f" {counted(sum(self.counts.values()), 'calibration row')} are exchangeable{whom}"
         )
 
     def shortage(self, of: str = "group", class_names: Sequence[str] | None = None) -> str | None:
@@ -111,9 +111,8 @@ class ConformalSets:
         if not short:
             return None
         if self.per == "all":
-            return (
-                f"{counted(short[ALL], 'row')} are too few: every set holds all classes; {needed:,} rows are needed"
-            )
+            few = f"{counted(short[ALL], 'row')} {'is' if short[ALL] == 1 else 'are'} too few"
+            return f"{few}: every set holds all classes; {needed:,} rows are needed"
         word, effect = ("class", "it is in every set") if self.per == "class" else (of, "its sets hold all classes")
         names = [class_names[int(name)] if class_names and self.per == "class" else name for name in short]
         listed = named([f"{name} ({counted(few, 'row')})" for name, few in zip(names, short.values(), strict=True)])

@@ -77,16 +77,17 @@ class GroupThresholds:
         others = f" ({', '.join(f'{name}: {risk:g}' for name, risk in self.group_risk)})" if self.group_risk else ""
         risks = [f"at most {self.risk:g}{others} of the accepted answers are wrong"]
         risks += [
-            f"at most {risk:g} of the accepted answers {name[number]!r} are" for number, risk in self.class_risk
+            f"at most {risk:g} of the accepted {name[number]!r} answers are" for number, risk in self.class_risk
         ]
         rows = sum(one.num_samples for one in self.groups)
         return (
             f"with probability {1 - self.delta:.12g},{which} {' and '.join(risks)}, if new rows are drawn"
-            f" independently from the same distribution as these {rows:,} ({self._correction()})"
+            f" independently from the same distribution as these {rows:,} ({self._correction(of)})"
         )
 
-    def _correction(self) -> str:
-        shared = [counted(len(self.groups), "group")] if len(self.groups) > 1 else []
+    def _correction(self, of: str) -> str:
+        several = counted(len(self.groups), of if of == "predicted class" else "group")
+        shared = [several] if len(self.groups) > 1 else []
         shared += ["sequences of tests"] if self.correction == "bonferroni" else []
         parts = ["Learn then Test", "fixed sequence" * (self.correction == "fixed-sequence")]
         return ", ".join([*filter(None, parts), *([f"Bonferroni over {' and '.join(shared)}"] if shared else [])])

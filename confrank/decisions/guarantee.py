@@ -15,7 +15,7 @@ from confrank.decisions.learn_then_test import number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 
 
 class UnreachableError(ValueError):
@@ -30,11 +30,12 @@ class UnreachableError(ValueError):
         lowest = _rounded_up(best.bound)
         remedies = [f"ask for {lowest:g} or more"] if lowest < 1 else []
         if needed is not None:
-            remedies.insert(0, f"use more validation predictions (about {needed:,} or more)")
+            remedies.insert(0, f"use more validation predictions (at least about {needed:,})")
         else:
             remedies.append("use a model with fewer errors: more predictions like these would not suffice")
         super().__init__(
-            f"expected an error rate that can be certified with {best.num_samples:,} predictions, but got {risk:g}:"
+            f"expected an error rate that can be certified with {counted(best.num_samples, 'prediction')},"
+            f" but got {risk:g}:"
             f" of the thresholds tried, the one that accepts {best.accepted:,} ({best.wrong:,} of them wrong)"
             f" comes nearest; {', or '.join(remedies)}"
         )

@@ -33,7 +33,7 @@ def read_policy(path: Path) -> dict[str, Any]:
             "update confrank, which is older than this policy",
         )
     if version != VERSION:
-        raise InputError(f"{path}: expected a policy that confrank wrote, but it has no version of one")
+        raise InputError(f"{path}: expected a policy that confrank wrote, but it has no version number")
     if values.pop("checksum", None) != checksum(values):
         raise InputError(
             f"{path}: expected a policy as confrank wrote it, but its content does not match its checksum",

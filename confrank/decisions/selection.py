@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from confrank.decisions.guarantee import check_shares, refuse_weights
 from confrank.metrics.areas import Counts
 from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, same_length
+from confrank.phrasing import counted
 
 Floats = NDArray[np.float64]
 
@@ -38,8 +39,8 @@ class Selection:
     def promise(self) -> str:
         """What is promised, to whom, and under which assumption, in one sentence."""
         return (
-            f"the expected share of wrong answers among those selected is at most {self.fdr:g}, on average over"
-            f" calibration files and new files, if the new rows and the {self.num_calibration:,} calibration rows are"
+            f"the share of wrong answers among those selected is at most {self.fdr:g} on average over calibration"
+            f" files and new files, if the new rows and the {counted(self.num_calibration, 'calibration row')} are"
             " exchangeable (conformal p-values, Benjamini-Hochberg)"
         )
 
@@ -50,7 +51,8 @@ class Selection:
         needed = selection_rows_needed(self)
         if needed is None:
             return "nothing can be selected: among the most confident calibration rows too many answers are wrong"
-        return f"nothing can be selected with {self.num_calibration:,} calibration rows; about {needed:,} are needed"
+        few = counted(self.num_calibration, "calibration row")
+        return f"nothing can be selected with {few}; about {needed:,} are needed"
 
 
 def select_with_fdr(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics.arrays import ArrayLike, to_numpy
-from confrank.phrasing import counted
+from confrank.phrasing import counted, joined
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
@@ -111,7 +111,7 @@ class Predictions:
             parts.append("confidence and correct")
         else:
             roles = [role for role in ("label", "prediction", "confidence") if getattr(self, role) is not None]
-            parts.append(" and ".join([", ".join(roles[:-1]), roles[-1]]) if roles[1:] else roles[0])
+            parts.append(joined(roles))
         parts += [self.metadata["binary"]] if "binary" in self.metadata else []
         if self.keys:
             parts.append(f"identified by {' and '.join(self.keys)}")

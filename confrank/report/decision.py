@@ -27,7 +27,7 @@ def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> 
     """What a threshold does to the predictions it was chosen on, and what it guarantees."""
     lines = [
         f"accept      confidence >= {point.threshold!r}",
-        f"coverage    {point.coverage:.2%} ({point.accepted:,} of {point.num_samples:,} predictions)",
+        f"coverage    {point.coverage:.2%} ({point.accepted:,} of {counted(point.num_samples, 'prediction')})",
         f"error rate  {_rate(point)}",
     ]
     if risk is not None and point.bound is not None:
@@ -74,9 +74,8 @@ def cost_lines(rule: CostThreshold, checked: str) -> list[str]:
 
 def check_lines(point: OperatingPoint, risk: float | None) -> list[str]:
     """What the threshold does to rows that it was not chosen on."""
-    lines = [
-        f"check       on {point.num_samples:,} other rows: coverage {point.coverage:.2%}, error rate {_rate(point)}"
-    ]
+    others = counted(point.num_samples, "other row")
+    lines = [f"check       on {others}: coverage {point.coverage:.2%}, error rate {_rate(point)}"]
     if risk is not None and point.risk is not None and point.risk > risk:
         lines.append(
             f"            this is above {risk:g}: by chance, or because these rows differ from those it was chosen on"
@@ -95,8 +94,8 @@ def calibrator_line(checked: CheckedCalibration) -> str:
     if checked.folds:
         measured = f"the metrics below are cross-fitted: each of {checked.folds} folds by a fit to the others"
     else:
-        measured = f"the metrics below are those of the other {checked.num_measured:,} rows"
-    return f"{_parameters(checked.calibrator)}, fitted to {checked.num_fitted:,} rows; {measured}"
+        measured = f"the metrics below are those of the other {counted(checked.num_measured, 'row')}"
+    return f"{_parameters(checked.calibrator)}, fitted to {counted(checked.num_fitted, 'row')}; {measured}"
 
 
 def _parameters(calibrator: Calibrator) -> str:

@@ -55,7 +55,8 @@ def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
     number = len({*(row for watch in watches for row in watch.rows.tolist())})
     if not number:
         return ["The promise cannot be tested: it covers none of these answers."]
-    return [f"The promise still holds, as far as these {counted(number, 'answer')} say."]
+    answers = "this one answer says" if number == 1 else f"these {number:,} answers say"
+    return [f"The promise still holds, as far as {answers}."]
 
 
 def _broken(watch: Watch, followed: Followed, times: Times) -> str:
