@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confrank.decisions import ConformalSets, conformal_sets
-from confrank.decisions.nonconformity import METHODS, conformal_quantile, nonconformity, row_uniforms
+from confrank.decisions.nonconformity import (
+    METHODS,
+    conformal_quantile,
+    content_uniforms,
+    nonconformity,
+    row_uniforms,
+)
 
 
 def drawn(seed, size, num_classes=5, digits=None):
@@ -118,11 +124,42 @@ def test_neither_order_nor_other_rows_matter(seed, method, per_class):
     assert np.array_equal(every[:, classes], renamed.sets(probabilities=table[:, classes], key=key))
 
 
+def test_rows_without_keys_are_covered_one_by_one_and_in_one_batch():
+    """A u from the position would be the same in every call of one row, and coverage 0.97 or 0.8."""
+    table, label = drawn(8, 1500)
+    for seed, method in ((0, "aps"), (3, "raps"), (3, "aps")):
+        rule = conformal_sets(probabilities=table[:1000], label=label[:1000], level=0.8, method=method, seed=seed)
+        batch = rule.sets(probabilities=table[1000:])
+        single = np.concatenate([rule.sets(probabilities=table[[row]]) for row in range(1000, 1500)])
+        assert np.array_equal(batch, single)
+        covered = single[np.arange(500), label[1000:]].mean()
+        assert abs(covered - 0.8) < 3 * math.sqrt(0.16 * (1 / 1000 + 1 / 500))
+    order = np.random.default_rng(0).permutation(1000)
+    again = conformal_sets(probabilities=table[order], label=label[order], level=0.8, method=method, seed=3)
+    assert again == rule
+    other = conformal_sets(probabilities=table[:1000], label=label[:1000], level=0.8, method=method, seed=4)
+    assert other.quantiles != rule.quantiles
+
+
+def test_u_of_the_content_is_uniform_and_depends_on_every_class_and_the_seed():
+    table, _ = drawn(5, 20_000)
+    u = content_uniforms(table, 3)
+    assert u.min() >= 0
+    assert u.max() < 1
+    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
+    assert np.abs(np.corrcoef(np.column_stack([u, content_uniforms(table, 4), table]).T)[0, 1:]).max() < 0.03
+    for number in range(5):
+        assert (content_uniforms(table + 0.25 * (np.arange(5) == number), 3) != u).all()
+    assert content_uniforms(np.array([[0.0, 1.0]]), 0) == content_uniforms(np.array([[-0.0, 1.0]]), 0)
+
+
 def test_logits_are_probabilities_after_a_softmax():
     table, label = drawn(3, 200)
     for method in METHODS:
         given, logits = ({"probabilities": table}, {"logits": (np.log(table) + 7).astype(np.float32)})
-        sets = [conformal_sets(**one, label=label, method=method).sets(**one) for one in (given, logits)]
+        # Logits in single precision give other digits, so without keys u would differ.
+        keyed = [{**one, "key": np.arange(200)} for one in (given, logits)]
+        sets = [conformal_sets(**one, label=label, method=method).sets(**one) for one in keyed]
         assert np.array_equal(*sets)
     far = np.array([[1e308, -1e308], [0.0, 0.0]])
     assert conformal_sets(logits=far, label=[0, 0], level=0.4).quantiles == {"all": 0.5}

@@ -290,3 +290,12 @@ def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, c
     policy = Policy.load(path)
     assert policy.threshold is None
     assert (policy.selection.n, policy.selection.rows.half) == (1000, "promise")
+
+
+def test_sets_of_rows_without_keys_are_those_that_a_policy_gives_to_each_row_alone(drawn, command, tmp_path):
+    file, policy, result = tmp_path / "old.npz", tmp_path / "policy.json", tmp_path / "result.json"
+    np.savez(file, probabilities=drawn["table"][:400], label=drawn["label"][:400])
+    command("sets", file, "--method", "aps", "--seed", 3, "--policy", policy, "--json", result)
+    loaded = Policy.load(policy)
+    single = [loaded.apply({"probabilities": drawn["table"][[row]]}).sets for row in range(400)]
+    assert json.loads(result.read_text())["calibration"]["mean_size"] == np.concatenate(single).sum(axis=1).mean()

@@ -95,8 +95,6 @@ def _calibrated(
     arguments: "Namespace", base: "Policy", predictions: "Predictions", by: str | None
 ) -> "tuple[ConformalSets, Array, Rows]":
     """The rule for sets, the sets [m, K] of the rows it rests on, and the record of these rows."""
-    import numpy as np
-
     from confrank.decisions import conformal_sets
     from confrank.decisions.policy_apply import row_keys
 
@@ -105,7 +103,7 @@ def _calibrated(
     assert known.label is not None, "the file has labels"
     keys = row_keys(known)
     common: dict[str, Any] = {name: values[index] for name, values in base.table(known).items()}
-    common["key"] = np.arange(len(known))[index] if keys is None else keys[index]
+    common["key"] = None if keys is None else keys[index]
     common["group"] = None if by is None else known.extra[by][index]
     rule = conformal_sets(
         **common,

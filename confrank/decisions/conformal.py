@@ -5,7 +5,7 @@ the ceil((n + 1) level)-th smallest.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from confrank.decisions.nonconformity import (
     SetMethod,
     calibration_rows_needed,
     conformal_quantile,
+    content_uniforms,
     nonconformity,
     row_uniforms,
 )
@@ -80,9 +81,8 @@ class ConformalSets:
             raise ValueError(f"expected {self.num_classes} classes, as in the calibration, but got {table.shape[1]}")
         u, limits = _uniforms(self.method, key, uniform, len(table), self.seed), self._limits(group, len(table))
         members = np.empty(table.shape, dtype=bool)
-        for rows in chunks(*table.shape):
-            part = _distributions(table[rows], is_logits=is_logits)
-            scores = nonconformity(part, u[rows], self.method, self.penalty, self.free_rank)
+        options = (self.method, self.penalty, self.free_rank)
+        for rows, scores in _scored(table, u, self.seed, options, is_logits=is_logits):
             members[rows] = scores <= limits[rows] + TOLERANCE
         return members
 
@@ -149,9 +149,9 @@ def conformal_sets(
     """Sets that include the true class of a new row with probability `level`, from labelled rows [n, K].
 
     The promise holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
-    and RAPS take u from a hash of `seed` and the `key` [n] of the row (without keys, its position), so that neither
-    the order nor the other rows change a set; or give u as `uniform` [n]. Choose `penalty` and `free_rank` of RAPS on
-    other rows.
+    and RAPS take u from a hash of `seed` and the `key` [n] of the row (without keys, its probabilities), so that
+    neither the order nor the other rows change a set; or give u as `uniform` [n]. Choose `penalty` and `free_rank` of
+    RAPS on other rows.
 
     >>> probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [0.9, 0.1]])
     >>> rule = conformal_sets(probabilities=probabilities, label=[0, 0, 1, 0], level=0.6)
@@ -169,9 +169,7 @@ def conformal_sets(
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
     u, scores = _uniforms(method, key, uniform, len(table), seed), np.empty(len(table))
-    for rows in chunks(*table.shape):
-        part = _distributions(table[rows], is_logits=is_logits)
-        part = nonconformity(part, u[rows], method, penalty, free_rank)
+    for rows, part in _scored(table, u, seed, (method, penalty, free_rank), is_logits=is_logits):
         scores[rows] = part[np.arange(len(part)), labels[rows]]
     per: Per = "class" if per_class else "all" if group is None else "group"
     cells = {ALL: np.arange(len(table))} if group is None else _grouped(group, len(table))
@@ -205,10 +203,20 @@ def _distributions(table: Array, *, is_logits: bool) -> Floats:
         return softmax(values, axis=1) if is_logits else values
 
 
+def _scored(
+    table: Array, uniform: Floats | None, seed: int, options: tuple[SetMethod, float, int], *, is_logits: bool
+) -> Iterator[tuple[slice, Floats]]:
+    """The nonconformity of each class [m, K], for parts of m rows; `options` are method, penalty and free rank."""
+    for rows in chunks(*table.shape):
+        part = _distributions(table[rows], is_logits=is_logits)
+        u = content_uniforms(part, seed) if uniform is None else uniform[rows]
+        yield rows, nonconformity(part, u, *options)
+
+
 def _uniforms(
     method: SetMethod, key: ArrayLike | None, uniform: ArrayLike | None, num_rows: int, seed: int
-) -> Floats:
-    """The u of each row; LAC needs none."""
+) -> Floats | None:
+    """The u of each row; LAC needs none. None if the content of the row gives it."""
     if method == "lac":
         return np.zeros(num_rows)
     if uniform is not None:
@@ -217,7 +225,9 @@ def _uniforms(
             raise ValueError(f"expected uniform within [0, 1], but got values in [{given.min()}, {given.max()}]")
         same_length(uniform=given, predictions=np.empty(num_rows))
         return given
-    keys = np.arange(num_rows) if key is None else to_numpy(key)
+    if key is None:
+        return None
+    keys = to_numpy(key)
     same_length(key=keys, predictions=np.empty(num_rows))
     return row_uniforms(keys, seed)
 

@@ -63,10 +63,28 @@ def row_uniforms(key: Array, seed: int) -> Floats:
     width = 8 * -(-max(1, texts.dtype.itemsize) // 8)
     words = np.ascontiguousarray(texts.astype(f"S{width}")).view("<u8").reshape(len(texts), -1).astype(np.uint64)
     # Words of padding do not count: their number depends on the longest key of the file.
-    is_text = np.logical_or.accumulate(words[:, ::-1] != 0, axis=1)[:, ::-1]
-    total = np.broadcast_to(mixed(np.array([seed], dtype=np.uint64)), len(texts))
-    for word, counts in zip(words.T, is_text.T, strict=True):
-        total = np.where(counts, mixed(total ^ word), total)
+    return _uniforms(words, np.logical_or.accumulate(words[:, ::-1] != 0, axis=1)[:, ::-1], seed)
+
+
+def content_uniforms(probabilities: Floats, seed: int) -> Floats:
+    """A number in [0, 1) for each row of a table [n, K], from a hash of the seed and the row in single precision.
+
+    Rows without keys use it. It depends on the row alone, so calibration rows and new ones have exchangeable
+    nonconformities, however many rows are in a call; equal rows get equal numbers. It must never change either.
+
+    >>> content_uniforms(np.array([[0.5, 0.2, 0.3], [0.5, 0.3, 0.2]]), 0).round(3).tolist()
+    [0.133, 0.976]
+    """
+    numbers = probabilities.astype("<f4") + np.float32(0)  # -0.0 becomes 0.0
+    words = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2))).view("<u8").astype(np.uint64)
+    return _uniforms(words, np.ones(words.shape, dtype=bool), seed)
+
+
+def _uniforms(words: NDArray[np.uint64], counts: NDArray[np.bool_], seed: int) -> Floats:
+    """A number in [0, 1) for each row of words [n, m], from a hash of the seed and the words that count [n, m]."""
+    total = np.broadcast_to(mixed(np.array([seed], dtype=np.uint64)), len(words))
+    for word, is_counted in zip(words.T, counts.T, strict=True):
+        total = np.where(is_counted, mixed(total ^ word), total)
     return (mixed(total) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

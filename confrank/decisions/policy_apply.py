@@ -139,5 +139,5 @@ def class_texts(numbers: Array, names: list[str] | None) -> Array:
 
 
 def row_keys(predictions: Predictions) -> Array | None:
-    """What identifies rows [n]: their keys or their index; None if only their position does."""
+    """What identifies rows [n]: their keys or their index; None if only their content does."""
     return predictions.key if predictions.key is not None else predictions.index
