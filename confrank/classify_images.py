@@ -14,6 +14,7 @@ from torch import nn
 from confrank import methods
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
+from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 from confrank.run_folder import RunFolder
 from confrank.spreadsheet import csv_text
@@ -22,12 +23,12 @@ from confrank.weights import read_provenance
 
 # Images are read in blocks of this many, or of as many as fit into this many bytes.
 BLOCK, BLOCK_BYTES = 1000, 1 << 26
-COLUMNS = ("path", "prediction", "confidence")
+COLUMNS = ("prediction", "confidence")
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The paths of images, and the predictions for them.
+    """The paths of images, or names of texts, and the predictions for them.
 
     `notes` say how images were changed to fit the network, `unreadable` why others have no answer.
     """
@@ -52,9 +53,9 @@ class Answers:
         return self.confidence >= threshold
 
     def as_csv(self, threshold: float | None = None) -> str:
-        """A row for each image; with `threshold`, whether the answer is accepted."""
+        """A row for each sample; with `threshold`, whether the answer is accepted."""
         columns: list[Sequence[Any]] = [self.paths, self.predictions, self.confidence.tolist()]
-        header = [*COLUMNS]
+        header = [self.raw.key_name, *COLUMNS]
         if threshold is not None:
             header.append("accepted")
             columns.append(["true" if sure else "false" for sure in self.accepted(threshold)])
@@ -85,6 +86,8 @@ def answer(
         raise ValueError(f"expected PNG, JPEG, WebP or BMP images in {folder}, but there are none")
     trained = _trained(run, root, device, network)
     record = trained.provenance
+    if record.input_kind == "text":
+        raise InputError(f"expected a run that was trained on images, but {run} was trained on texts", "use {texts}")
     size = max(1, min(BLOCK, BLOCK_BYTES // int(np.prod(record.input_shape))))
     parts, seen = [], _Seen([], [], [], 0)
     for number, start in enumerate(range(0, len(names), size)):

@@ -22,6 +22,7 @@ RECIPE = "recipe"
 RECORDED = ("test_every", "snapshots")
 
 MAX_PADDING = 256
+TEXT_LENGTH, VOCABULARY_SIZE = 256, 30_000
 
 
 def _text(value: Any) -> str:
@@ -38,6 +39,7 @@ KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
         ("epochs", "batch_size", "seed", "test_every", "image_size", "padding", "warm_up"),
         (operator.index, "a whole number"),
     ),
+    **dict.fromkeys(("text_length", "vocabulary_size"), (operator.index, "a whole number")),
     **dict.fromkeys(("flip", "mirror"), (lambda value: bool((False, True).index(value)), "true or false")),
     **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
     **dict.fromkeys(("averaging_start", "averaging_lr", "sam", "mix_weight", "clip"), (float, "a number")),
@@ -55,12 +57,12 @@ CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
 # Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
 NAMED = (
     "schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror",
-    "warm_up", "clip", "init",
+    "warm_up", "clip", "init", "text_length", "vocabulary_size",
 )  # fmt: skip
 NAMED_LATER = ("epochs", "batch_size", "lr", "lr_drops", "momentum", "weight_decay")
 # What must hold for the values of these settings, and how a message says it.
 RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-    (("epochs", "batch_size"), lambda value: value >= 1, "at least 1"),
+    (("epochs", "batch_size", "text_length", "vocabulary_size"), lambda value: value >= 1, "at least 1"),
     (("holdout", "averaging_start"), lambda value: 0 <= value < 1, "a share in [0, 1)"),
     (("lr", "averaging_lr"), lambda value: 0 < value < math.inf, "positive"),
     (("sam", "mix_weight", "clip"), lambda value: 0 <= value < math.inf, "a finite number of at least 0"),
@@ -88,7 +90,7 @@ class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
     dataset: str = _flag(
-        "digits", "data set by name, or the path of your own: a folder or an .npz file", DATA, "NAME"
+        "digits", "data set by name, or the path of your own: a folder, or an .npz, .csv or .jsonl file", DATA, "NAME"
     )
     model: str = _flag("small", "network by name, or package.module:factory for your own", NETWORK, "NAME")
     method: str = _flag("crl-softmax", "what to train and how it predicts", NETWORK, "NAME")
@@ -143,6 +145,10 @@ class RunConfig:
         "FILE",
     )
     mirror: bool = _flag(False, "predict with the mean of each image and its mirror image", RECIPE)
+    text_length: int = _flag(TEXT_LENGTH, "words of each text to use; the rest is cut off", DATA, "N")
+    vocabulary_size: int = _flag(
+        VOCABULARY_SIZE, "most frequent words of the training texts to know; others are unknown", DATA, "N"
+    )
 
     def __post_init__(self) -> None:
         for name, (plain, what) in KINDS.items():
@@ -166,11 +172,18 @@ class RunConfig:
 
     @property
     def name_without_seed(self) -> str:
-        dataset = os.path.basename(os.path.abspath(self.dataset)).removesuffix(".npz")  # a path gives its last part
+        dataset = os.path.basename(os.path.abspath(self.dataset))  # a path gives its last part
+        for suffix in (".npz", ".csv", ".jsonl"):
+            dataset = dataset.removesuffix(suffix)
         weighted = self.weight != RunConfig.weight and facts_of(self.method).weighted
         weight = f"-weight{self.weight:g}" if weighted else ""
         optimizer = "" if self.optimizer == RunConfig.optimizer else f"-{self.optimizer}"
         return f"{dataset}-{self.model.replace(':', '.')}-{self.method}{weight}{optimizer}{self._recipe_name}"
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How your own data are read: the arguments of `confrank.data.load` that are settings of a run."""
+        return {name: getattr(self, name) for name in ("image_size", "text_length", "vocabulary_size")}
 
     @property
     def departures(self) -> dict[str, Any]:

@@ -73,6 +73,10 @@ class Provenance:
         return cls.from_dict(values) if isinstance(values.get("config"), dict) else None
 
     def of_predictions(self, split: str) -> dict[str, str]:
-        """The metadata of predictions for a split; other tools read data set, model, method and seed as text."""
+        """The metadata of predictions for a split, without a vocabulary, which is long.
+
+        Other tools read data set, model, method and seed as text.
+        """
         plain = {name: str(getattr(self.config, name)) for name in ("dataset", "model", "method", "seed")}
-        return {**self.as_metadata(), "split": split, **plain}
+        stored = {name: value for name, value in self.as_metadata().items() if name != "vocabulary"}
+        return {**stored, "split": split, **plain}

@@ -13,6 +13,7 @@ from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
+from confrank.data.vocabulary import FIRST_WORD
 from confrank.methods import Method
 from confrank.phrasing import InputError
 from confrank.provenance import Provenance
@@ -103,7 +104,8 @@ def _from_weights(path: Path, device: str | torch.device | None, network: nn.Mod
     provenance = read_provenance(path)
     if provenance is None:
         raise ValueError(f"expected a config in the metadata of {path}, but there is none")
-    wanted = ("class_names", "input_shape", "mean", "std")
+    normalisation = ("mean", "std") if provenance.input_kind == "image" else ("vocabulary",)
+    wanted = ("class_names", "input_shape", *normalisation)
     if missing := [name for name in wanted if not getattr(provenance, name)]:
         raise ValueError(f"expected {', '.join(missing)} in the metadata of {path}, but got none")
     return Trained(provenance, _network_in(path, provenance, device, network))
@@ -178,6 +180,8 @@ def completed(provenance: Provenance, data: DataSet) -> Provenance:
         input_shape=tuple(data.train.images.shape[1:]),
         mean=provenance.mean or data.mean,
         std=provenance.std or data.std,
+        vocabulary=data.vocabulary,
+        input_kind="text" if data.is_text else "image",
     )
 
 
@@ -186,7 +190,7 @@ def _data_of(
 ) -> tuple[DataSet, Split | None]:
     """The data set of a run, checked against its digests, and the split that was held out."""
     config, stored = provenance.config, provenance.digests
-    data = load_of(source, config.dataset, root, image_size=config.image_size) if given is None else given
+    data = load_of(source, config.dataset, root, **config.reading) if given is None else given
     used, held_out = hold_out(data, config.holdout, config.seed)
     test_only = test_only and "test_data" in stored
     check_digests(source, stored, **{"test_data" if test_only else "data": used.digest(test_only=test_only)})
@@ -195,4 +199,6 @@ def _data_of(
 
 def _network(provenance: Provenance, num_classes: int | None = None) -> nn.Module:
     config, classes = provenance.config, num_classes or len(provenance.class_names)
-    return methods.get(config.method).network(config.model, classes, provenance.input_shape[-1], head=config.head)
+    is_text, shape = provenance.input_kind == "text", provenance.input_shape
+    in_channels = FIRST_WORD + len(provenance.vocabulary) if is_text else shape[-1]
+    return methods.get(config.method).network(config.model, classes, in_channels, head=config.head)

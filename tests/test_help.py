@@ -15,7 +15,7 @@ from confrank.cli.names import NAMES
 from confrank.cli.reference import markdown
 from confrank.data import IMAGE_SETS, LOADERS
 from confrank.methods import METHODS
-from confrank.models import MODELS
+from confrank.models import MODELS, TEXT_MODELS
 from confrank.ood import DETECTORS
 from confrank.recipes import RECIPES
 
@@ -132,7 +132,7 @@ def test_every_example_is_a_command_that_can_be_parsed(name):
     [
         ("dataset", LOADERS),
         ("images", IMAGE_SETS),
-        ("model", MODELS),
+        ("model", (*MODELS, *TEXT_MODELS)),
         ("method", METHODS),
         ("recipe", RECIPES),
         ("strategy", STRATEGIES),

@@ -12,6 +12,7 @@ from confrank.atomic import write_atomically
 from confrank.data import DataSet, Split, hold_out, split_of
 from confrank.data.custom import custom_data_set
 from confrank.data.pictures import Picture, stack
+from confrank.data.sets import class_order
 from confrank.phrasing import InputError, named
 from confrank.spreadsheet import csv_text
 
@@ -26,7 +27,7 @@ def labelled_set(
     pool = open_pool(pool_path, image_size)
     if isinstance(pool, TablePool):
         raise ValueError(f"expected a pool of images to train on, but {pool_path} holds {', '.join(pool.arrays)}")
-    classes = class_names([*labelled.labels.values(), *(test.labels.values() if test else ())])
+    classes = class_order([*labelled.labels.values(), *(test.labels.values() if test else ())])
     if len(classes) < 2:
         raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
     train = _split(pool, labelled, classes)
@@ -42,16 +43,6 @@ def labelled_set(
         shapes = f"{list(train.images.shape[1:])} and {list(tested.images.shape[1:])}"
         raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
     return custom_data_set(pool_path, train, tested, classes)
-
-
-def class_names(labels: list[str]) -> tuple[str, ...]:
-    """
-    >>> class_names(["10", "9", "10"]), class_names(["dog", "cat", "10"])
-    (('9', '10'), ('10', 'cat', 'dog'))
-    """
-    distinct = {*labels}
-    numbers = all(label.isdecimal() for label in distinct)
-    return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
 
 
 def check_labels(run: Path, labelled: Labelled) -> None:

@@ -23,7 +23,7 @@ from confrank.predictions.names import PREFIXES, role_of
 
 SCORES = ("probabilities", "logits", "confidence")
 # In addition to the roles in files of predictions.
-POOL_ROLES = {"path": "path", "paths": "path", "features": "features", "embeddings": "features"}
+POOL_ROLES = {"path": "path", "paths": "path", "id": "path", "features": "features", "embeddings": "features"}
 BLOCK_BYTES = 1 << 24
 
 

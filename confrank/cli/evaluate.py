@@ -191,7 +191,7 @@ def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any
     from confrank.run_folder import RunFolder, load_config
 
     path, predictions, index = source.path, source.predictions, source.predictions.index
-    if index is None or predictions.label is None or not rows:
+    if index is None or predictions.label is None or not rows or predictions.metadata.get("input_kind") == '"text"':
         return {}
     run = next((folder for folder in (path, path.parent.parent) if RunFolder(folder).config.exists()), None)
     dataset, image_size = predictions.metadata.get("dataset"), None

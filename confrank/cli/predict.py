@@ -1,4 +1,4 @@
-"""Write the predictions of a run for a split, or classify new images."""
+"""Write the predictions of a run for a split, or classify new images or texts."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -26,17 +26,19 @@ Split = Literal["test", "train", "holdout"]
 def _predict_arguments(parser: "ArgumentParser") -> None:
     run = "run folder, or a .safetensors file that `study --weights` wrote"
     parser.add_argument("run", type=str, metavar="RUN", help=run)
-    images = parser.add_argument_group("images")
+    images = parser.add_argument_group("images or texts")
     split = "split of the data set that the run was trained on: test, train or holdout (default: test)"
     add_option(images, "--split", Split, "NAME", split)
     add_option(images, "--images", str, "FOLDER", "classify the images in this folder instead")
-    threshold = "with --images: accept predictions with at least this confidence"
+    texts = "classify the texts in this .csv or .jsonl file (columns text and, optionally, id) instead"
+    add_option(images, "--texts", str, "FILE", texts)
+    threshold = "with --images or --texts: accept predictions with at least this confidence"
     add_option(images, "--threshold", float, "CONFIDENCE", threshold)
     add_option(images, "--policy", str, "FILE", "answer by this policy, and write the answers (.csv)")
     add_root(images)
     out = (
         "file to write (default: predictions/SPLIT.safetensors in the run folder, or next to the weights;"
-        " answers.csv for --images or --policy)"
+        " answers.csv for --images, --texts or --policy)"
     )
     add_option(parser.add_argument_group("output"), "--out", str, "FILE", out)
     add_device(parser.add_argument_group("computing"))
@@ -48,10 +50,12 @@ def _predict(arguments: "Namespace") -> None:
     from confrank.report.progress import sample_bar
     from confrank.run_folder import RunFolder
 
-    if arguments.images is not None:
+    if arguments.images is not None or arguments.texts is not None:
         return _answer(arguments)
     if arguments.threshold is not None:
-        raise ValueError("expected --threshold only with --images; to measure one on a split, run confrank threshold")
+        raise ValueError(
+            "expected --threshold only with --images or --texts; to measure one on a split, run confrank threshold"
+        )
     if arguments.policy is not None:
         return _answer_split(arguments)
     run, wanted = Path(arguments.run), arguments.split or "test"
@@ -85,26 +89,34 @@ def _answer_split(arguments: "Namespace") -> None:
 
 
 def _answer(arguments: "Namespace") -> None:
-    """Classify new images; unreadable ones are listed at the end and do not stop the others."""
+    """Classify new images or texts; unreadable ones are listed at the end and do not stop the others."""
     from confrank.atomic import write_atomically
     from confrank.classify_images import answer
+    from confrank.classify_texts import answer_texts
     from confrank.cli.apply import check_answers, write_answers
     from confrank.decisions.policy import Policy
     from confrank.report.progress import sample_bar
 
-    if not arguments.images:
-        raise ValueError("expected a folder for --images, but got nothing")
-    if arguments.split is not None:
-        raise ValueError(f"expected either --split or --images, but got both: {arguments.split}, {arguments.images}")
+    given = {name: getattr(arguments, name) for name in ("images", "texts", "split")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        flags = " or ".join(f"--{name}" for name in reversed(given))
+        raise ValueError(f"expected either {flags}, but got both: {', '.join(reversed(given.values()))}")
+    ((kind, source),) = given.items()
+    if not source:
+        raise ValueError(f"expected a {'folder' if kind == 'images' else 'file'} for --{kind}, but got nothing")
     run, out, threshold = Path(arguments.run), csv_path(arguments.out or "answers.csv"), arguments.threshold
     if threshold is not None and arguments.policy is not None:
         raise ValueError("expected either --threshold or --policy, but got both")
     policy = None if arguments.policy is None else Policy.load(arguments.policy)
-    keep_inputs([run, *([] if policy is None else [arguments.policy])], out)
+    keep_inputs([run, *([source] if kind == "texts" else []), *([] if policy is None else [arguments.policy])], out)
     check_answers(out)
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:
-        answers = answer(run, arguments.images, root=root, device=device, on_progress=advance)
+        if kind == "texts":
+            answers = answer_texts(run, source, device=device, on_progress=advance)
+        else:
+            answers = answer(run, source, root=root, device=device, on_progress=advance)
     for note in answers.notes:
         say(console, note)
     if policy is None:
@@ -113,7 +125,7 @@ def _answer(arguments: "Namespace") -> None:
         for line in write_answers(out, policy, answers.raw, policy.apply(answers.raw))[:-1]:
             say(console, line)
     accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
-    say(console, f"classified {counted(len(answers.paths), 'image')}{accepted}: {out}")
+    say(console, f"classified {counted(len(answers.paths), kind[:-1])}{accepted}: {out}")
     if bad := answers.unreadable:
         list_unreadable(console, bad)
         raise ValueError(
@@ -123,7 +135,7 @@ def _answer(arguments: "Namespace") -> None:
 
 
 PREDICT = Command(
-    "write a run's predictions for a split, or classify new images",
+    "write a run's predictions for a split, or classify new images or texts",
     "confrank predict runs/digits-small-crl-softmax-seed1 --images new/ --threshold 0.97 --out answers.csv",
     _predict_arguments,
     _predict,

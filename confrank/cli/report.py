@@ -90,6 +90,8 @@ def _events(result: "Result", arrays: dict[str, Any], root: Path | None) -> "Eve
         raise ValueError(f"expected a run with a history of events, but {result.name} averages other runs")
     config = result.config
     data = load_of(result.name, config["dataset"], root, image_size=config.get("image_size"))
+    if data.is_text:
+        raise ValueError(f"expected a run on images, whose events can be shown, but {config['dataset']} holds texts")
     # The first results have no index: their runs used the complete training split.
     index = arrays.get("history_index")
     used, _ = hold_out(data, config.get("holdout", 0.0), config["seed"])

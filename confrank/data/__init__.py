@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.config import changes
+from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE, changes
 from confrank.data.cifar import load_cifar10, load_cifar100
 from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images
 from confrank.data.digits import load_digits
@@ -15,6 +15,7 @@ from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
+from confrank.data.texts import is_text_file
 from confrank.phrasing import InputError
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
@@ -27,13 +28,21 @@ LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
 IMAGE_SETS = tuple(name for name, published in PUBLISHED.items() if not published.train)
 
 
-def load(name: str, root: str | Path | None = None, *, image_size: int | None = None) -> DataSet:
+def load(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    image_size: int | None = None,
+    text_length: int = TEXT_LENGTH,
+    vocabulary_size: int = VOCABULARY_SIZE,
+) -> DataSet:
     """The data set of that name, or your own at that path (see `confrank.data.custom`).
 
     Published files are searched in `root` and in `root/NAME`. Without `root`, the environment variable CONFRANK_DATA
     names the folder; without that, it is a per-user cache folder. A known name is never a path: write ./digits for a
     folder of that name. Your own data are searched at their path, then by its last part in `root`. `image_size`
-    crops the images of your own folder to their central square and scales them.
+    crops the images of your own folder to their central square and scales them. Of your own texts, the first
+    `text_length` words are used, and the `vocabulary_size` most frequent words of the training split are known.
 
     >>> load("digits").train.images.shape
     (900, 8, 8, 1)
@@ -52,12 +61,18 @@ def load(name: str, root: str | Path | None = None, *, image_size: int | None = 
             " images, for out-of-distribution detection (confrank.data.load_images)"
         )
     if (path := custom_path(name, root)) is not None:
-        return load_custom(path, image_size)
+        return load_custom(path, image_size, text_length, vocabulary_size)
     raise _unknown(name, LOADERS)
 
 
 def load_of(
-    source: str | Path, name: str, root: str | Path | None = None, *, image_size: int | None = None
+    source: str | Path,
+    name: str,
+    root: str | Path | None = None,
+    *,
+    image_size: int | None = None,
+    text_length: int = TEXT_LENGTH,
+    vocabulary_size: int = VOCABULARY_SIZE,
 ) -> DataSet:
     """`load` the data that `source` was trained on; if they have moved, the error says how to give their new path."""
     if name not in (*LOADERS, *IMAGE_SETS):
@@ -72,7 +87,7 @@ def load_of(
                 f"expected the data of {source}, train/ and test/, in {path}, but it holds only images;"
                 " a run that was trained on the labels of a pool can only be evaluated (confrank evaluate)"
             )
-    return load(name, root, image_size=image_size)
+    return load(name, root, image_size=image_size, text_length=text_length, vocabulary_size=vocabulary_size)
 
 
 def same_data(one: str, other: str) -> bool:
@@ -126,6 +141,8 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
     path = Path(name)
     if not is_custom(name):
         raise _unknown(name, [*LOADERS, *IMAGE_SETS])
+    if is_text_file(path):
+        raise ValueError(f"expected images, but {path} is a file of texts")
     if path.is_file():
         return _images_in(path)
     if (path / "test").is_dir():
@@ -160,7 +177,8 @@ def _check_image_size(image_size: int | None) -> None:
 
 def _unknown(name: str, known: "list[str] | dict[str, Callable[[Path | None], DataSet]]") -> ValueError:
     return ValueError(
-        f"expected a data set among {', '.join(known)}, or the path of a folder or .npz file, but got {name!r}"
+        f"expected a data set among {', '.join(known)}, or the path of a folder, .npz, .csv or .jsonl file,"
+        f" but got {name!r}"
     )
 
 

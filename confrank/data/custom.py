@@ -1,4 +1,4 @@
-"""Your own data: a folder of class folders, or an .npz of arrays.
+"""Your own data: a folder of class folders, an .npz of arrays, or a file of texts (`confrank.data.texts`).
 
 A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
 `train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and,
@@ -13,8 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
 from confrank.data.sets import AUGMENTED, DataSet, Split, split_of
+from confrank.data.texts import is_text_file, load_texts
 from confrank.limits import check_npz
 from confrank.phrasing import InputError
 
@@ -23,13 +25,18 @@ BLOCK = 4096
 
 
 def is_custom(name: str) -> bool:
-    """Whether a data set's name is a path to a folder or an .npz file."""
+    """Whether a data set's name is a path to a folder, an .npz file or a file of texts."""
     path = Path(name)
-    return path.is_dir() or (path.suffix == ".npz" and path.is_file())
+    return path.is_dir() or (path.suffix == ".npz" and path.is_file()) or is_text_file(path)
 
 
-def load_custom(path: Path, image_size: int | None = None) -> DataSet:
-    """The data set in a folder or .npz file; `image_size` crops and scales the images of a folder."""
+def load_custom(
+    path: Path,
+    image_size: int | None = None,
+    text_length: int = TEXT_LENGTH,
+    vocabulary_size: int = VOCABULARY_SIZE,
+) -> DataSet:
+    """The data set in a folder or file; `image_size` crops and scales the images of a folder."""
     if path.is_dir():
         return _from_folder(path, image_size)
     if image_size is not None:
@@ -37,7 +44,7 @@ def load_custom(path: Path, image_size: int | None = None) -> DataSet:
             f"expected an image size only for a folder of images, but got {image_size} with {path}",
             "leave out {image_size}",
         )
-    return _from_npz(path)
+    return load_texts(path, text_length, vocabulary_size) if is_text_file(path) else _from_npz(path)
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:

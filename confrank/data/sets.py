@@ -1,7 +1,7 @@
-"""A data set in memory: bytes as published, and how to normalise and augment them."""
+"""A data set in memory: images as published and how to normalise and augment them, or texts as numbers of words."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,24 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.data.vocabulary import FIRST_WORD, refit
 from confrank.phrasing import InputError
+
+# Images uint8 [n, h, w, c], or texts as numbers of words int32 [n, length] (see `confrank.data.vocabulary`).
+Inputs = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Split:
     """Images uint8 [n, h, w, c], labels int64 [n], and each sample's position in the published split [n].
 
-    `path` [n] holds the paths of the image files as bytes, if the images come from files.
+    In place of images there may be texts, as numbers of words int32 [n, length]. `path` [n] holds the paths of the
+    image files, or the names of the texts, as bytes, if there are any.
     """
 
-    images: NDArray[np.uint8]
+    images: Inputs
     labels: NDArray[np.int64]
     index: NDArray[np.int64]
     path: NDArray[np.bytes_] | None = None
 
     def __post_init__(self) -> None:
         images = self.images
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3):
+        if not self.is_text and (images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] not in (1, 3)):
             raise ValueError(
                 "expected uint8 images of shape [n, height, width, 1 or 3],"
                 f" but got {images.dtype} of shape {images.shape}"
@@ -45,6 +50,10 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def is_text(self) -> bool:
+        return self.images.dtype == np.int32 and self.images.ndim == 2
+
     @cached_property
     def digest(self) -> str:
         """A fingerprint of the images and labels; it differs if the data differ."""
@@ -58,7 +67,7 @@ class Split:
         return Split(self.images[rows], self.labels[rows], self.index[rows], path)
 
 
-def split_of(images: NDArray[np.uint8], labels: NDArray[np.int64], path: NDArray[np.bytes_] | None = None) -> Split:
+def split_of(images: Inputs, labels: NDArray[np.int64], path: NDArray[np.bytes_] | None = None) -> Split:
     """A complete split, indexed in its order; labels may be integers of any width."""
     labels = np.asarray(labels)
     if labels.dtype.kind not in "iu":
@@ -73,7 +82,8 @@ AUGMENTED = "training shifts and mirrors colour images at random (settings paddi
 class DataSet:
     """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips.
 
-    `notes` say what loading did, and training will do, to the images; commands print them.
+    Texts have a vocabulary instead; `hold_out` limits it to the `vocabulary_size` most frequent words of the texts
+    that remain for training. `notes` say what loading did, and training will do, to the images; commands print them.
     """
 
     name: str
@@ -85,6 +95,8 @@ class DataSet:
     padding: int = 0
     flip: bool = False
     notes: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+    vocabulary_size: int = 0
 
     def __post_init__(self) -> None:
         for name, split in (("training", self.train), ("test", self.test)):
@@ -93,6 +105,8 @@ class DataSet:
                     f"expected {name} labels within 0..{self.num_classes - 1}, the {self.num_classes} classes of"
                     f" {self.name}, but got labels from {split.labels.min()} to {split.labels.max()}"
                 )
+        if self.is_text:
+            return
         channels = self.train.images.shape[-1]
         if not len(self.mean) == len(self.std) == channels == self.test.images.shape[-1]:
             raise ValueError(
@@ -104,8 +118,21 @@ class DataSet:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    @property
+    def is_text(self) -> bool:
+        return self.train.is_text
+
+    @property
+    def in_channels(self) -> int:
+        """The channels of an image, or the numbers that words can have."""
+        return FIRST_WORD + len(self.vocabulary) if self.is_text else self.train.images.shape[-1]
+
     def augmented(self, padding: int | None, flip: bool | None) -> "DataSet":
         """The same data set with this augmentation; None leaves it as it is."""
+        if self.is_text and (padding or flip):
+            raise InputError(
+                f"expected images to shift or mirror, but {self.name} holds texts", "leave out {padding} and {flip}"
+            )
         if padding is None and flip is None:
             return self
         return replace(
@@ -118,7 +145,7 @@ class DataSet:
     def digest(self, *, test_only: bool = False) -> str:
         """A fingerprint of the class names and of both splits; it differs if the data differ."""
         splits = (self.test,) if test_only else (self.train, self.test)
-        parts = [*self.class_names, *(split.digest for split in splits)]
+        parts = [*self.class_names, *self.vocabulary, *(split.digest for split in splits)]
         return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 
@@ -134,17 +161,24 @@ def check_digests(source: Path, stored: Mapping[str, Any], *, or_else: str = "",
 def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:
     """Hold out a stratified share of the training split for validation: (data set with the rest, held-out split).
 
-    Every class gives the same share, rounded so that the total is right. The choice depends only on `seed`.
+    Every class gives the same share, rounded so that the total is right. The choice depends only on `seed`. The
+    vocabulary of texts comes from the rest alone, so that held-out texts have as many unknown words as test texts.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a holdout share in [0, 1), but got {share}")
     if share == 0:
-        return dataset, None
-    labels = dataset.train.labels
+        return _renumbered(dataset, None)
+    held = stratified(dataset.train.labels, dataset.num_classes, share, seed)
+    rest = dataset.train.select(np.flatnonzero(~held))
+    return _renumbered(replace(dataset, train=rest), dataset.train.select(np.flatnonzero(held)))
+
+
+def stratified(labels: NDArray[np.int64], num_classes: int, share: float, seed: int) -> NDArray[np.bool_]:
+    """Which samples are held out: the same share of every class, rounded so that the total is right."""
     order = np.random.default_rng(seed).permutation(len(labels))
     # Rank of each sample within its class, in a random order: the first share of each class is held out.
     by_class = order[np.argsort(labels[order], kind="stable")]
-    counts = np.bincount(labels, minlength=dataset.num_classes)
+    counts = np.bincount(labels, minlength=num_classes)
     taken = _apportion(counts * share, round(len(labels) * share))
     rank = np.concatenate([np.arange(count) for count in counts])
     held = np.zeros(len(labels), dtype=bool)
@@ -153,8 +187,31 @@ def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Sp
         raise ValueError(
             f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples"
         )
-    rest = dataset.train.select(np.flatnonzero(~held))
-    return replace(dataset, train=rest), dataset.train.select(np.flatnonzero(held))
+    return held
+
+
+def _renumbered(dataset: DataSet, held_out: Split | None) -> tuple[DataSet, Split | None]:
+    """Texts with the vocabulary of the training split; images as they are."""
+    if not dataset.is_text:
+        return dataset, held_out
+    vocabulary, number = refit(dataset.train.images, dataset.vocabulary, dataset.vocabulary_size)
+
+    def renumbered(split: Split) -> Split:
+        return replace(split, images=number[split.images])
+
+    used = replace(dataset, train=renumbered(dataset.train), test=renumbered(dataset.test), vocabulary=vocabulary)
+    return used, None if held_out is None else renumbered(held_out)
+
+
+def class_order(labels: Iterable[str]) -> tuple[str, ...]:
+    """The distinct labels in alphabetical order, numbers by value.
+
+    >>> class_order(["10", "9", "10"]), class_order(["dog", "cat", "10"])
+    (('9', '10'), ('10', 'cat', 'dog'))
+    """
+    distinct = {*labels}
+    numbers = all(label.isdecimal() for label in distinct)
+    return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
 
 
 def _apportion(quotas: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:

@@ -23,14 +23,14 @@ def normalise(image: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def normalised(
-    pixels: NDArray[np.uint8], mean: Sequence[float], std: Sequence[float], device: torch.device, batch_size: int
+    pixels: NDArray[Any], mean: Sequence[float], std: Sequence[float], device: torch.device, batch_size: int
 ) -> Iterator[Tensor]:
-    """Bytes [n, h, w, c] batch by batch on a device: float32 [b, c, h, w]."""
+    """Bytes [n, h, w, c] batch by batch on a device: float32 [b, c, h, w]; texts [n, length] as they are."""
     centre, scale = (torch.tensor(tuple(values), device=device) for values in (mean, std))
     for start in range(0, len(pixels), batch_size):
         # A copy: torch rejects negative strides and read-only arrays.
         batch = torch.from_numpy(np.array(pixels[start : start + batch_size])).to(device)
-        yield normalise(batch, centre, scale)
+        yield normalise(batch, centre, scale) if batch.ndim == 4 else batch
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def predict_split(
         key=split.path,
         metadata={
             **(metadata or {}),
-            **({} if split.path is None else {"key": "path"}),
+            **({} if split.path is None else {"key": "id" if split.is_text else "path"}),
             **({"mirror": "true"} if mirror else {}),
         },
     )

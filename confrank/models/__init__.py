@@ -1,4 +1,4 @@
-"""Networks by name: image [n, c, h, w] -> logits [n, K]."""
+"""Networks by name: image [n, c, h, w], or text as numbers of words [n, length], -> logits [n, K]."""
 
 import os
 import sys
@@ -13,6 +13,7 @@ from confrank.models.mlp import mlp
 from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of, start_from
 from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
+from confrank.models.text import TextNetwork, bag_of_embeddings, text_encoder
 from confrank.models.vgg import vgg16
 
 MODELS: dict[str, Callable[..., Network]] = {
@@ -22,6 +23,10 @@ MODELS: dict[str, Callable[..., Network]] = {
     "resnet110": resnet110,
     "densenet-bc": densenet_bc,
     "resnet18": resnet18,
+}
+TEXT_MODELS: dict[str, Callable[..., Network]] = {
+    "bag-of-embeddings": bag_of_embeddings,
+    "text-encoder": text_encoder,
 }
 
 
@@ -37,7 +42,8 @@ def create(
     """The network of that name, initialised from torch's random state.
 
     "package.module:factory" calls your own `factory(num_classes)`; it also gets `in_channels`, `dropout` and
-    `variance_head` if they differ from their defaults. `head` "cosine" replaces the last layer of our own networks
+    `variance_head` if they differ from their defaults. For texts, `in_channels` is the number of numbers that words
+    can have (`confrank.data.vocabulary`). `head` "cosine" replaces the last layer of our own networks
     (see `CosineHead`).
 
     >>> sum(p.numel() for p in create("vgg16", 10).parameters())
@@ -49,9 +55,10 @@ def create(
         if head != "linear":
             raise ValueError(f"expected one of confrank's networks for a {head} head, but got {name!r}")
         return _custom(name, num_classes, dropout, variance_head, in_channels)
-    if name not in MODELS:
-        raise ValueError(f"expected a model among {', '.join(MODELS)} or package.module:factory, but got {name!r}")
-    network = MODELS[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
+    known = {**MODELS, **TEXT_MODELS}
+    if name not in known:
+        raise ValueError(f"expected a model among {', '.join(known)} or package.module:factory, but got {name!r}")
+    network = known[name](num_classes, in_channels=in_channels, dropout=dropout, variance_head=variance_head)
     if head == "cosine":
         network.head = CosineHead(network.head.in_features, num_classes)
     return network
@@ -91,10 +98,12 @@ def _worded(error: BaseException) -> str:
 __all__ = [
     "HEADS",
     "MODELS",
+    "TEXT_MODELS",
     "CosineHead",
     "Features",
     "Network",
     "OtherWeightsError",
+    "TextNetwork",
     "create",
     "load_weights",
     "logits_of",

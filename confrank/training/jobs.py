@@ -207,7 +207,7 @@ def _build(
     used, held_out = hold_out(data().augmented(config.padding, config.flip), config.holdout, config.seed)
     for name, split in (("training", used.train), ("test", used.test)):
         if not len(split):
-            raise ValueError(f"expected {name} images, but {used.name} has none")
+            raise ValueError(f"expected {name} {'texts' if used.is_text else 'images'}, but {used.name} has none")
     initial = initial_weights(config.init) if config.init and not saved(folder.checkpoint) else None
     try:
         if processes.size == 1:

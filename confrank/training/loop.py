@@ -156,7 +156,7 @@ class _Training:
     note: Note
     stopped: list[int]
     processes: Processes = ALONE
-    data_sets: dict[tuple[str, int | None], DataSet] = field(default_factory=dict)
+    data_sets: dict[tuple[str | int | None, ...], DataSet] = field(default_factory=dict)
     has_explained: bool = False
     stop: int = 0  # the signal to stop at, as all processes know it
 
@@ -214,9 +214,10 @@ class _Training:
     def data_of(self, plan: _Plan) -> DataSet:
         if plan.data is not None:
             return plan.data
-        name, image_size = key = plan.config.dataset, plan.config.image_size
+        name, reading = plan.config.dataset, plan.config.reading
+        key = name, *reading.values()
         if key not in self.data_sets:
-            self.data_sets[key] = load(name, self.root, image_size=image_size)
+            self.data_sets[key] = load(name, self.root, **reading)
         return self.data_sets[key]
 
     def step_through(self, jobs: dict[int, Job]) -> dict[int, Failed]:

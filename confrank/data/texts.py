@@ -1,0 +1,169 @@
+"""Your own texts: a .csv or .jsonl file with `text` and `label`, and optionally `split` (train or test) and `id`.
+
+Without `split`, a fifth of each class is the test split, the same for every run. The vocabulary comes from the
+training split alone. Without `id`, predictions name a text by its row, counted from 0.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from confrank.data.sets import DataSet, Split, class_order, split_of, stratified
+from confrank.data.vocabulary import count_words, encode
+
+SUFFIXES = (".csv", ".jsonl")
+TEST_SHARE, SPLIT_SEED = 0.2, 0
+LONGEST_FIELD = 1 << 30
+
+
+class Texts(NamedTuple):
+    """Texts [n] with the columns label and split, if the file has them, and the names of the texts."""
+
+    texts: list[str]
+    labels: list[str] | None
+    splits: list[str] | None
+    keys: list[str]
+
+
+def is_text_file(path: Path) -> bool:
+    """Whether a path is a file that `read_texts` reads, by its ending."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def load_texts(path: Path, length: int, vocabulary_size: int) -> DataSet:
+    """The data set in a file of texts; `length` words of each are used."""
+    content = read_texts(path, labelled=True)
+    assert content.labels is not None
+    class_names = class_order(content.labels)
+    if len(class_names) < 2:
+        raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
+    number_of = {name: number for number, name in enumerate(class_names)}
+    labels = np.array([number_of[label] for label in content.labels], dtype=np.int64)
+    is_test = _test_rows(path, content, labels, len(class_names))
+    _check_classes(path, class_names, labels, is_test)
+    rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+    train_texts, test_texts = ([content.texts[row] for row in part] for part in rows)
+    vocabulary = count_words(train_texts, length)
+    keys = np.array([key.encode() for key in content.keys])
+
+    def split(texts: list[str], part: NDArray[np.int64]) -> Split:
+        return split_of(encode(texts, vocabulary, length), labels[part], keys[part])
+
+    name = path.resolve().stem
+    splits = split(train_texts, rows[0]), split(test_texts, rows[1])
+    notes = tuple(filter(None, (_split_note(content, is_test), _cut_note(splits, length))))
+    return DataSet(
+        name, *splits, class_names, (), (), notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size
+    )
+
+
+def read_texts(path: Path, *, labelled: bool) -> Texts:
+    """The rows of a .csv or .jsonl file in UTF-8; with `labelled`, each must have a label."""
+    rows = [*(_jsonl_rows(path) if path.suffix.lower() == ".jsonl" else _csv_rows(path))]
+    if not rows:
+        raise ValueError(f"expected texts in {path}, but there are none")
+    columns = {name for row in rows for name in row}
+    if missing := [name for name in ("text", *(["label"] if labelled else [])) if name not in columns]:
+        raise ValueError(
+            f"expected the columns text{' and label' if labelled else ''} in {path},"
+            f" but got {', '.join(map(str, rows[0])) or 'none'}: {' and '.join(missing)} missing"
+        )
+    texts = _filled(path, rows, "text")
+    labels = _filled(path, rows, "label") if labelled else None
+    splits = _filled(path, rows, "split") if "split" in columns else None
+    keys = _filled(path, rows, "id") if "id" in columns else [str(row) for row in range(len(rows))]
+    return Texts(texts, labels, splits, keys)
+
+
+def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]:
+    """The values of a column as text; none may be empty."""
+    values = []
+    for number, row in enumerate(rows):
+        value = row.get(column)
+        if isinstance(value, str | int | float) and not (column == "text" and not isinstance(value, str)):
+            value = str(value) if column == "text" else str(value).strip()
+        else:
+            value = "" if value is None else _wrong_kind(path, number, column, value)
+        if not value.strip():
+            raise ValueError(
+                f"expected a {column} in every row of {path}, but row {number} (counted from 0) has none;"
+                " complete or remove it"
+            )
+        values.append(value)
+    return values
+
+
+def _wrong_kind(path: Path, number: int, column: str, value: object) -> str:
+    raise ValueError(
+        f"expected {column} to be a string in {path}, but row {number} (counted from 0) has {type(value).__name__}"
+    )
+
+
+def _decoded(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"expected {path} in UTF-8, but line {line} holds byte {error.object[error.start]:#04x}; convert the file"
+        ) from None
+
+
+def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield from csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
+    except csv.Error as error:
+        raise ValueError(f"expected a CSV file, but {path} cannot be read: {error}") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    for number, line in enumerate(_decoded(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"expected an object of JSON in line {number} of {path}, but: {error}") from None
+        if not isinstance(row, dict):
+            raise ValueError(f"expected an object of JSON in line {number} of {path}, but got {type(row).__name__}")
+        yield row
+
+
+def _test_rows(path: Path, content: Texts, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:
+    if content.splits is None:
+        return stratified(labels, num_classes, TEST_SHARE, SPLIT_SEED)
+    if others := sorted({*content.splits} - {"train", "test"}):
+        raise ValueError(f"expected train or test in the column split of {path}, but got {', '.join(others[:3])}")
+    return np.array([split == "test" for split in content.splits])
+
+
+def _check_classes(
+    path: Path, class_names: tuple[str, ...], labels: NDArray[np.int64], is_test: NDArray[np.bool_]
+) -> None:
+    for name, rows in (("training", ~is_test), ("test", is_test)):
+        if not rows.any():
+            raise ValueError(f"expected {name} texts in {path}, but there are none")
+    counts = np.bincount(labels[~is_test], minlength=len(class_names))
+    if missing := [name for name, count in zip(class_names, counts, strict=True) if not count]:
+        raise ValueError(f"expected training texts of every class in {path}, but got none of {', '.join(missing)}")
+
+
+def _split_note(content: Texts, is_test: NDArray[np.bool_]) -> str | None:
+    if content.splits is not None:
+        return None
+    return f"no column split: {is_test.sum():,} of {len(is_test):,} texts, drawn from each class, are the test split"
+
+
+def _cut_note(splits: tuple[Split, Split], length: int) -> str | None:
+    cut = sum(int((split.images[:, -1] != 0).sum()) for split in splits)
+    total = sum(map(len, splits))
+    return f"{cut:,} of {total:,} texts have {length} words or more; the rest of them is not used" if cut else None

@@ -1,0 +1,73 @@
+"""Words of a text as numbers: 0 pads a short text, 1 is an unknown word, the words of a vocabulary follow."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
+WORD = re.compile(r"\w+(?:'\w+)*")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case: letters, digits and underscores, with apostrophes inside a word.
+
+    >>> words_of("Don't PANIC: 42 times!")
+    ["don't", 'panic', '42', 'times']
+    """
+    return WORD.findall(text.replace("\u2019", "'").lower())
+
+
+def count_words(texts: Iterable[str], length: int) -> tuple[str, ...]:
+    """All words among the first `length` of each text, the most frequent first, equals in alphabetical order.
+
+    >>> count_words(["the cat", "the dog"], length=2)
+    ('the', 'cat', 'dog')
+    """
+    counts = Counter(word for text in texts for word in words_of(text)[:length])
+    return tuple(sorted(counts, key=lambda word: (-counts[word], word)))
+
+
+def encode(texts: Sequence[str], vocabulary: Sequence[str], length: int) -> NDArray[np.int32]:
+    """The first `length` words of each text as numbers, padded at the end; a text without words is one unknown word.
+
+    >>> encode(["the cat sat", "?"], ["the", "cat"], length=4).tolist()
+    [[2, 3, 1, 0], [1, 0, 0, 0]]
+    """
+    number_of = {word: number for number, word in enumerate(vocabulary, FIRST_WORD)}
+    tokens = np.full((len(texts), length), PADDING, dtype=np.int32)
+    for row, text in zip(tokens, texts, strict=True):
+        numbers = [number_of.get(word, UNKNOWN) for word in words_of(text)[:length]] or [UNKNOWN]
+        row[: len(numbers)] = numbers
+    return tokens
+
+
+def decode(tokens: Iterable[int], vocabulary: Sequence[str]) -> str:
+    """The words that the network sees, with … for an unknown one.
+
+    >>> decode([2, 3, 1, 0], ["the", "cat"])
+    'the cat …'
+    """
+    names = ["", "…", *vocabulary]
+    return " ".join(names[number] for number in tokens if number != PADDING)
+
+
+def refit(
+    train: NDArray[np.int32], vocabulary: Sequence[str], size: int
+) -> tuple[tuple[str, ...], NDArray[np.int32]]:
+    """The `size` most frequent words of the training tokens, and the new number of each old one.
+
+    Words that do not occur there, or are too rare, become unknown.
+
+    >>> refit(np.array([[3, 3, 2]], dtype=np.int32), ["the", "cat", "dog"], size=1)
+    (('cat',), array([0, 1, 1, 2, 1], dtype=int32))
+    """
+    counts = np.bincount(train.ravel(), minlength=FIRST_WORD + len(vocabulary))[FIRST_WORD:].tolist()
+    present = [number for number, count in enumerate(counts) if count]
+    kept = sorted(present, key=lambda number: (-counts[number], vocabulary[number]))[:size]
+    renumbered = np.full(FIRST_WORD + len(vocabulary), UNKNOWN, dtype=np.int32)
+    renumbered[PADDING] = PADDING
+    renumbered[np.array(kept, dtype=np.int64) + FIRST_WORD] = np.arange(FIRST_WORD, FIRST_WORD + len(kept))
+    return tuple(vocabulary[number] for number in kept), renumbered

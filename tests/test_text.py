@@ -1,0 +1,297 @@
+"""Classification of texts: vocabulary, networks, data files, and the way from training to a threshold."""
+
+import csv
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+
+from confrank import models
+from confrank.classify_texts import answer_texts
+from confrank.config import RunConfig
+from confrank.data import DataSet, hold_out, load
+from confrank.data.vocabulary import count_words, decode, encode, refit, words_of
+from confrank.predictions import read
+from confrank.trained import load_trained, save_weights_file
+from confrank.training import train
+
+Command = Callable[..., None]
+GOOD, BAD, NEUTRAL = "fine great lovely superb", "dull awful boring poor", "the film was a story with some people"
+
+
+def _rows(count: int = 200) -> list[tuple[str, str]]:
+    draw = random.Random(0)
+    rows = []
+    for number in range(count):
+        telling = (GOOD if number % 2 else BAD).split()
+        words = [*draw.choices(NEUTRAL.split(), k=draw.randint(2, 9)), *draw.choices(telling, k=2)]
+        rows.append((" ".join(draw.sample(words, len(words))), "good" if number % 2 else "bad"))
+    return rows
+
+
+def _write(path: Path, rows: list[tuple[str, ...]], header: tuple[str, ...] = ("text", "label")) -> Path:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run on generated texts, next to its data."""
+    folder = tmp_path_factory.mktemp("text")
+    data = _write(folder / "reviews.csv", [*_rows()])
+    config = RunConfig(
+        dataset=str(data),
+        model="bag-of-embeddings",
+        epochs=8,
+        optimizer="adamw",
+        lr=0.03,
+        batch_size=32,
+        holdout=0.25,
+    )
+    train(config, folder / "run", device="cpu")
+    return folder / "run"
+
+
+# Vocabulary
+
+
+def test_known_words_survive_encoding_and_decoding() -> None:
+    texts = ["The cat's hat, the dog.", "A dog — no cat"]
+    vocabulary = count_words(texts, length=10)
+    assert vocabulary[:2] == ("dog", "the")  # twice each, in alphabetical order
+    for text, tokens in zip(texts, encode(texts, vocabulary, 10), strict=True):
+        assert decode(tokens.tolist(), vocabulary).split() == words_of(text)
+
+
+def test_a_vocabulary_is_refitted_as_if_built_from_the_remaining_texts() -> None:
+    texts = [text for text, _ in _rows(40)]
+    everything = count_words(texts, length=6)
+    tokens = encode(texts, everything, 6)
+    vocabulary, number = refit(tokens[:10], everything, size=9)
+    expected = count_words(texts[:10], length=6)[:9]
+    assert vocabulary == expected
+    np.testing.assert_array_equal(number[tokens], encode(texts, expected, 6))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_words_of_test_and_held_out_texts_are_unknown(tmp_path: Path, share: float) -> None:
+    rows = [(f"shared word{number}", "ab"[number % 2], "test" if number > 29 else "train") for number in range(40)]
+    data = load(str(_write(tmp_path / "t.csv", [*rows], ("text", "label", "split"))))
+    used, held_out = hold_out(data, share)
+    known = {word for tokens in used.train.images for word in decode(tokens.tolist(), used.vocabulary).split()}
+    assert known == {*used.vocabulary} and len(known) == 1 + len(used.train)
+    for split in (used.test, held_out) if held_out else (used.test,):
+        assert {decode(tokens.tolist(), used.vocabulary) for tokens in split.images} == {"shared …"}
+
+
+def test_words_beyond_the_size_and_the_length_are_not_used(tmp_path: Path) -> None:
+    path = _write(tmp_path / "t.csv", [*_rows(60)])
+    used, _ = hold_out(load(str(path), text_length=4, vocabulary_size=3), 0)
+    assert used.train.images.shape[1] == 4 and used.train.images.max() == 4 and len(used.vocabulary) == 3
+    assert used.in_channels == 5
+
+
+# Networks
+
+
+def test_a_bag_of_embeddings_is_the_mean_over_the_words() -> None:
+    network = models.create("bag-of-embeddings", 3, in_channels=12)
+    assert isinstance(network, models.TextNetwork)
+    tokens = torch.tensor([[2, 5, 5, 0, 0], [1, 0, 0, 0, 0], [3, 4, 6, 7, 11]], dtype=torch.int32)
+    expected = []
+    for row in tokens.tolist():
+        vectors = [network.embedding.weight[number] for number in row if number != 0]
+        mean = sum(vectors[1:], vectors[0]) / len(vectors)
+        expected.append(network.head.weight @ mean + network.head.bias)
+    torch.testing.assert_close(network(tokens), torch.stack(expected))
+
+
+@pytest.mark.parametrize("name", models.TEXT_MODELS)
+def test_padding_does_not_change_the_logits(name: str) -> None:
+    torch.manual_seed(0)
+    network = models.create(name, 2, in_channels=50, variance_head=True).eval()
+    tokens = torch.randint(1, 50, (4, 7), dtype=torch.int32)
+    padded = torch.nn.functional.pad(tokens, (0, 9))
+    for short, long in zip(network(tokens), network(padded), strict=True):
+        torch.testing.assert_close(short, long)
+    assert network(torch.zeros_like(tokens))[0].isfinite().all()
+
+
+def test_the_encoder_sees_the_order_of_words_and_the_bag_does_not() -> None:
+    torch.manual_seed(0)
+    tokens = torch.tensor([[3, 4, 5, 6]], dtype=torch.int32)
+
+    def difference(name: str) -> float:
+        network = models.create(name, 2, in_channels=9).eval()
+        both: list[Tensor] = [network(each) for each in (tokens, tokens.flip(1))]
+        return float((both[0] - both[1]).abs().max().detach())
+
+    assert difference("bag-of-embeddings") < 1e-6 < 1e-3 < difference("text-encoder")
+
+
+@pytest.mark.parametrize("method", ["crl-entropy", "mcdropout", "aleatoric-mc"])
+def test_methods_train_the_encoder(run: Path, tmp_path: Path, method: str) -> None:
+    config = RunConfig(
+        dataset=str(run.parent / "reviews.csv"), model="text-encoder", method=method, epochs=1, lr=0.01,
+        text_length=8, batch_size=64,
+        head="linear" if method == "aleatoric-mc" else "cosine",
+    )  # fmt: skip
+    finished = train(config, tmp_path / "run", device="cpu")
+    assert finished.evaluations["test"].metrics["acc"] is not None
+
+
+# From training to decisions
+
+
+def test_a_run_learns_and_predicts_as_it_was_evaluated(
+    command: Command, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = read(run / "predictions" / "test.safetensors")
+    assert json.loads((run / "metrics.json").read_text())["metrics"]["acc"] > 0.95
+    command("predict", str(run), "--out", str(run.parent / "again.safetensors"), "--device", "cpu")
+    again = read(run.parent / "again.safetensors")
+    assert stored.logits is not None and again.logits is not None
+    np.testing.assert_array_equal(stored.logits, again.logits)
+    rows = _read(run.parent / "reviews.csv")
+    assert stored.key is not None and stored.label is not None
+    labels = [rows[int(key)]["label"] for key in stored.key]
+    assert labels == [("bad", "good")[label] for label in stored.label]
+    capsys.readouterr()
+
+
+def test_evaluate_and_threshold_take_the_run(command: Command, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("evaluate", str(run), "--report", str(run.parent / "page.html"), "--json", str(run.parent / "e.json"))
+    assert "no images" not in capsys.readouterr().out
+    command("threshold", str(run / "predictions" / "holdout.safetensors"), "--risk", "0.4")
+    assert "threshold" in capsys.readouterr().out
+
+
+def test_new_texts_get_the_answers_of_the_test_split(
+    command: Command, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, query = run.parent / "answers.csv", run.parent / "ask.csv"
+    command("predict", str(run), "--texts", str(run.parent / "reviews.csv"), "--out", str(out), "--threshold", "0.9")
+    answers = _read(out)
+    stored = read(run / "predictions" / "test.safetensors")
+    assert stored.key is not None and stored.confidence is not None and next(iter(answers[0])) == "id"
+    confidence = [float(answers[int(key)]["confidence"]) for key in stored.key]
+    np.testing.assert_allclose(confidence, stored.confidence, rtol=1e-6)
+    capsys.readouterr()
+    command(
+        "active", "query", "--pool", str(out), "--count", "3", "--strategy", "least-confidence", "--out", str(query)
+    )
+    least = sorted(answers, key=lambda row: float(row["confidence"]))[:3]
+    assert {row["path"] for row in _read(query)} == {row["id"] for row in least}
+
+
+def test_a_weights_file_classifies_texts(run: Path, tmp_path: Path) -> None:
+    save_weights_file(run, tmp_path / "w.safetensors")
+    path = _write(tmp_path / "new.csv", [("a great and lovely film", "x1"), ("dull, poor", "x2")], ("text", "id"))
+    answers = answer_texts(tmp_path / "w.safetensors", path)
+    assert answers.predictions == ["good", "bad"] and answers.paths == ["x1", "x2"]
+
+
+def test_the_vocabulary_is_stored_with_the_run_alone(run: Path) -> None:
+    record = load_trained(run).provenance
+    assert "lovely" in record.vocabulary and record.input_kind == "text" and record.input_shape == (256,)
+    assert "vocabulary" not in read(run / "predictions" / "test.safetensors").metadata
+
+
+def test_other_words_are_other_data(tmp_path: Path) -> None:
+    rows = _rows(40)
+    one = load(str(_write(tmp_path / "one.csv", [*rows])))
+    two = load(str(_write(tmp_path / "two.csv", [(text.replace("film", "filn"), label) for text, label in rows])))
+    assert np.array_equal(one.test.images, two.test.images) and one.digest() != two.digest()
+
+
+def test_json_lines_equal_csv(tmp_path: Path) -> None:
+    rows = _rows(30)
+    lines = "\n".join(json.dumps({"text": text, "label": label}) for text, label in rows)
+    (tmp_path / "t.jsonl").write_text(lines + "\n\n")
+    sets: list[DataSet] = [load(str(tmp_path / "t.jsonl")), load(str(_write(tmp_path / "t.csv", [*rows])))]
+    assert sets[0].digest() == sets[1].digest() and len(sets[0].test) == 6
+    assert np.bincount(sets[0].test.labels).tolist() == [3, 3]
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"text,class\nhello,a\n", "text and label .* label missing"),
+        (b"text,label\nhello,a\n  ,b\n", "expected a text in every row .* row 1 "),
+        (b"text,label\nhello,a\nbye,\n", "expected a label in every row .* row 1 "),
+        (b"text,label\nhello,a\nbye,a\n", "at least two classes .* but got a alone"),
+        (b"text,label\nhello,a\ncaf\xe9,b\n", "in UTF-8, but line 3 holds byte 0xe9"),
+        (b"text,label,split\nhello,a,train\nbye,b,dev\n", "train or test .* but got dev"),
+        (b"text,label,split\nhello,a,train\nbye,b,test\n", "training texts of every class .* none of b"),
+        (b"text,label,split\nhello,a,train\nbye,b,train\n", "expected test texts"),
+        (b"text,label\n", "expected texts in .* none"),
+        (b'text,label\n"hello,a\n', "expected a CSV file"),
+    ],
+)
+def test_faults_of_a_csv_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / "t.csv"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a", "label": 1}\n[1]\n', "line 2 .* but got list"),
+        ('{"text": "a", "label": 1}\n{"text":\n', "line 2"),
+        ('{"text": ["a"], "label": 1}\n', "text to be a string .* row 0 .* list"),
+        ('{"text": "a", "label": null}\n', "expected a label in every row"),
+    ],
+)
+def test_faults_of_json_lines_are_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "t.jsonl").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load(str(tmp_path / "t.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "small"}, "network for texts, but got small"),
+        ({"mix": "mixup"}, "images to mix"),
+        ({"mirror": True}, "images to mirror"),
+        ({"flip": True}, "images to shift or mirror"),
+        ({"padding": 2}, "images to shift or mirror"),
+        ({"image_size": 8}, "image size only for a folder"),
+    ],
+)
+def test_settings_for_images_are_refused(
+    run: Path, tmp_path: Path, settings: dict[str, object], message: str
+) -> None:
+    values = {"dataset": str(run.parent / "reviews.csv"), "model": "bag-of-embeddings", "epochs": 1, **settings}
+    with pytest.raises(ValueError, match=message):
+        train(RunConfig(**values), tmp_path / "run", device="cpu")  # type: ignore[arg-type]
+
+
+def test_networks_for_texts_refuse_images(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="network for images, but got text-encoder"):
+        train(RunConfig(model="text-encoder", epochs=1), tmp_path / "run", device="cpu")
+
+
+def test_a_run_on_texts_refuses_images(
+    command: Command, run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "new").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "new" / "a.png")
+    command("predict", run, "--images", tmp_path / "new", "--out", tmp_path / "a.csv", code=2)
+    assert "trained on texts; use --texts" in capsys.readouterr().err
