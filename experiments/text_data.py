@@ -88,5 +88,9 @@ def make_spam(source: str, out: str, hard_out: str) -> None:
     print(f"{len(mails):,} mails ({len(fallbacks):,} not UTF-8), {len(rows):,} without repeats and empty: {counts}")
 
 
-if __name__ == "__main__":
+def main() -> None:
     {"imdb": make_imdb, "spam": make_spam}[sys.argv[1]](*sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()

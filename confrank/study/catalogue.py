@@ -219,8 +219,9 @@ def narrowed(
 def _check_networks(names: Sequence[str]) -> None:
     """Raise if a network has neither a known name nor a factory."""
     if names:
-        from confrank.models import MODELS as known  # imports torch, which a plan without names does not need
+        from confrank.models import MODELS, TEXT_MODELS  # imports torch, which a plan without names does not need
 
+        known = (*MODELS, *TEXT_MODELS)
         for one in names:
             if one not in known and ":" not in one:
                 raise ValueError(f"expected networks among {', '.join(known)}, but got {one!r}")
