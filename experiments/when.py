@@ -120,10 +120,14 @@ def row_of(setting: Setting, base: Row, seed: int, data: DataSet, device: torch.
     }  # fmt: skip
 
 
+def complete_lines(path: Path) -> bytes:
+    """What a results file has, without a last line that was not written to its end."""
+    content = path.read_bytes() if path.exists() else b""
+    return content[: content.rfind(b"\n") + 1]
+
+
 def read(path: Path) -> list[Row]:
-    """The rows of a results file, without a last line that was not written to its end."""
-    text = path.read_text() if path.exists() else ""
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    return [json.loads(line) for line in complete_lines(path).splitlines()]
 
 
 def key_of(row: Row) -> tuple[Setting, int]:
@@ -150,7 +154,7 @@ def train_missing(path: Path, wanted: Sequence[Setting], seeds: range, arguments
         return
     data, device = load(arguments.data, arguments.root), torch.device(arguments.device)
     with path.open("a") as file:
-        file.truncate(sum(len(json.dumps(row)) + 1 for row in rows))
+        file.truncate(len(complete_lines(path)))
         for setting, seed in missing:
             file.write(json.dumps(row_of(setting, base, seed, data, device)) + "\n")
             file.flush()
@@ -242,6 +246,33 @@ def tables(rows: Sequence[Row]) -> list[str]:
     return ["\n".join(table(rows)) for table in (baseline_table, difference_table, warm_up_table)]
 
 
+def over_epochs(rows: Sequence[Row], columns: dict[str, tuple[float, str, str]]) -> str:
+    """A row for each number of epochs: differences to the baseline by heading, for a weight, warm-up and metric.
+
+    Each has its 95% interval, and is bold if that excludes 0.
+    """
+    lines = [f"| epochs | n | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
+    for epochs in sorted({row["epochs"] for row in rows}):
+        cells, n = [], 0
+        for weight, warm_up, key in columns.values():
+            gap = gap_of(rows, Setting(epochs, 0.0), Setting(epochs, weight, warm_up), key)
+            assert gap is not None
+            mark, factor, n = "" if verdict(gap, key) == "-" else "**", SHOWN[key].factor, gap.n
+            cells.append(f"{mark}{factor * gap.mean:+.1f}{mark} [{factor * gap.low:+.1f}, {factor * gap.high:+.1f}]")
+        lines.append(f"| {epochs} | {n} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def page_tables(rows: Sequence[Row]) -> list[str]:
+    """The tables of docs/when-to-use.md: by weight, by metric, by warm-up."""
+    weights = sorted({row["weight"] for row in rows} - {0.0})
+    return [
+        over_epochs(rows, {f"weight {weight:g}": (weight, "none", "aurc") for weight in weights}),
+        over_epochs(rows, {SHOWN[key].heading: (1.0, "none", key) for key in METRICS}),
+        over_epochs(rows, {TITLES[warm_up]: (1.0, warm_up, "aurc") for warm_up in WARM_UPS}),
+    ]
+
+
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Differences in AURC and ECE over the epochs, a column for each warm-up, with their 95% intervals."""
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -260,7 +291,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 linewidth=1.2, elinewidth=1, capsize=2, label=f"weight {weight:g}",
             )  # fmt: skip
         axes.set_xscale("log")
-        axes.set_xticks(counts, [str(count) for count in counts])
+        axes.set_xticks(counts, [str(count) for count in counts], fontsize=7.5)
         axes.minorticks_off()
         tidy(axes)
         if line == 0:

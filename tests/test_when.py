@@ -71,3 +71,15 @@ def test_a_rerun_trains_only_what_is_missing(tmp_path):
     arguments.model = "small"
     with pytest.raises(SystemExit, match="choose another results file"):
         WHEN["train_missing"](results, settings, range(1), arguments)
+
+
+def test_the_page_and_the_result_show_the_rows_of_the_grid():
+    result = ROOT / "experiments/when_digits_epyc-2core_202611.md"
+    rows = WHEN["read"](result.with_suffix(".jsonl"))
+    page, printed = (ROOT / "docs/when-to-use.md").read_text(), result.read_text()
+    assert all(table in page for table in WHEN["page_tables"](rows))
+    assert all(table in printed for table in WHEN["tables"](rows))
+    gaps = [
+        WHEN["gap_of"](rows, Setting(one.epochs, 0.0), one, "aurc") for one in WHEN["present"](rows) if one.weight
+    ]
+    assert len(gaps) >= 30 and min(gap.n for gap in gaps) >= 5
