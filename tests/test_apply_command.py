@@ -183,6 +183,22 @@ def test_skipped_rows_need_a_key(files, command, capsys):
     assert [row["id"] for row in rows_of(files / "answers.csv")] == ["x", "z"]
 
 
+def test_a_new_policy_is_announced_and_its_folder_must_exist(files, command, capsys):
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "typo.json")
+    assert "policy      created typo.json with a threshold\n" in capsys.readouterr().out
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "nowhere/p.json", code=2)
+    assert "file in an existing folder, but nowhere does not exist" in last_error(capsys)
+    assert not (files / "nowhere").exists()
+
+
+def test_the_array_of_class_names_is_not_called_ignored(files, command, capsys):
+    data = made(50)
+    np.savez(files / "p.npz", probabilities=data.probabilities, label=data.label, class_names=NAMES, classes=NAMES)
+    command("threshold", "p.npz", "--coverage", 0.5)
+    assert capsys.readouterr().out.startswith("read 50 predictions, 3 classes, probabilities (ignored: classes)\n")
+    assert read(files / "p.npz").roles["class_names"] == "names of the classes"
+
+
 def test_a_part_is_replaced_only_on_request(files, command, capsys):
     command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
     before = (files / "p.json").read_bytes()
@@ -191,8 +207,13 @@ def test_a_part_is_replaced_only_on_request(files, command, capsys):
     assert "expected a policy without a threshold, but this one has a threshold" in last_error(capsys)
     assert (files / "p.json").read_bytes() == before
     command("threshold", "val.csv", "--coverage", 0.5, "--policy", "p.json", "--replace")
-    assert "dropped: a threshold" in capsys.readouterr().out
+    assert "p.json: replaced the threshold\n            it now has a threshold\n" in capsys.readouterr().out
     assert Policy.load(files / "p.json").threshold.promise == ""
+    command("sets", "val.csv", "--policy", "p.json")
+    command("select", "val.csv", "--policy", "p.json", "--replace")
+    assert "dropped the threshold\n            it now has a selection and conformal sets\n" in capsys.readouterr().out
+    command("calibrate", "val.csv", "--method", "isotonic", "--policy", "p.json", code=2)
+    assert "has a selection; start a new policy" in last_error(capsys)
     for flags, message in (
         (["--replace"], "expected --policy with --replace"),
         (["--policy", "p.txt"], "ending in .json"),

@@ -76,7 +76,7 @@ def test_mistakes_are_one_line(files, command, capsys, monkeypatch, arguments, m
 def test_a_policy_ranks_by_the_chosen_score_on_rows_that_did_not_choose_it(files, command, capsys, tmp_path):
     policy, out, answers = tmp_path / "policy.json", tmp_path / "threshold.json", tmp_path / "answers.csv"
     command("scores", files / "validation.npz", "--policy", policy, "--resamples", 0)
-    assert f"{policy}: added a score" in capsys.readouterr().out
+    assert f"created {policy} with a score" in capsys.readouterr().out
     part = json.loads(policy.read_text())["score"]
     arrays = dict(np.load(files / "validation.npz"))
     design = np.flatnonzero(design_rows(3000))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import add_option
 from confrank.cli.paths import file_path
-from confrank.phrasing import InputError, named
+from confrank.phrasing import InputError, joined, named
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -43,7 +43,7 @@ def uses_all_rows(arguments: "Namespace") -> bool:
 
 
 def policy_path(arguments: "Namespace") -> Path | None:
-    """The path of --policy, checked before the work starts; an error for --replace without it."""
+    """The path of --policy, in a folder that exists; an error for --replace without it."""
     if arguments.policy is None:
         if arguments.replace:
             raise ValueError("expected --policy with --replace, but got none")
@@ -51,6 +51,11 @@ def policy_path(arguments: "Namespace") -> Path | None:
     path: Path = file_path(arguments.policy)
     if path.suffix != ".json":
         raise ValueError(f"expected --policy to name a file ending in .json, but got {arguments.policy}")
+    if not path.absolute().parent.is_dir():
+        raise ValueError(
+            f"expected --policy to name a file in an existing folder, but {path.parent} does not exist; create it,"
+            " or choose another path"
+        )
     return path
 
 
@@ -91,11 +96,15 @@ def unseen_samples(
 
 def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:
     """Add a part to the policy and write it; lines that say so."""
-    from confrank.decisions.policy_parts import WORDS
+    from confrank.decisions.policy_parts import WORDS, the_parts
 
-    dropped = policy.replaced_by(part)
-    policy.with_part(part, replace=arguments.replace).save(arguments.policy)
-    lines = [f"policy      {arguments.policy}: added {WORDS[part.slot]}"]
-    if dropped:
-        lines.append(f"            dropped: {', '.join(WORDS[slot] for slot in dropped)}")
-    return lines
+    dropped, is_new = policy.replaced_by(part), not Path(arguments.policy).exists()
+    changed = policy.with_part(part, replace=arguments.replace)
+    changed.save(arguments.policy)
+    if is_new:
+        return [f"policy      created {arguments.policy} with {WORDS[part.slot]}"]
+    done = f"replaced {the_parts([part.slot])}" if part.slot in dropped else f"added {WORDS[part.slot]}"
+    lines = [f"policy      {arguments.policy}: {done}"]
+    if others := [slot for slot in dropped if slot != part.slot]:
+        lines.append(f"            dropped {the_parts(others)}")
+    return [*lines, f"            it now has {joined([WORDS[slot] for slot in changed.parts()])}"]

@@ -53,13 +53,14 @@ from confrank.decisions.policy_parts import (
     SetsPart,
     ThresholdPart,
     matched,
+    the_parts,
 )
 from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import sentences
 from confrank.decisions.rows import Positions, Rows
 from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, as_flags
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, joined
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 
@@ -262,20 +263,21 @@ class Policy:
 
 def _refuse(part: Part, dropped: Sequence[str]) -> NoReturn:
     """Raise because a part cannot be added without dropping others."""
-    new, names = WORDS[part.slot], " and ".join(WORDS[slot] for slot in dropped)
+    new, names = WORDS[part.slot], joined([WORDS[slot] for slot in dropped])
+    lost = the_parts(dropped)
     if part.slot in dropped:
         raise InputError(
             f"expected a policy without {new}, but this one has {names}",
-            f"start a new policy, or use {{replace}}, which drops {names}",
+            f"start a new policy, or use {{replace}}, which drops {lost}",
         )
     if part.slot in RULES:
         raise InputError(
             f"expected a policy without another acceptance rule to add {new} to, but this one has {names}",
-            f"start a new policy, or use {{replace}}, which drops {names}",
+            f"start a new policy, or use {{replace}}, which drops {lost}",
         )
     raise InputError(
         f"expected to add {new} before the parts that rest on it, but the policy already has {names}",
-        f"start a new policy with {new} first, or use {{replace}}, which drops {names}",
+        f"start a new policy with {new} first, or use {{replace}}, which drops {lost}",
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from confrank.decisions.policy import Policy
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, joined
 
 if TYPE_CHECKING:  # that module needs torch
     from confrank.confidence import ConfidenceName
@@ -35,7 +35,7 @@ def network_rule(policy: Policy) -> NetworkRule:
     others |= {"a calibrator of confidence": policy.confidence_calibrator is not None}
     others |= {"conformal sets": policy.sets is not None, "calibrated predictions": bool(policy.input.calibrator)}
     if given := [name for name, there in others.items() if there]:
-        _refuse("only a temperature, a confidence and a threshold", " and ".join(given))
+        _refuse("only a temperature, a confidence and a threshold", joined(given))
     temperature = 1.0 if calibrator is None else float(calibrator.parameters["temperature"])
     return NetworkRule(rule.threshold, _confidence(policy), temperature * float(policy.input.temperature or 1))
 

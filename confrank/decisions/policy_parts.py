@@ -6,7 +6,7 @@ data. `promise` is a sentence: what is promised, to whom, under which assumption
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 from confrank.decisions.conformal import ConformalSets
 from confrank.decisions.rows import Rows
 from confrank.decisions.selection import Selection
-from confrank.phrasing import InputError, named, sentence
+from confrank.phrasing import InputError, joined, named, sentence
 from confrank.predictions import Predictions
 
 Values = Mapping[str, Any]
@@ -169,7 +169,7 @@ class SetsPart:
         settings: Values | None = None,
     ) -> "SetsPart":
         """The part that builds sets as `sets` does; `column` names the groups, if there are any."""
-        promise = sentence(sets.promise() if column is None else sets.promise(f"group of {column}"))
+        promise = sentence(sets.promise() if column is None else sets.promise(column))
         return cls(**sets.as_dict(), rows=rows, promise=promise, column=column, settings=settings or {})
 
     def conformal(self) -> ConformalSets:
@@ -202,6 +202,14 @@ WORDS = {
     "selection": "a selection",
     "sets": "conformal sets",
 }
+
+
+def the_parts(slots: Sequence[str]) -> str:
+    """
+    >>> the_parts(["score", "threshold"])
+    'the score and the threshold'
+    """
+    return joined([f"the {WORDS[slot].removeprefix('a ')}" for slot in slots])
 
 
 def matched(policy: Input, predictions: Predictions) -> Predictions:

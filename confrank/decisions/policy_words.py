@@ -11,6 +11,9 @@ from confrank.decisions.policy_parts import (
     SetsPart,
     ThresholdPart,
 )
+from confrank.phrasing import counted
+
+SEPARATE = "Each promise holds separately, with its own probability; together they hold with a lower one."
 
 
 def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
@@ -19,7 +22,7 @@ def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
     for part in parts.values():
         lines += [_does(part), *filter(None, [part.promise])]
     several = sum(bool(part.promise) for part in parts.values()) > 1
-    return [*lines, "Each promise holds by itself; that all hold together is less likely."] if several else lines
+    return [*lines, SEPARATE] if several else lines
 
 
 def _input(item: Input) -> str:
@@ -33,22 +36,24 @@ def _input(item: Input) -> str:
 def _does(part: Part) -> str:
     if isinstance(part, CalibratorPart):
         what = "logits" if part.slot == "table_calibrator" else "confidence"
-        return f"Calibrates the {what} by the method {part.method}{_fitted(part)}."
+        return f"Calibrates the {what} by the method {part.method}{_made(part, 'fitted to')}."
     if isinstance(part, ScorePart):
-        return f"Ranks by the score {part.name}{_fitted(part)}."
+        return f"Ranks by the score {part.name}{_made(part, 'chosen on')}."
     if isinstance(part, ThresholdPart):
         return _accepts(part)
     if isinstance(part, SelectionPart):
-        return f"Accepts the answers of a file that a false-discovery rate of {part.fdr:g} permits."
+        wrong = f"{len(part.scores):,} wrong ones among {counted(part.n, 'calibration row')}"
+        return f"Compares the answers of a file with the {wrong}, and accepts the surest."
     assert isinstance(part, SetsPart)
-    return f"Gives each answer a set of classes by {part.method.upper()}, at level {part.level:g}{_for_each(part)}."
+    within = {"all": "", "class": " within each true class", "group": f" within each {part.column}"}[part.per]
+    return f"Gives each answer a set of classes by {part.method.upper()}, at level {part.level:g}{within}."
 
 
 def _accepts(part: ThresholdPart) -> str:
     if part.per == "all":
         what = "nothing" if part.threshold is None else f"answers with confidence >= {part.threshold!r}"
         return f"Accepts {what}{_reason(part)}."
-    return f"Accepts answers with at least the confidence of their threshold{_for_each(part)}."
+    return f"Accepts answers with at least the confidence of their threshold, one per {part.column or 'class'}."
 
 
 def _reason(part: ThresholdPart) -> str:
@@ -61,15 +66,9 @@ def _reason(part: ThresholdPart) -> str:
     return "" if coverage is None else f", chosen to accept a share of {coverage:g}"
 
 
-def _for_each(part: ThresholdPart | SetsPart) -> str:
-    if part.per == "all":
-        return ""
-    return ", one per class" if part.per == "class" else f", one per group of {part.column}"
-
-
-def _fitted(part: Part) -> str:
+def _made(part: Part, how: str) -> str:
     rows = part.rows
-    return "" if rows is None else f" (fitted to or chosen on {rows.used:,} of {rows.n:,} rows of {rows.file})"
+    return "" if rows is None else f" ({how} {rows.used:,} of {counted(rows.n, 'row')} of {rows.file})"
 
 
 def risk_promise(risk: float, delta: float, num_rows: int) -> str:

@@ -13,7 +13,7 @@ from confrank.limits import npy_header
 from confrank.predictions.cells import Column, text_of
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.layout import Layout
-from confrank.predictions.names import KEY_NAMES, key_of, role_of
+from confrank.predictions.names import KEY_NAMES, holds_class_names, key_of, role_of
 from confrank.predictions.schema import ARRAYS, Array, check_shapes
 
 CHUNK_BYTES = 1 << 24
@@ -130,14 +130,10 @@ def _opened(shapes: Shapes, load: Callable[[Collection[str]], dict[str, Array]],
 
     def loaded(layout: Layout) -> Content:
         numbers = {*layout.numbers().values(), *layout.table}
-        arrays = load([name for number, name in enumerate(header) if number in numbers or _are_names(name)])
+        arrays = load([name for number, name in enumerate(header) if number in numbers or holds_class_names(name)])
         return _content(arrays, header, layout, metadata)
 
     return Opened(header, loaded, lists, bare=False)
-
-
-def _are_names(name: str) -> bool:
-    return role_of(name) == "class_names"
 
 
 def _content(arrays: dict[str, Array], header: list[str], layout: Layout, metadata: dict[str, str]) -> Content:
@@ -151,7 +147,7 @@ def _content(arrays: dict[str, Array], header: list[str], layout: Layout, metada
     for role, values in columns.items():
         if role in KEY_NAMES and values.shape[:1] != (num_rows,):
             columns[role] = np.empty((num_rows, 0))
-    names = next((_class_names(arrays[name]) for name in arrays if _are_names(name)), None)
+    names = next((_class_names(arrays[name]) for name in arrays if holds_class_names(name)), None)
     if names is None and "class_names" in metadata:
         names = _stored_names(metadata["class_names"])
     found = {role: _column(role, values) for role, values in columns.items()}

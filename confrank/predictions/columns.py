@@ -21,7 +21,7 @@ from confrank.predictions.doubts import (
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
-from confrank.predictions.names import KEY_NAMES, LOG_NAMES
+from confrank.predictions.names import KEY_NAMES, LOG_NAMES, holds_class_names
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
@@ -66,7 +66,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
         metadata["class_names"] = json.dumps(names)
     if ambiguous:
         metadata["labels"] = "read as names of classes, not as their numbers"
-    ignored = [name.strip() or "a column without name" for name in layout.ignored] + unused
+    names_array = next(filter(holds_class_names, layout.ignored), None) if content.class_names else None
+    ignored = [name.strip() or "a column without name" for name in layout.ignored if name != names_array] + unused
     if ignored:
         metadata["ignored"] = shown(ignored)
     return Predictions(**arrays, **keys, extra=extra, metadata=content.metadata | metadata, notes=tuple(notes))

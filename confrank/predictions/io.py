@@ -17,7 +17,7 @@ from confrank.predictions.cost import check_cost
 from confrank.predictions.csv_file import open_csv
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
-from confrank.predictions.names import KEY_NAMES
+from confrank.predictions.names import KEY_NAMES, holds_class_names
 from confrank.predictions.parquet import open_parquet
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale
 from confrank.predictions.schema import Predictions
@@ -94,6 +94,8 @@ def read(
     if not len(predictions):
         raise ValueError(f"{path}: expected rows of predictions, but there are none")
     roles = _roles(opened.header, layout, predictions)
+    if content.class_names and (names := next(filter(holds_class_names, opened.header), None)):
+        roles[names] = "names of the classes"
     return replace(predictions, notes=(*notes, *predictions.notes), roles=roles)
 
 

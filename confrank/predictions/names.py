@@ -40,6 +40,14 @@ def role_of(name: str) -> str | None:
     return _ROLE_OF.get(name.strip().lower())
 
 
+def holds_class_names(name: str) -> bool:
+    """
+    >>> holds_class_names("Classes"), holds_class_names("class")
+    (True, False)
+    """
+    return role_of(name) == "class_names"
+
+
 def key_of(name: str) -> str | None:
     """
     >>> key_of("ID "), key_of("label")
