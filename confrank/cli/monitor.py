@@ -62,7 +62,7 @@ def _monitor(arguments: "Namespace") -> None:
     print("\n".join(monitor_lines(followed, promises, texts)))
     if page:
         print(f"page: {page}")
-    if not followed.monitored.holds:
+    if followed.monitored.holds is False:
         sys.exit(BROKEN)
 
 

@@ -65,8 +65,10 @@ class Monitored:
     drift: DriftTest | None = None
 
     @property
-    def holds(self) -> bool:
-        """No promise is broken, as far as these answers say."""
+    def holds(self) -> bool | None:
+        """Whether no test raised an alarm; None if nothing was tested."""
+        if not any(watch.test.num_answers for watch in self.watches):
+            return None
         return all(watch.test.holds for watch in self.watches)
 
     @property
@@ -86,7 +88,7 @@ def monitor(
     reference: Reference | None = None,
     alpha: float = 0.05,
 ) -> Monitored:
-    """Test "at most `risk` of the accepted answers are wrong", for answers in the order of time.
+    """Test "the error rate among accepted answers is at most `risk`", for answers in the order of time.
 
     With `group` [n], each group is tested with an equal share of alpha. With `confidence` [n] and the `reference` of
     the calibration rows, drift is tested too. A file that grows continues its test; other answers restart it.

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import bdtrc
 
 from confrank.decisions.drift import DriftTest, Reference, drift_test
 from confrank.decisions.monitor import (
@@ -28,6 +29,8 @@ from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 Flags = NDArray[np.bool_]
+# A share is far above a rate if chance explains it with less than this probability.
+FAR_ABOVE = 1e-3
 MADE_HERE = "Parts of the policy were made on this file, so these answers do not test its promise; give newer ones."
 
 
@@ -36,7 +39,8 @@ class Followed:
     """A policy on new answers: the tests, and the answers themselves, all in the order of time.
 
     `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
-    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is promised but not tested.
+    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is promised but not tested. `fdr` is
+    the false-discovery rate of a selection.
     """
 
     monitored: Monitored
@@ -44,6 +48,7 @@ class Followed:
     accepted: Flags | None
     wrong: Flags | None
     remarks: tuple[str, ...]
+    fdr: float | None = None
 
     @property
     def num_wrong_accepted(self) -> int | None:
@@ -51,6 +56,13 @@ class Followed:
         if self.accepted is None or self.wrong is None:
             return None
         return int((self.accepted & self.wrong).sum())
+
+    @property
+    def is_far_above(self) -> bool:
+        """Whether more of the selected answers are wrong than independent errors at the rate `fdr` would explain."""
+        if self.fdr is None or self.accepted is None or not self.num_wrong_accepted:
+            return False
+        return bool(bdtrc(self.num_wrong_accepted - 1, int(self.accepted.sum()), self.fdr) < FAR_ABOVE)
 
 
 def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
@@ -61,12 +73,15 @@ def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: floa
     predictions = matched(policy.input, predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
     groups = _calibrated(policy.sets, predictions)
+    ranks = _sure_ranks(policy.selection)
     # Of the share of a promise that holds on average over calibration rows, one half is for the chance in these rows.
-    level = alpha / max(1, len(claims) + len(groups) + (policy.selection is not None)) / 2
-    claims += [*_sure_claims(policy.selection, answers.confidence[order], ~right[order], level)]
+    level = alpha / max(1, len(claims) + len(groups) + len(ranks)) / 2
+    claims += [*sure_claims(policy.selection, ranks, answers.confidence[order], ~right[order], level)]
     claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
     monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
-    return Followed(monitored, order, accepted, ~right[order], (*remarks, *_remarks(policy, answers, ~right)))
+    remarks += _remarks(policy, answers, ~right)
+    fdr = None if policy.selection is None else policy.selection.fdr
+    return Followed(monitored, order, accepted, ~right[order], tuple(remarks), fdr)
 
 
 def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
@@ -141,20 +156,40 @@ def _class_risks(
     return {name: (risk, answers.prediction == names.get(name, -1)) for name, risk in risks.items()}
 
 
-def _sure_claims(part: SelectionPart | None, confidence: NDArray[Any], wrong: Flags, level: float) -> Iterator[Claim]:
+def _sure_ranks(part: SelectionPart | None) -> list[int]:
+    return [] if part is None or not part.promise else sure_ranks(part.fdr, part.n)
+
+
+def sure_ranks(fdr: float, num_calibration: int) -> list[int]:
+    """The k of the tests of a selection: half of fdr (n + 1), half of that, and so on to 1; no data choose them.
+
+    Benjamini-Hochberg selects p-values up to fdr (number selected) / (number of answers). Wherever that is, a test
+    is near.
+
+    >>> sure_ranks(0.05, 999), sure_ranks(0.05, 20)
+    ([25, 12, 6, 3, 1], [0])
+    """
+    most = fdr * (num_calibration + 1)
+    return [int(most / 2**half) for half in range(1, int(np.log2(max(most, 2))) + 1) if most >= 2**half] or [0]
+
+
+def sure_claims(
+    part: SelectionPart | None, ranks: Sequence[int], confidence: NDArray[Any], wrong: Flags, level: float
+) -> Iterator[Claim]:
     """How many answers are wrong although they are surer than nearly all wrong ones at calibration.
 
     A false-discovery rate is an average over files. What it rests on can be tested: if new answers are exchangeable
     with the n calibration rows, an answer is both wrong and surer than the (k + 1)-th surest wrong one of these with
-    a probability that is at most Beta(k + 1, n - k) distributed. Here k = fdr (n + 1) / 2, which no data chose.
+    a probability that is at most Beta(k + 1, n - k) distributed. Of equal cuts, the smallest k has the lowest limit.
     """
-    if part is None or not part.promise:
+    if part is None:
         return
-    number = int(part.fdr * (part.n + 1) / 2)
-    cut = sorted(part.scores, reverse=True)[number] if number < len(part.scores) else -np.inf
-    what = SURE_ERRORS if np.isinf(cut) else f"{SURE_ERRORS} at a confidence above {cut:.4g}"
-    bound = order_statistic_bound(number + 1, part.n, level)
-    yield Claim(what, bound, wrong & (confidence > cut), np.arange(len(wrong)), parts=2)
+    surest = sorted(part.scores, reverse=True)
+    cuts = {surest[number] if number < len(surest) else -np.inf: number for number in sorted(ranks, reverse=True)}
+    for cut, number in cuts.items():
+        what = SURE_ERRORS if np.isinf(cut) else f"{SURE_ERRORS} at a confidence above {cut:.4g}"
+        bound = order_statistic_bound(number + 1, part.n, level)
+        yield Claim(what, bound, wrong & (confidence > cut), np.arange(len(wrong)), parts=2)
 
 
 def _miss_claims(
@@ -196,7 +231,7 @@ def _remarks(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
         selected, errors = int(answers.accepted.sum()), int((answers.accepted & wrong).sum())
         yield (
             f"The false-discovery rate of at most {policy.selection.fdr:g} is an average over files. Here {errors:,}"
-            f" of {selected:,} selected answers are wrong. The test is of what the rate rests on: how many answers"
+            f" of {selected:,} selected answers are wrong. The tests are of what the rate rests on: how many answers"
             " are sure and wrong."
         )
     if policy.threshold is not None and not policy.threshold.promise:

@@ -72,10 +72,10 @@ def monitor_page(
 
 
 def _kind(followed: Followed) -> str:
-    if not followed.monitored.holds:
+    holds, drift = followed.monitored.holds, followed.monitored.drift
+    if holds is False:
         return "bad"
-    drift = followed.monitored.drift
-    return "unsure" if not followed.monitored.watches or (drift and drift.alarm is not None) else "good"
+    return "unsure" if holds is None or followed.is_far_above or (drift and drift.alarm is not None) else "good"
 
 
 def _nearness(watch: Watch) -> float:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from confrank.decisions.drift import DriftTest
-from confrank.decisions.monitor import MISSES, Watch
+from confrank.decisions.monitor import MISSES, SURE_ERRORS, Watch
 from confrank.decisions.promises import Followed
 from confrank.phrasing import counted
 from confrank.report.verdict import percent
@@ -46,17 +46,52 @@ def answers_sentence(followed: Followed, times: Times = None) -> str:
 
 
 def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
-    """Whether the promise holds, and since when it does not."""
+    """Whether the promise holds, and since when it does not.
+
+    The false-discovery rate of a selection is an average over files, so only its assumption can be tested.
+    """
     watches = followed.monitored.watches
     if not watches:
         return ["No promise was tested."]
-    if broken := [watch for watch in watches if not watch.test.holds]:
-        return [f"The promise is broken: {_broken(watch, followed, times)}" for watch in broken]
-    number = len({*(row for watch in watches for row in watch.rows.tolist())})
-    if not number:
+    if followed.monitored.holds is None:
         return ["The promise cannot be tested: it covers none of these answers."]
-    answers = "this one answer says" if number == 1 else f"these {number:,} answers say"
-    return [f"The promise still holds, as far as {answers}."]
+    of_selection, others = (
+        [watch for watch in watches if watch.what.startswith(SURE_ERRORS) == is_sure] for is_sure in (True, False)
+    )
+    excess = [_excess(followed)] if followed.is_far_above else []
+    if not followed.monitored.holds:
+        broken = [f"The promise is broken: {_broken(one, followed, times)}" for one in others if not one.test.holds]
+        return broken + _refuted(of_selection, followed, times) + excess
+    held = [f"The promise still holds, as far as {_these(others)}."] if _tested(others) else []
+    no_evidence = f"There is no evidence against the assumption of the selection, as far as {_these(of_selection)}."
+    return held + excess + ([no_evidence] if of_selection else [])
+
+
+def _tested(watches: Sequence[Watch]) -> int:
+    """How many answers the tests are about."""
+    return len({*(row for watch in watches for row in watch.rows.tolist())})
+
+
+def _these(watches: Sequence[Watch]) -> str:
+    number = _tested(watches)
+    return "this 1 answer says" if number == 1 else f"these {counted(number, 'answer')} say"
+
+
+def _refuted(watches: Sequence[Watch], followed: Followed, times: Times) -> list[str]:
+    """What the first alarm of the tests of a selection says."""
+    alarms = [watch for watch in watches if watch.alarm_row is not None]
+    first = min(alarms, key=lambda watch: watch.alarm_row or 0, default=None)
+    text = "The assumption of the selection does not hold, so neither need its false-discovery rate: "
+    return [] if first is None else [text + _broken(first, followed, times)]
+
+
+def _excess(followed: Followed) -> str:
+    assert followed.accepted is not None and followed.num_wrong_accepted is not None
+    wrong, selected = followed.num_wrong_accepted, int(followed.accepted.sum())
+    return (
+        f"{wrong:,} of {counted(selected, 'selected answer')} are wrong ({percent(wrong / selected)}). This is far"
+        f" above {followed.fdr:g}, the false-discovery rate that is promised on average over files."
+    )
 
 
 def _broken(watch: Watch, followed: Followed, times: Times) -> str:
@@ -93,16 +128,17 @@ def drift_sentences(followed: Followed, times: Times = None) -> list[str]:
     drift = followed.monitored.drift
     if drift is None:
         return ["Not tested: the policy does not record the confidences that it was made on."]
-    compared = f"those of the {drift.num_reference:,} calibration rows"
+    rows = f"those of the {drift.num_reference:,} calibration rows"
     numbers = f"e-value {e_text(drift.log_e_value)}, alarm at {drift.line:g}"
     if drift.alarm is None:
-        return [f"No drift noticed: confidences are distributed like {compared}, as far as they say ({numbers})."]
+        return [f"No drift of the confidences noticed, compared with {rows} ({numbers})."]
     assert drift.below is not None
     return [
-        f"Confidences are no longer distributed like {compared} ({numbers}), first noticed at"
+        f"Confidences are no longer distributed like {rows} ({numbers}), first noticed at"
         f" {row_name(drift.alarm, followed, times)}. {percent(drift.below)} of them are as low as the lower"
         f" {percent(drift.expected)} were.",
-        "The promise assumed that nothing changes. Labels are needed to say whether it still holds.",
+        "The promise assumed that nothing changes."
+        + " Labels are needed to say whether it still holds." * (followed.wrong is None),
     ]
 
 
