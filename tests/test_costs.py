@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,12 +20,15 @@ from confrank.decisions import (
     read_cost_table,
 )
 from confrank.decisions.costs import mean_cost
+from confrank.decisions.outcome import outcome_of
 from confrank.decisions.policy import Policy
+from confrank.decisions.policy_network import network_rule
 from confrank.decisions.rows import design_rows
 from confrank.metrics import at_or_above
 from confrank.metrics.hull import cheapest_curve, hull_positions
 from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
+from confrank.predictions import Predictions
 
 COSTS = st.sampled_from([0, 1, 2, 3, 10, 1000, 0.1, 0.3, 7.38])
 
@@ -32,7 +36,7 @@ COSTS = st.sampled_from([0, 1, 2, 3, 10, 1000, 0.1, 0.3, 7.38])
 def brute(confidence, correct, errors, reject, weight):
     """The mean cost of every threshold, rejecting everything included, as {threshold: cost}."""
     found = {}
-    for threshold in [math.inf, *sorted(set(confidence.tolist()), reverse=True)]:
+    for threshold in [math.inf, *sorted(set(confidence.tolist()), reverse=True), -math.inf]:
         accepted = at_or_above(confidence, threshold)
         found[threshold] = math.fsum(
             w * (reject if not a else 0 if c else e)
@@ -112,6 +116,18 @@ def test_rejecting_everything():
     assert (rule.held_out.value, rule.held_out.low, rule.held_out.high) == (1.0, 1.0, 1.0)
 
 
+def test_a_rejection_that_cannot_pay_never_happens():
+    """The lowest confidence seen would reject a lower one, at a higher cost than any error has."""
+    rng, confidence, correct = drawn(3, 60, 10**6)
+    errors = rng.uniform(0, 10, 60)
+    for costs in ({"cost_error": 1, "cost_reject": 10}, {"cost_error": errors, "cost_reject": errors.max()}):
+        rule = cost_threshold(confidence, correct, **costs)
+        assert (rule.threshold, rule.accepted, rule.cost) == (-math.inf, 60, rule.accept_all)
+        assert rule.held_out.value == pytest.approx(rule.accept_all)
+        stored = json.loads(json.dumps(rule.as_dict(), allow_nan=False))["threshold"]
+        assert at_or_above([-1e300, -1e9, 0.2], stored).all()
+
+
 def test_the_held_out_cost_is_that_of_rows_that_did_not_choose():
     _, confidence, correct = drawn(0, 400, 10**6)
     rule = cost_threshold(confidence, correct, cost_error=8, cost_reject=1, folds=4, seed=7)
@@ -123,7 +139,7 @@ def test_the_held_out_cost_is_that_of_rows_that_did_not_choose():
     assert rule.held_out.value == pytest.approx(costs.mean())
     assert rule.held_out.num_samples == 400
     one = cost_threshold([0.5], [True], cost_error=8, cost_reject=1)
-    assert one.held_out is None and (one.threshold, one.cost) == (0.5, 0)
+    assert one.held_out is None and (one.threshold, one.cost) == (-math.inf, 0)
     assert cost_threshold([0.5, 0.6], [True, True], cost_error=8, cost_reject=1).held_out.num_samples == 2
 
 
@@ -277,6 +293,17 @@ def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_pat
     command("threshold", tmp_path / "bad.npz", *costs, "--policy", tmp_path / "none.json")
     assert Policy.load(tmp_path / "none.json").threshold.threshold is None
     assert "Accepts nothing, at the least cost" in (tmp_path / "none.json").read_text()
+    # No rejection is worth its cost: the policy says so, and accepts any confidence.
+    capsys.readouterr()
+    never = ["--cost-error", 1, "--cost-reject", 10, "--policy", tmp_path / "every.json"]
+    command("threshold", tmp_path / "bad.npz", *never)
+    assert "accept      everything: accepting every prediction costs least" in capsys.readouterr().out
+    every = Policy.load(tmp_path / "every.json")
+    assert every.apply({"confidence": [-5.0, 0.0, 1.0]}).accepted.all()
+    assert "Accepts every answer, at the least cost" in (tmp_path / "every.json").read_text()
+    truth = {"confidence": np.array([-5.0, 0.5]), "correct": np.array([False, True])}
+    assert outcome_of(every, Predictions(**truth)).cost == 0.5
+    assert network_rule(replace(every, input=replace(every.input, kind="logits", ranked=False))).threshold < -1e300
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,12 @@ def choose_by_cost(arguments: "Namespace") -> None:
 
 
 def _part(arguments: "Namespace", rule: "CostThreshold", rows: "Rows") -> "ThresholdPart":
-    """The threshold as a part of a policy; None accepts nothing."""
+    """The threshold as a part of a policy."""
     from confrank.decisions.policy import ThresholdPart
 
     table = None if arguments.cost_table is None else Path(arguments.cost_table).name
-    values = {name: value for name, value in rule.as_dict().items() if name not in ("threshold", "num_samples")}
-    threshold = None if math.isinf(rule.threshold) else rule.threshold
-    return ThresholdPart(threshold, rows, settings={"method": "cost", "cost_table": table, **values})
+    values = {name: value for name, value in rule.as_dict().items() if name != "num_samples"}
+    return ThresholdPart(values.pop("threshold"), rows, settings={"method": "cost", "cost_table": table, **values})
 
 
 def _error_costs(arguments: "Namespace", samples: "Samples", class_names: list[str] | None) -> Any:

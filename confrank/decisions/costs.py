@@ -1,6 +1,7 @@
 """The threshold of least expected cost, if an error and a rejection cost different amounts."""
 
 import math
+import sys
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
@@ -21,6 +22,8 @@ FOLDS = 5
 CROSS_FITTED = 0.8
 # Costs that differ by less than this share of the highest possible cost are equal.
 EQUAL = 1e-12
+# A threshold that every confidence reaches, for JSON, which has no infinite numbers.
+ACCEPT_ALL = -sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class MeanCost:
 
 @dataclass(frozen=True)
 class CostThreshold:
-    """Accept confidence >= threshold; it is infinite if rejecting everything is cheapest.
+    """Accept confidence >= threshold: inf if rejecting everything is cheapest, -inf if accepting everything is.
 
     `cost` is the mean cost of the rows that the threshold was chosen on, and therefore too low for new ones;
     `held_out` is the cost of rows that it was not chosen on. `accept_all` is the mean cost of accepting everything,
@@ -53,8 +56,8 @@ class CostThreshold:
     held_out: MeanCost | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, where an infinite threshold is null."""
-        return {**asdict(self), "threshold": self.threshold if math.isfinite(self.threshold) else None}
+        """For JSON, where a threshold that accepts nothing is null, and one that accepts everything `ACCEPT_ALL`."""
+        return {**asdict(self), "threshold": None if self.threshold == math.inf else max(self.threshold, ACCEPT_ALL)}
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,8 @@ def _cheapest(rows: _Rows, cost_reject: float) -> float:
     costs = np.append(cost_reject * accepted[-1], spent[ends])
     rounding = EQUAL * accepted[-1] * max(float(rows.error.max()), cost_reject)
     position = int(np.flatnonzero(costs <= costs.min() + rounding)[-1])
+    if position == len(ordered):  # new confidences may be lower than all of these
+        return -math.inf
     return math.inf if position == 0 else float(ordered[position - 1])
 
 

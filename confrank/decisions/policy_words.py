@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from confrank.decisions.costs import ACCEPT_ALL
 from confrank.decisions.policy_parts import (
     CalibratorPart,
     Input,
@@ -51,7 +52,9 @@ def _does(part: Part) -> str:
 
 def _accepts(part: ThresholdPart) -> str:
     if part.per == "all":
-        what = "nothing" if part.threshold is None else f"answers with confidence >= {part.threshold!r}"
+        what = f"answers with confidence >= {part.threshold!r}"
+        if part.threshold is None or part.threshold == ACCEPT_ALL:
+            what = "nothing" if part.threshold is None else "every answer"
         return f"Accepts {what}{_reason(part)}."
     return f"Accepts answers with at least the confidence of their threshold, one per {part.column or 'class'}."
 

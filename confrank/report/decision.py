@@ -54,11 +54,11 @@ def classifier_lines(
 
 def cost_lines(rule: CostThreshold, checked: str) -> list[str]:
     """The threshold of least cost, what it costs, and what it costs on rows that it was not chosen on."""
-    if math.isinf(rule.threshold):
+    lines = threshold_lines(OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples), None, 0)
+    if rule.threshold == math.inf:
         lines = ["accept      nothing: rejecting every prediction costs least"]
-    else:
-        point = OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples)
-        lines = threshold_lines(point, None, 0)
+    elif rule.threshold == -math.inf:
+        lines[0] = "accept      everything: accepting every prediction costs least"
     error = "what the table says" if rule.cost_error is None else f"{rule.cost_error:g}"
     lines.append(
         f"cost        {rule.cost:.4g} per prediction; an error costs {error}, a rejection {rule.cost_reject:g}"

@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+from confrank.decisions.costs import ACCEPT_ALL
 from confrank.decisions.outcome import Accepted, Outcome, Sets
 from confrank.decisions.policy import Policy
 from confrank.report.verdict import percent
@@ -29,7 +30,7 @@ def policy_section(policy: Policy, outcome: Outcome, name: str, content: bytes) 
 def _counts(one: Accepted) -> dict[str, Any]:
     return {
         "name": one.name,
-        "threshold": NO_THRESHOLD if one.threshold is None else f"{one.threshold:.6g}",
+        "threshold": _threshold(one.threshold),
         "n": one.num_answers,
         "accepted": f"{one.accepted:,}",
         "wrong": f"{one.wrong:,}",
@@ -37,6 +38,12 @@ def _counts(one: Accepted) -> dict[str, Any]:
         "risk": "-" if one.risk is None else percent(one.risk, 2),
         "sort": [one.num_answers, one.coverage or 0.0, -1.0 if one.risk is None else one.risk],
     }
+
+
+def _threshold(threshold: float | None) -> str:
+    if threshold is None:
+        return NO_THRESHOLD
+    return "accepts all" if threshold == ACCEPT_ALL else f"{threshold:.6g}"
 
 
 def _sets(sets: Sets) -> dict[str, Any]:
