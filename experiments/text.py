@@ -3,7 +3,8 @@
     python experiments/text.py imdb.csv [--length 400] [--lrs 0.001 0.003] [--epochs 6 15] [--seeds 3]
     python experiments/text.py spam.csv --shifted hard-ham.csv
 
-For each method, learning rate and number of epochs are chosen by AURC on a fifth of the training texts (seed 100).
+For each method, learning rate and number of epochs are chosen by AURC on a fifth of the training texts (seed 100),
+unless one of each is given.
 Then it trains on all training texts with new seeds, and reads the test split for the first time. `--shifted` is a
 file of texts of one class that look like another; it is predicted, never trained on. Intervals of one run are
 bootstrap intervals over the test texts; differences are paired over the texts, and over the seeds (Student's t).
@@ -62,7 +63,9 @@ def shown(metrics: dict[str, float]) -> str:
 
 
 def choose(config: RunConfig, data: DataSet, lrs: list[float], epochs: list[int]) -> tuple[RunConfig, list[Any]]:
-    """The config of least AURC on held-out training texts, and all that were tried."""
+    """The config of least AURC on held-out training texts, and all that were tried; a single one is not tried."""
+    if len(lrs) == len(epochs) == 1:
+        return replace(config, lr=lrs[0], epochs=epochs[0]), []
     used, held = hold_out(data, HELD_OUT, CHOICE_SEED)
     assert held is not None
     tried: list[tuple[RunConfig, dict[str, float]]] = []
@@ -93,7 +96,9 @@ def shift(run: Run, vocabulary: tuple[str, ...], length: int, path: Path, test: 
 
 
 def over_seeds(values: list[float]) -> dict[str, float]:
-    """Mean and 95% Student interval."""
+    """Mean and 95% Student interval; one value has none."""
+    if len(values) == 1:
+        return {"mean": values[0], "low": float("nan"), "high": float("nan")}
     mean, half = np.mean(values), t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
     return {"mean": float(mean), "low": float(mean - half), "high": float(mean + half)}
 
@@ -107,6 +112,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--lrs", type=float, nargs="+", default=[0.001, 0.003])
     parser.add_argument("--epochs", type=int, nargs="+", default=[6, 15])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=0)
     return parser.parse_args()
 
 
@@ -124,7 +130,7 @@ def main() -> None:
         chosen[method], tried[method] = choose(replace(base, method=method), data, arguments.lrs, arguments.epochs)
     used, _ = hold_out(data, 0)
     runs: list[dict[str, Any]] = []
-    for seed in range(arguments.seeds):
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         both, shifts = [], {}
         for method in METHODS:
             run = trained(replace(chosen[method], seed=seed), used)

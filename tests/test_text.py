@@ -17,6 +17,7 @@ from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
 from confrank.data import DataSet, hold_out, load
 from confrank.data.vocabulary import count_words, decode, encode, refit, words_of
+from confrank.metrics import auroc
 from confrank.predictions import read
 from confrank.trained import load_trained, save_weights_file
 from confrank.training import train
@@ -223,6 +224,28 @@ def test_json_lines_equal_csv(tmp_path: Path) -> None:
     sets: list[DataSet] = [load(str(tmp_path / "t.jsonl")), load(str(_write(tmp_path / "t.csv", [*rows])))]
     assert sets[0].digest() == sets[1].digest() and len(sets[0].test) == 6
     assert np.bincount(sets[0].test.labels).tolist() == [3, 3]
+
+
+def test_out_of_distribution_texts_are_detected_by_logits(
+    command: Command, run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    texts = [(f"stock {GOOD.split()[number % 4]} fell " + "the film " * (number % 3),) for number in range(20)]
+    other = _write(tmp_path / "other.csv", [*texts], ("text",))
+    names, flags = ["max-probability", "energy"], ["--tuning", "none", "--device", "cpu"]
+    command("ood", run, "--against", other, "--detectors", *names, *flags, "--json", tmp_path / "ood.json")
+    results = json.loads((tmp_path / "ood.json").read_text())["runs"][0]["outcomes"]
+    answers = answer_texts(run, other)
+    test = read(run / "predictions" / "test.safetensors").confidence
+    assert test is not None and [result["detector"] for result in results] == names
+    confidence = np.concatenate([test, answers.confidence])
+    expected = auroc(confidence, np.arange(len(confidence)) < len(test))
+    assert expected is not None and 0 < expected < 1
+    assert results[0]["metrics"]["auroc"] == pytest.approx(expected)
+    capsys.readouterr()
+    command("ood", run, "--against", other, "--detectors", "odin", *flags, code=2)
+    assert "only the logits for texts, but got odin" in capsys.readouterr().err
+    command("ood", run, "--against", "digits", "--detectors", *names, *flags, code=2)
+    assert "expected texts, as" in capsys.readouterr().err
 
 
 # Faults

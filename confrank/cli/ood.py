@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import (
     Command,
@@ -39,7 +39,7 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
     runs = "run folders, or .safetensors weights (with --model and --dataset if the file has no config)"
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help=runs)
     data = parser.add_argument_group("data")
-    against = "out-of-distribution images (required): data sets by name, folders of images, .npz files"
+    against = "out-of-distribution data (required): data sets by name, folders of images, .npz files, files of texts"
     text = with_names(against, "images", "dataset")
     data.add_argument("--against", type=str, nargs="+", default=[], metavar="DATA", help=text)
     data.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
@@ -76,6 +76,7 @@ def _detector_arguments(group: "ArgumentGroup") -> None:
 def _ood(arguments: "Namespace") -> None:
     from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images
+    from confrank.data.texts import is_text_file
     from confrank.environment import environment
     from confrank.ood.results import results_json
     from confrank.report.detection import title_of
@@ -96,7 +97,10 @@ def _ood(arguments: "Namespace") -> None:
     protocol = _protocol(arguments)
     _check_names(arguments.runs, against)
     root, size = root_of(arguments), arguments.image_size
-    out_sets = {name: load_images(name, root, image_size=size) for name in against}
+    # Texts are read for each run, by its vocabulary.
+    images = {
+        name: None if is_text_file(Path(name)) else load_images(name, root, image_size=size) for name in against
+    }
     results: list[OodResult] = []
 
     def write() -> None:
@@ -111,7 +115,7 @@ def _ood(arguments: "Namespace") -> None:
             write()
 
     for run in arguments.runs:
-        _examine(arguments, run, out_sets, protocol, show, add)
+        _examine(arguments, run, images, protocol, show, add)
     cells, groups = ood_cells(results), by_group(results)
     notes = _notes(results, protocol, with_paper=any(cell.paper for cell in cells))
     # Files first: the reader of the output may stop after a few lines.
@@ -181,7 +185,7 @@ def _check_names(runs: Sequence[str], against: Sequence[str]) -> None:
 def _examine(
     arguments: "Namespace",
     run: str,
-    out_sets: "dict[str, NDArray[np.uint8]]",
+    images: "dict[str, NDArray[np.uint8] | None]",
     protocol: "Protocol",
     show: Callable[[str], None],
     on_result: "Callable[[OodResult], None]",
@@ -192,6 +196,7 @@ def _examine(
 
     trained = _trained(arguments, run)
     dataset, root = trained.config.dataset, root_of(arguments)
+    out_sets = {name: _out_set(run, trained, name, pixels) for name, pixels in images.items()}
     if any(same_data(dataset, name) or _is_part(name, dataset, root) for name in out_sets):
         raise ValueError(f"expected out-sets other than the network's own data, but got {dataset}")
     classifier = Classifier(
@@ -204,8 +209,23 @@ def _examine(
         run,
         trained.config.as_dict(),
     )
-    show(f"{run}: {len(classifier.train):,} training and {len(classifier.test):,} test images")
+    kind = "texts" if trained.data.is_text else "images"
+    show(f"{run}: {len(classifier.train):,} training and {len(classifier.test):,} test {kind}")
     examine(classifier, out_sets, protocol, lambda text: show(f"{run}: {text}"), on_result)
+
+
+def _out_set(run: str, trained: "TrainedOn", name: str, pixels: "NDArray[np.uint8] | None") -> "NDArray[Any]":
+    """An out-set in the form of the run's input."""
+    from confrank.data.texts import read_texts
+    from confrank.data.vocabulary import encode
+
+    if trained.data.is_text == (pixels is not None):
+        kinds = ("texts", "images") if trained.data.is_text else ("images", "texts")
+        raise ValueError(f"expected {kinds[0]}, as {run} was trained on, but {name} holds {kinds[1]}")
+    if pixels is not None:
+        return pixels
+    record = trained.provenance
+    return encode(read_texts(Path(name), labelled=False).texts, record.vocabulary, record.input_shape[0])
 
 
 def _is_part(out: str, dataset: str, root: Path | None) -> bool:

@@ -51,6 +51,11 @@ def examine(
     `on_result` is called with each result as soon as it is computed.
     """
     splits = {"the training split": classifier.train.images, "the test split": classifier.test}
+    if classifier.train.is_text and (refused := sorted({*protocol.detectors} - {*LOGIT_SCORES})):
+        raise InputError(
+            f"expected detectors that need only the logits for texts, but got {', '.join(refused)}",
+            f"set {{detectors}} to some of {', '.join(LOGIT_SCORES)}",
+        )
     for name, pixels in {**splits, **out_sets}.items():
         check_pixels(name, pixels, classifier.test)
     with repeatable(classifier.model) as device:
@@ -63,7 +68,7 @@ def examine(
 
 def check_pixels(name: str, pixels: NDArray[np.uint8], like: NDArray[np.uint8]) -> None:
     """Raise unless a set's images are bytes of the size and channels that the network was trained on."""
-    if pixels.dtype != np.uint8:
+    if pixels.dtype != (np.int32 if like.ndim == 2 else np.uint8):  # texts or images
         raise ValueError(
             f"expected uint8 images, which are divided by 255 and normalised here, but got {pixels.dtype} in {name};"
             " give pixels within 0..255 as bytes"
