@@ -342,7 +342,7 @@ def test_a_missing_group_column_is_an_error_in_one_line(files, command, capsys):
     (files / "new.csv").write_text("\n".join(["site," + lines[0], *("east," + line for line in lines[1:])]))
     command("apply", "p.json", "new.csv")
     out = capsys.readouterr().out
-    assert "20 answers: 0 accepted, 20 rejected (20 of a group or class that the policy does not know)" in out
+    assert "20 answers: 0 accepted, 20 rejected (20 of a group or class that the policy does not know: 'east')" in out
 
 
 def test_apply_needs_no_torch(files, command):

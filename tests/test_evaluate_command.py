@@ -299,10 +299,12 @@ def test_threshold_for_a_coverage(files, capsys, command):
     ("arguments", "message"),
     [
         (["threshold", "FILE", "--risk", "0.0001"], "can be certified with 2,000 predictions, but got 0.0001"),
-        (["threshold", "FILE"], "either --risk or --coverage, but got neither"),
+        (["threshold", "FILE"], "--risk, --coverage, or --cost-error with --cost-reject, but got none"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "0", "--coverage", "0.5"], "but got both"),
-        (["threshold", "FILE", "--risk", "0"], "expected risk in (0, 1), but got 0.0"),
+        (["threshold", "FILE", "--risk", "5"], "expected --risk in (0, 1), but got 5; did you mean 0.05?"),
+        (["threshold", "FILE", "--risk", "0.1", "--delta", "0"], "expected --delta in (0, 1), but got 0"),
+        (["threshold", "FILE", "--risk", "0"], "expected --risk in (0, 1), but got 0"),
         (["threshold", "FILE", "--coverage", "2"], "expected a coverage in (0, 1], but got 2.0"),
         (
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],

@@ -73,7 +73,7 @@ def test_thresholds_by_group(files, drawn, command, capsys, tmp_path):
     assert expected.thresholds["rare"] is None
     assert f"promise     {expected.promise('site')}" in printed
     assert "nothing is promised, and no answer accepted, for site rare (" in printed
-    assert f"about {expected.groups[2].needed:,} or more are needed" in printed
+    assert f"at least about {expected.groups[2].needed:,} are needed" in printed
     command("apply", policy, new, "--out", tmp_path / "answers.csv")
     accepted = [row["accepted"] == "true" for row in written(tmp_path / "answers.csv")]
     assert accepted == accepted_by_group(confidence[2000:], site[2000:], expected.thresholds).tolist()
@@ -114,6 +114,7 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
     chosen = (drawn["table"].max(axis=1) >= one["threshold"]) & (drawn["table"].argmax(axis=1) == 2)
     assert accepted == chosen[:2000].sum()
     assert wrong == (chosen & (drawn["label"] != 2))[:2000].sum()
+    assert "\nrows   threshold" in printed  # no column of groups
     assert f"class dog: {wrong / accepted:.2%} ({wrong} of {accepted}) wrong, limit 0.03" in printed
     assert (
         "at most 0.06 of the accepted answers are wrong and at most 0.03 of the accepted 'dog' answers are" in printed
@@ -205,16 +206,16 @@ def test_nothing_to_select(files, command, capsys, tmp_path):
         ("threshold OLD --risk 0.1 --class-risk dog=x", "CLASS=SHARE,..., but got 'dog=x'"),
         ("threshold OLD --risk 0.1 --class-risk dog=2", "the risk of class 2 in (0, 1), but got 2"),
         ("threshold OLD --risk 0.1 --by site --sample-weight site", "predictions without weights"),
-        ("threshold OLD --risk 0.0001 --by site", "or more are needed); use more validation predictions"),
+        ("threshold OLD --risk 0.0001 --by site", " are needed); use more validation predictions"),
         ("threshold OLD --risk 0.1 --by site --policy p.json --split 0.5", "--split or --policy"),
-        ("sets OLD --level 1", "expected level in (0, 1), but got 1"),
+        ("sets OLD --level 1", "expected --level in (0, 1), but got 1"),
         ("sets OLD --per-class --by site", "per class or per group, but got both; choose --per-class or --by"),
         ("sets OLD --new NEW", "expected --out with --new, but got none"),
         ("sets OLD --out x.csv", "expected --new with --out, but got none"),
         ("sets OLD --columns sample_weight=probability_cat", "predictions without weights"),
         ("sets OLD --new NEW --out NEW", "is an input of this command"),
         ("select OLD", "expected new predictions to select from, but got none; add --new NEW --out OUT.csv"),
-        ("select OLD --fdr 2 --new NEW --out x.csv", "expected fdr in (0, 1), but got 2"),
+        ("select OLD --fdr 2 --new NEW --out x.csv", "expected --fdr in (0, 1), but got 2; did you mean 0.02?"),
     ],
 )
 def test_mistakes(files, command, capsys, arguments, message, tmp_path, monkeypatch):
@@ -299,3 +300,45 @@ def test_sets_of_rows_without_keys_are_those_that_a_policy_gives_to_each_row_alo
     loaded = Policy.load(policy)
     single = [loaded.apply({"probabilities": drawn["table"][[row]]}).sets for row in range(400)]
     assert json.loads(result.read_text())["calibration"]["mean_size"] == np.concatenate(single).sum(axis=1).mean()
+
+
+def test_too_many_errors_are_not_blamed_on_too_few_rows(tmp_path, command, capsys):
+    rows = "".join(f"{0.5 + number / 999},0,{'ab'[number % 2]}\n" for number in range(200))
+    (tmp_path / "wrong.csv").write_text("confidence,correct,site\n" + rows)
+    command("threshold", tmp_path / "wrong.csv", "--risk", 0.1, "--by", "site", code=2)
+    error = capsys.readouterr().err
+    assert "more rows like these would not suffice; use a model with fewer wrong predictions, or a higher" in error
+    command("select", tmp_path / "wrong.csv", "--policy", tmp_path / "p.json")
+    assert "compared    with 200 calibration rows, 200 of them wrong\n" in capsys.readouterr().out
+    assert Policy.load(tmp_path / "p.json").sentences()[1] == (
+        "Compares the answers of a file with the 200 wrong ones among 200 calibration rows, and accepts the surest."
+    )
+
+
+def test_one_row_is_worded_as_one(tmp_path, command, capsys):
+    (tmp_path / "one.csv").write_text("probability_a,probability_b,label\n0.9,0.1,a\n")
+    command("sets", tmp_path / "one.csv")
+    printed = capsys.readouterr().out
+    assert "quantile    none (1 row)\nsizes       2.00 classes on average in 1 calibration row; 0.0% have" in printed
+    command("threshold", tmp_path / "one.csv", "--cost-error", 10, "--cost-reject", 1)
+    printed = capsys.readouterr().out
+    assert "(1 of 1 prediction)" in printed
+    assert "new rows    not measured: 1 row cannot be split into folds\n" in printed
+
+
+def test_the_page_says_which_confidence_a_threshold_applies_to(tmp_path, command):
+    rows = "".join(f"{number / 300},{int(number % 7 > 0)}\n" for number in range(300))
+    (tmp_path / "val.csv").write_text("confidence,correct\n" + rows)
+    pages = []
+    for name, methods in (("plain", []), ("calibrated", ["isotonic"])):
+        policy, report = tmp_path / f"{name}.json", tmp_path / f"{name}.html"
+        for method in methods:
+            command("calibrate", tmp_path / "val.csv", "--method", method, "--policy", policy)
+        command("threshold", tmp_path / "val.csv", "--coverage", 0.5, "--policy", policy)
+        command("evaluate", tmp_path / "val.csv", "--resamples", 0, "--policy", policy, "--report", report)
+        pages.append(report.read_text())
+    for text in (
+        "The policy compares confidences after the calibrator of confidence.",
+        "thresholds of the policy apply after the calibrator of confidence.",
+    ):
+        assert [text in one for one in pages] == [False, True]

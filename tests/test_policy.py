@@ -112,6 +112,7 @@ def test_thresholds_per_class_and_group_reject_what_they_do_not_know():
     answers = policy_with(part, predictions).apply(predictions)
     north = np.arange(300) % 3 == 0
     assert (answers.accepted == (north & (confidence >= 0.6))).all() and answers.unknown == 100
+    assert answers.unknown_names == ("(missing)",)
     part = ThresholdPart(None, per="class", thresholds={"0": 0.7, "1": 0.4})
     answers = policy_with(part, predictions).apply(predictions)
     limits = np.array([0.7, 0.4, np.inf])[prediction]

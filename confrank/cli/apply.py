@@ -7,7 +7,7 @@ from confrank.cli.command import Command, add_option
 from confrank.cli.new_rows import answered, write_rows
 from confrank.cli.paths import csv_path, keep_inputs
 from confrank.cli.source import add_reading, predictions_path, reading_of
-from confrank.phrasing import counted
+from confrank.phrasing import counted, named
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -54,12 +54,13 @@ def check_answers(out: Path) -> None:
 
 
 def summary(answers: "Answers") -> str:
-    """How many answers are accepted and rejected, and how many rows have an unknown group.
+    """How many answers are accepted and rejected, and which groups are unknown.
 
     >>> import numpy as np
     >>> from confrank.decisions.policy import Answers
-    >>> summary(Answers(None, np.array([0.9, 0.2, 0.4]), np.array([True, False, False]), unknown=1))
-    '3 answers: 1 accepted, 2 rejected (1 of a group or class that the policy does not know)'
+    >>> answers = Answers(None, np.array([0.9, 0.2]), np.array([True, False]), unknown=1, unknown_names=(" North",))
+    >>> summary(answers)
+    "2 answers: 1 accepted, 1 rejected (1 of a group or class that the policy does not know: ' North')"
     """
     parts = []
     if answers.accepted is not None:
@@ -67,7 +68,10 @@ def summary(answers: "Answers") -> str:
         parts.append(f"{accepted:,} accepted, {len(answers) - accepted:,} rejected")
     if answers.sets is not None:
         parts.append(f"sets of {answers.sets.sum(axis=1).mean():.2f} classes on average")
-    unknown = f" ({answers.unknown:,} of a group or class that the policy does not know)" if answers.unknown else ""
+    unknown = ""
+    if answers.unknown:
+        names = named([*map(repr, answers.unknown_names)])
+        unknown = f" ({answers.unknown:,} of a group or class that the policy does not know: {names})"
     return f"{counted(len(answers), 'answer')}: {', '.join(parts) or 'the policy has no acceptance rule'}{unknown}"
 
 

@@ -228,3 +228,12 @@ def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
         value = getattr(arguments, name)
         if value is not None and value < minimum:
             raise ValueError(f"expected --{name.replace('_', '-')} to be at least {minimum}, but got {value}")
+
+
+def between_0_and_1(arguments: "Namespace", *names: str) -> None:
+    """Raise if a flag is not between 0 and 1; flags that were not given are None and pass."""
+    for name in names:
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < 1:
+            hint = f"; did you mean {value / 100:g}?" if 1 < value < 100 else ""
+            raise ValueError(f"expected --{name} in (0, 1), but got {value:g}{hint}")

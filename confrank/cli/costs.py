@@ -10,6 +10,7 @@ from confrank.cli.command import add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -69,6 +70,8 @@ def choose_by_cost(arguments: "Namespace") -> None:
     name, averaged = confidence_rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
     lines = cost_lines(rule, checked)
+    if rule.held_out is None:
+        lines.append(f"new rows    not measured: {counted(len(samples), 'row')} cannot be split into folds")
     point = OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples)
     if policy is not None:
         lines += save_policy(arguments, policy, _part(arguments, rule, used))

@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import add_option, listed
+from confrank.cli.command import add_option, between_0_and_1, listed
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import open_policy, policy_path, save_policy
 from confrank.cli.source import predictions_path, read_source, reading_of, weight_column
-from confrank.phrasing import InputError, sentence
+from confrank.phrasing import InputError, counted, sentence
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -47,6 +47,7 @@ def group_threshold(arguments: "Namespace") -> None:
     from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
 
     _check_flags(arguments)
+    between_0_and_1(arguments, "risk", "delta")
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
@@ -66,13 +67,15 @@ def group_threshold(arguments: "Namespace") -> None:
     risks = _class_risks(arguments.class_risk, names or [])
     result = _certified(arguments, samples.select(rows), groups[rows], risks, names or [])
     checks = {} if others is None else _checks(result, samples.select(others), groups[others])
-    of = by or (CLASS if arguments.per_class else "group")
-    promise, shortage = result.promise(of, names), group_shortage_lines(result, of)
+    of = by or (CLASS if arguments.per_class else "")
+    promise, shortage = result.promise(of or "group", names), group_shortage_lines(result, of)
     if all(one.point is None for one in result.groups):
+        hopeless = all(one.needed is None for one in result.groups)
+        more = "a model with fewer wrong" if hopeless else "more validation"
         raise InputError(
-            f"expected error rates that can be certified with {len(rows):,} predictions, but got {arguments.risk:g}:"
-            f" {'; '.join(shortage)}",
-            "use more validation predictions, or a higher {risk}",
+            f"expected error rates that can be certified with {counted(len(rows), 'prediction')}, but got"
+            f" {arguments.risk:g}: {'; '.join(shortage)}",
+            f"use {more} predictions, or a higher {{risk}}",
         )
     lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
     lines += [f"promise     {promise}", *shortage]

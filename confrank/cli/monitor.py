@@ -1,11 +1,12 @@
 """Test whether the promise of a policy still holds for new answers with labels."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option
+from confrank.cli.command import Command, add_option, between_0_and_1
 from confrank.cli.paths import json_path, keep_inputs, page_path
 from confrank.cli.source import add_reading, predictions_path, reading_of, role_columns
 from confrank.phrasing import InputError, counted
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from confrank.predictions import Predictions
 
 BROKEN = 3
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def _monitor_arguments(parser: "ArgumentParser") -> None:
@@ -43,8 +45,7 @@ def _monitor(arguments: "Namespace") -> None:
     table, page = json_path(arguments.json), page_path(arguments.page)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.policy, arguments.file, predictions_path(arguments.file), *truth], table, page)
-    if not 0 < arguments.alpha < 1:
-        raise ValueError(f"expected --alpha in (0, 1), but got {arguments.alpha:g}")
+    between_0_and_1(arguments, "alpha")
     policy = Policy.load(arguments.policy)
     predictions, times = _read(arguments, policy)
     followed = _followed(arguments, policy, predictions, times)
@@ -107,7 +108,7 @@ def _coverage(policy: "Policy") -> float | None:
 
 
 def _tie_notes(times: "Chronology | None") -> list[str]:
-    if times is None or not times.num_tied:
+    if times is None or not times.num_tied or all(map(DAY.fullmatch, times.texts)):
         return []
     return [f"{counted(times.num_tied, 'row')} share their time with others; these stay in the order of the file"]
 

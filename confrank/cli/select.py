@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option, at_least
+from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
@@ -31,9 +31,10 @@ def _select(arguments: "Namespace") -> None:
     from confrank.decisions import select_with_fdr
     from confrank.decisions.guarantee import refuse_weights
     from confrank.decisions.policy import Policy, SelectionPart
-    from confrank.report.guarantees import selection_lines
+    from confrank.report.guarantees import compared_line, selection_lines
 
     at_least(0, arguments, "seed")
+    between_0_and_1(arguments, "fdr")
     table, (new, out) = json_path(arguments.json), new_paths(arguments)
     if not new and arguments.policy is None:
         raise ValueError("expected new predictions to select from, but got none; add --new NEW --out OUT.csv")
@@ -57,6 +58,8 @@ def _select(arguments: "Namespace") -> None:
         assert answers.accepted is not None and (answers.accepted == selection.selected).all()
         shortage = selection.shortage()
         lines += selection_lines(selection)
+    else:
+        lines.append(compared_line(selection))
     lines += [f"promise     {promise}", *([] if shortage is None else [shortage])]
     if policy is not None:
         lines += save_policy(arguments, policy, part)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_option, at_least
+from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs
@@ -47,6 +47,7 @@ def _sets(arguments: "Namespace") -> None:
     from confrank.report.guarantees import set_lines, size_line
 
     at_least(0, arguments, "seed", "free_rank")
+    between_0_and_1(arguments, "level")
     table, (new, out) = json_path(arguments.json), new_paths(arguments)
     truth = [] if arguments.truth is None else [arguments.truth]
     inputs = [arguments.file, predictions_path(arguments.file), *truth, *new]
@@ -58,14 +59,14 @@ def _sets(arguments: "Namespace") -> None:
     rule, own, rows = _calibrated(arguments, base, source.predictions, by)
     part, of, names = SetsPart.of(rule, rows, by), by or "group", base.classes
     promise, shortage = rule.promise(of), rule.shortage(of, names)
-    lines = [*set_lines(rule, of, names), size_line(own, "rows of this file"), f"promise     {promise}"]
+    lines = [*set_lines(rule, of, names), size_line(own, "calibration row"), f"promise     {promise}"]
     lines += [] if shortage is None else [shortage]
     sizes = {"calibration": _sizes(own), "new": None}
     answered = new_answers(arguments, reading, base.with_part(part, replace=True)) if new else None
     if answered is not None:
         sets = answered[1].sets
         assert sets is not None, "the policy has sets"
-        lines.append(size_line(sets, "new rows"))
+        lines.append(size_line(sets, "new row"))
         sizes["new"] = _sizes(sets)
     if policy is not None:
         lines += save_policy(arguments, policy, part)

@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option, at_least
+from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs
@@ -48,9 +48,10 @@ def _threshold(arguments: "Namespace") -> None:
     if costs:
         return choose_by_cost(arguments)
     if (arguments.risk is None) == (arguments.coverage is None):
-        raise ValueError(
-            "expected either --risk or --coverage, but got " + ("neither" if arguments.risk is None else "both")
-        )
+        if arguments.risk is not None:
+            raise ValueError("expected either --risk or --coverage, but got both")
+        raise ValueError("expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them")
+    between_0_and_1(arguments, "risk", "delta")
     table = json_path(arguments.json)
     truth = [] if arguments.truth is None else [arguments.truth]
     keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))

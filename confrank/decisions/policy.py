@@ -38,7 +38,7 @@ from confrank.decisions.policy_apply import (
     distinguished,
     ranking_confidence,
     row_keys,
-    unknown_rows,
+    unknown_groups,
 )
 from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, policy_text, read_policy
 from confrank.decisions.policy_parts import (
@@ -232,14 +232,15 @@ class Policy:
         prediction, confidence = self.predicted(predictions)
         parts = [part for part in (self.threshold, self.sets) if part is not None]
         values = {part.slot: distinguished(part, predictions, prediction) for part in parts}
-        unknown = sum(unknown_rows(part, values[part.slot]) for part in parts)
+        unknown = [unknown_groups(part, values[part.slot]) for part in parts]
         return Answers(
             prediction,
             confidence,
             self._accepted(confidence, values.get("threshold")),
             self._sets(predictions, values.get("sets")),
             predictions.class_names,
-            int(np.count_nonzero(unknown)),
+            len(np.unique(np.concatenate([np.zeros(0), *(rows for groups in unknown for rows in groups.values())]))),
+            tuple(dict.fromkeys(name for groups in unknown for name in groups)),
         )
 
     def _accepted(self, confidence: Array, values: Array | None) -> NDArray[np.bool_] | None:

@@ -28,7 +28,7 @@ class Answers:
     """For each row: the predicted class [n] (None if unknown), its confidence [n], and what the policy decides.
 
     `accepted` [n] is None if the policy has no acceptance rule; `sets` [n, K] flags the classes in each set, and is
-    None if it has no sets. `unknown` counts the rows of groups that the policy does not know.
+    None if it has no sets. `unknown` counts the rows of groups that the policy does not know, `unknown_names`.
     """
 
     prediction: Array | None
@@ -37,6 +37,7 @@ class Answers:
     sets: Flags | None = None
     class_names: list[str] | None = None
     unknown: int = 0
+    unknown_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -108,17 +109,11 @@ def distinguished(part: ThresholdPart | SetsPart, predictions: Predictions, pred
     return class_texts(prediction, predictions.class_names)
 
 
-def unknown_rows(part: ThresholdPart | SetsPart, values: Array | None) -> Flags | bool:
-    """Which rows [n] have a value that the part does not know."""
-    if values is None:
-        return False
-    known, unknown = (
-        part.thresholds if isinstance(part, ThresholdPart) else part.quantiles,
-        np.zeros(len(values), bool),
-    )
-    for value, rows in rows_by_group(values).items():
-        unknown[rows] = value not in known
-    return unknown
+def unknown_groups(part: ThresholdPart | SetsPart, values: Array | None) -> dict[str, NDArray[np.int64]]:
+    """The values that the part does not know, and their rows."""
+    known = part.thresholds if isinstance(part, ThresholdPart) else part.quantiles
+    groups = {} if values is None else rows_by_group(values)
+    return {value: rows for value, rows in groups.items() if value not in known}
 
 
 def group_of(column: str, predictions: Predictions) -> Array:

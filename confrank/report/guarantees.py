@@ -15,12 +15,15 @@ WIDEST, MOST_LINES = 40, 60
 def group_threshold_lines(
     result: GroupThresholds, of: str, checks: Mapping[str, OperatingPoint] | None = None
 ) -> list[str]:
-    """A table of the groups: rows, threshold, coverage, error rate, and what the thresholds do to other rows."""
+    """A table of the groups: rows, threshold, coverage, error rate, and what the thresholds do to other rows.
+
+    `of` says what the groups are; it is "" if there is only one, of all rows.
+    """
     header = [of, "rows", "threshold", "coverage", "error rate", *(["error rate of other rows"] if checks else [])]
     rows = [[_shortened(one.group), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
     if checks:
         rows = [[*row, _rate(checks.get(one.group))] for row, one in zip(rows, result.groups, strict=True)]
-    shown = [header, *rows[:MOST_LINES]]
+    shown = [row if of else row[1:] for row in [header, *rows[:MOST_LINES]]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
     return [*lines, *_more(len(rows))]
@@ -58,16 +61,17 @@ def class_risk_lines(result: GroupThresholds, class_names: Sequence[str]) -> lis
 
 
 def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
-    """Which groups have no threshold, and how many rows they would need."""
+    """Which groups have no threshold, and how many rows they would need; `of` as for `group_threshold_lines`."""
     lacking = [one for one in result.groups if one.point is None]
     lines = []
     if more := [one for one in lacking if one.needed is not None]:
-        listed = named([f"{_shortened(one.group)} ({_needs(one)})" for one in more])
-        lines.append(f"nothing is promised, and no answer accepted, for {of} {listed}")
+        whom = f", for {of} {named([f'{_shortened(one.group)} ({_needs(one)})' for one in more])}"
+        lines.append(f"nothing is promised, and no answer accepted{whom if of else f': {_needs(more[0])}'}")
     if never := [_shortened(one.group) for one in lacking if one.needed is None]:
+        whom = f", for {of} {named(never)}" if of else ""
         lines.append(
-            f"nothing is promised, and no answer accepted, for {of} {named(never)}: too many answers are wrong,"
-            " however many rows there are"
+            f"nothing is promised, and no answer accepted{whom}: too many answers are wrong, so more rows like these"
+            " would not suffice"
         )
     if lacking and result.correction == "fixed-sequence":
         lines.append("one early error ends a fixed sequence; the correction bonferroni may find a threshold")
@@ -75,40 +79,49 @@ def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
 
 
 def _needs(one: GroupThreshold) -> str:
-    return f"{counted(one.num_samples, 'row')}, about {one.needed:,} or more are needed"
+    return f"{counted(one.num_samples, 'row')}, at least about {one.needed:,} are needed"
 
 
 def set_lines(rule: ConformalSets, of: str, class_names: Sequence[str] | None = None) -> list[str]:
     """The quantiles that decide which classes are in a set."""
     if rule.per == "all":
-        return [f"quantile    {rule.quantiles['all']:.6g} of {counted(rule.counts['all'], 'row')}"]
+        rows = counted(rule.counts["all"], "row")
+        finite = np.isfinite(rule.quantiles["all"])
+        return [f"quantile    {_quantile(rule.quantiles['all'])}{f' of {rows}' if finite else f' ({rows})'}"]
     word = "class" if rule.per == "class" else of
     names = [class_names[int(name)] if class_names and rule.per == "class" else name for name in rule.quantiles]
     width = min(WIDEST, max(map(len, names)))
     lines = [f"quantile of each {word}:"]
     for name, quantile, count in zip(names, rule.quantiles.values(), rule.counts.values(), strict=True):
-        lines.append(f"  {_shortened(name):<{width}}  {quantile:<9.6g} of {counted(count, 'row')}")
+        lines.append(f"  {_shortened(name):<{width}}  {_quantile(quantile):<9} of {counted(count, 'row')}")
     return [*lines[: 1 + MOST_LINES], *_more(len(names))]
 
 
-def size_line(sets: NDArray[np.bool_], of: str) -> str:
-    """How large sets [n, K] are.
+def _quantile(value: float) -> str:
+    return f"{value:.6g}" if np.isfinite(value) else "none"
 
-    >>> size_line(np.array([[True, False], [True, True], [False, False], [True, False]]), "new rows")
-    'sizes       1.00 classes on average; 50.0% of 4 new rows have one class, 25.0% none'
+
+def size_line(sets: NDArray[np.bool_], of: str) -> str:
+    """How large sets [n, K] are; `of` is what a row is called.
+
+    >>> size_line(np.array([[True, False], [True, True], [False, False], [True, False]]), "new row")
+    'sizes       1.00 classes on average in 4 new rows; 50.0% have one class, 25.0% none'
     """
     sizes = sets.sum(axis=1)
     one, none = float((sizes == 1).mean()), float((sizes == 0).mean())
     empty = f", {percent(none)} none" if none else ""
-    single = f"{percent(one)} of {len(sets):,} {of} have one class{empty}"
-    return f"sizes       {sizes.mean():.2f} classes on average; {single}"
+    single = f"{percent(one)} have one class{empty}"
+    return f"sizes       {sizes.mean():.2f} classes on average in {counted(len(sets), of)}; {single}"
 
 
 def selection_lines(selection: Selection) -> list[str]:
-    """How many new rows are selected."""
+    """How many new rows are selected, and what they were compared with."""
     share = f" ({percent(selection.num_selected / len(selection.selected))})" if len(selection.selected) else ""
-    compared = f"{counted(selection.num_calibration, 'calibration row')}, {len(selection.wrong):,} of them wrong"
-    return [
-        f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}",
-        f"compared    with {compared}",
-    ]
+    chosen = f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}"
+    return [chosen, compared_line(selection)]
+
+
+def compared_line(selection: Selection) -> str:
+    """The calibration rows of a selection, and how many of them are wrong."""
+    rows = counted(selection.num_calibration, "calibration row")
+    return f"compared    with {rows}, {len(selection.wrong):,} of them wrong"

@@ -6,8 +6,11 @@ from typing import Any
 from confrank.decisions.costs import ACCEPT_ALL
 from confrank.decisions.outcome import Accepted, Outcome, Sets
 from confrank.decisions.policy import Policy
+from confrank.decisions.policy_parts import the_parts
 from confrank.report.verdict import percent
 
+# The parts after which the confidence is no longer that of the file.
+CHANGES = ("table_calibrator", "score", "confidence_calibrator")
 NO_THRESHOLD = "no threshold: nothing is accepted"
 
 
@@ -22,6 +25,7 @@ def policy_section(policy: Policy, outcome: Outcome, name: str, content: bytes) 
         "groups": [_counts(group) for group in outcome.groups],
         "sets": None if outcome.sets is None else _sets(outcome.sets),
         "seen": outcome.seen,
+        "changes": the_parts([slot for slot in CHANGES if slot in policy.parts()]),
         "name": name,
         "href": f"data:application/json;base64,{base64.b64encode(content).decode()}",
     }
