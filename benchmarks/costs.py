@@ -22,7 +22,8 @@ SIZES, ERRORS = (100, 500, 2000), (3, 10, 50)
 
 
 def true_cost(threshold: float, error: float) -> float:
-    return 1.0 if math.isinf(threshold) else error * (1 - threshold) ** 3 / 6 + threshold
+    lowest = max(threshold, 0)  # all confidences are at least 0
+    return 1.0 if threshold == math.inf else error * (1 - lowest) ** 3 / 6 + lowest
 
 
 def measured(size: int, error: float, repetitions: int, rng: np.random.Generator) -> dict[str, float]:

@@ -8,7 +8,7 @@
 - groups: five groups of 2,000 answers each, at risk exactly r, each tested at a fifth of alpha; an alarm in any.
 - sets: a conformal threshold on 1,000 calibration rows, then 10,000 new answers from the same distribution.
 - selection: a confidence p, uniform, with errors of probability 1 - p; 2,000 calibration rows, fdr 0.05. "Few sure"
-  means that 90% of the new answers have p < 0.5, and that a quarter of the others is wrong.
+  means that 90% of the new answers have p < 0.5, the others p > 0.95, and that a quarter of the latter is wrong.
 - drift, false alarms: 10,000 new confidences with the distribution of the calibration ones, also rounded to two
   digits (many ties).
 - drift, noticed: the logit of the confidence moves down by a part of its standard deviation.
@@ -77,7 +77,7 @@ def selection_alarms(few_sure: bool, steps: int, repeats: int, seed: int) -> Pos
         sure = rng.random(size + steps)
         wrong = rng.random(size + steps) > sure
         if few_sure:
-            sure[size:] = np.where(rng.random(steps) < 0.9, sure[size:] / 2, (1 + sure[size:]) / 2)
+            sure[size:] = np.where(rng.random(steps) < 0.9, sure[size:] / 2, (19 + sure[size:]) / 20)
             wrong[size:] = rng.random(steps) > np.where(sure[size:] < 0.5, sure[size:], 0.75)
         part = SelectionPart(fdr, tuple(sure[:size][wrong[:size]].tolist()), size, promise="promised")
         claims = [*sure_claims(part, ranks, sure[size:], wrong[size:], ALPHA / len(ranks) / 2)]

@@ -354,3 +354,10 @@ def test_a_network_accepts_at_the_limit_of_the_tolerance_as_files_do():
     assert threshold - TOLERANCE == 0.5
     assert at_or_above([0.5], threshold).tolist() == [True]
     assert SelectiveClassifier(torch.nn.Identity(), threshold).decide(torch.zeros(1, 2))[2].tolist() == [True]
+
+
+def test_the_search_does_not_test_the_acceptance_of_all_rows():
+    """As published: z = ceil((1 + z_max) / 2) is at least 2. Ties are accepted together."""
+    sure = np.linspace(0.5, 1, 500)
+    assert guaranteed_threshold(sure, np.ones(500), 0.05, delta=0.05).accepted == 499
+    assert guaranteed_threshold(np.full(500, 0.9), np.ones(500), 0.05, delta=0.05).accepted == 500

@@ -129,7 +129,7 @@ def test_a_class_with_a_risk_limits_the_threshold():
     chosen = (confidence >= both.thresholds["all"]) & (prediction == 2)
     assert (accepted, wrong) == (chosen.sum(), (chosen & ~correct).sum())
     assert both.thresholds["all"] > 0.3
-    assert "at most 0.1 of the accepted 'dog' answers are" in both.promise(class_names=["cat", "cow", "dog"])
+    assert " and that among accepted 'dog' answers at most 0.1, if" in both.promise(class_names=["cat", "cow", "dog"])
     with pytest.raises(ValueError, match="expected the predicted classes with a risk per class"):
         group_thresholds(confidence, correct, class_risk={2: 0.1})
 
@@ -142,22 +142,24 @@ def test_a_group_may_have_another_risk():
     mixed = group_thresholds(confidence, correct, group, 0.1, 0.05, group_risk={"b": 0.08})
     assert mixed.thresholds == {"a": usual["a"], "b": strict["b"]}
     assert usual["b"] < strict["b"]
-    assert "in each group at most 0.1 (b: 0.08) of the accepted answers are wrong" in mixed.promise()
+    assert "in each group the error rate among accepted answers is at most 0.1 (b: 0.08), if" in mixed.promise()
 
 
 def test_the_promise_in_words():
     sure = np.linspace(0, 1, 400)
     result = group_thresholds(sure, sure > 0.3, ["a"] * 80 + ["b"] * 320, 0.1, 0.01)
     assert result.promise("site") == (
-        "with probability 0.99, in each site with a threshold at most 0.1 of the accepted answers are wrong, if new"
-        " rows are drawn independently from the same distribution as these 400 (Learn then Test, Bonferroni over 2"
-        " groups and sequences of tests)"
+        "with probability 0.99, in each site with a threshold the error rate among accepted answers is at most 0.1,"
+        " if new rows are drawn independently from the same distribution as these 400, and if accepting less"
+        " confident answers does not lower the error rate (Learn then Test, Bonferroni over 2 groups and sequences of"
+        " tests)"
     )
     assert "over 2 predicted classes and sequences" in result.promise("predicted class")
     fixed = group_thresholds(sure, sure > 0, None, 0.1, 0.01, correction="fixed-sequence")
     assert fixed.promise() == (
-        "with probability 0.99, at most 0.1 of the accepted answers are wrong, if new rows are drawn independently"
-        " from the same distribution as these 400 (Learn then Test, fixed sequence)"
+        "with probability 0.99, the error rate among accepted answers is at most 0.1, if new rows are drawn"
+        " independently from the same distribution as these 400, and if accepting less confident answers does not"
+        " lower the error rate (Learn then Test, fixed sequence)"
     )
     assert group_thresholds(sure, sure > 2).promise().startswith("nothing is promised")
     assert result.as_dict()["groups"]["a"] == {

@@ -98,7 +98,7 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
         assert (row["accepted"] == "true") == (float(row["confidence"]) >= thresholds[row["prediction"]])
     command(*asked, "--per-class", "--class-risk", "dog=0.03", "--policy", policy, "--replace")
     assert (
-        "in each predicted class at most 0.06 (dog: 0.03) of the accepted answers are wrong"
+        "in each predicted class the error rate among accepted answers is at most 0.06 (dog: 0.03), if"
         in capsys.readouterr().out
     )
     stricter = Policy.load(policy).threshold
@@ -117,7 +117,8 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
     assert "\nrows   threshold" in printed  # no column of groups
     assert f"class dog: {wrong / accepted:.2%} ({wrong} of {accepted}) wrong, limit 0.03" in printed
     assert (
-        "at most 0.06 of the accepted answers are wrong and at most 0.03 of the accepted 'dog' answers are" in printed
+        "the error rate among accepted answers is at most 0.06 and that among accepted 'dog' answers at most 0.03, if"
+        in printed
     )
 
 

@@ -49,13 +49,30 @@ def test_when_nothing_is_selected_the_needed_rows_are_said():
     short = select_with_fdr(sure, np.ones(5), [0.99, 0.98, 0.4], 0.05)
     assert not short.selected.any()
     # All three have p = 1/6; 1/(n + 1) <= 0.05 needs 19 rows.
-    assert short.shortage() == "nothing can be selected with 5 calibration rows; about 19 are needed"
+    assert short.shortage() == "nothing can be selected with 5 calibration rows; at least about 19 are needed"
     assert select_with_fdr(np.linspace(0.5, 1, 19), np.ones(19), [0.99, 0.98, 0.4], 0.05).selected.all()
     assert "with 1 calibration row;" in select_with_fdr([0.9], [1], [0.99, 0.4], 0.05).shortage()
     hopeless = select_with_fdr(sure, np.zeros(5), [0.7], 0.05)
     assert hopeless.shortage().startswith("nothing can be selected: among the most confident calibration rows")
+    assert hopeless.shortage().endswith("too many answers are wrong (5 of 5 in all)")
     assert select_with_fdr(sure, np.ones(5), [], 0.05).shortage() is None
     assert select_with_fdr(sure, np.ones(5), [0.9], 0.5).shortage() is None
+
+
+def test_rows_above_all_errors_do_not_promise_that_there_are_none():
+    rng = np.random.default_rng(0)
+    sure, new = rng.random(500) * 0.9, np.append(rng.random(399) * 0.9, 0.95)
+    # One of 400 new rows is surer than every error; 1 / (n + 1) <= 0.05 / 400 needs 7,999 rows without any.
+    assert "too many answers are wrong (500 of 500" in select_with_fdr(sure, np.zeros(500), new, 0.05).shortage()
+    right = rng.random(500) < sure
+    assert "too many answers are wrong" in select_with_fdr(sure, right, new, 0.05).shortage()
+    assert "at least about 9,999 are needed" in select_with_fdr(sure, right, new, 0.0001).shortage()
+    # At rank 20 of 400, 3 of 500 errors are as sure: (1 + 3.5 n / 500) / (n + 1) <= 0.153 * 20 / 400 for n > 1,526.
+    tops = np.append(np.linspace(0.96, 1, 3), np.full(97, 0.1))
+    short = select_with_fdr(
+        np.append(tops, np.full(400, 0.9)), np.arange(500) >= 100, [0.95] * 20 + [0.0] * 380, 0.153
+    )
+    assert short.shortage().endswith("with 500 calibration rows; at least about 1,527 are needed")
 
 
 def test_the_promise_in_words():

@@ -75,14 +75,15 @@ class GroupThresholds:
         which = f" in each {of}{' with a threshold' * (certified < len(self.groups))}" * several
         name = {number: class_names[number] if class_names else str(number) for number, _ in self.class_risk}
         others = f" ({', '.join(f'{name}: {risk:g}' for name, risk in self.group_risk)})" if self.group_risk else ""
-        risks = [f"at most {self.risk:g}{others} of the accepted answers are wrong"]
+        risks = [f"the error rate among accepted answers is at most {self.risk:g}{others}"]
         risks += [
-            f"at most {risk:g} of the accepted {name[number]!r} answers are" for number, risk in self.class_risk
+            f"that among accepted {name[number]!r} answers at most {risk:g}" for number, risk in self.class_risk
         ]
         rows = sum(one.num_samples for one in self.groups)
         return (
             f"with probability {1 - self.delta:.12g},{which} {' and '.join(risks)}, if new rows are drawn"
-            f" independently from the same distribution as these {rows:,} ({self._correction(of)})"
+            f" independently from the same distribution as these {rows:,}, and if accepting less confident answers"
+            f" does not lower the error rate ({self._correction(of)})"
         )
 
     def _correction(self, of: str) -> str:

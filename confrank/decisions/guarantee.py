@@ -2,7 +2,8 @@
 
 Geifman & El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017, algorithm 1: a binary search
 over the sorted confidences. Each of its ceil(log2 n) steps bounds the risk by exact inversion of the binomial tail at
-level delta / steps, so all bounds hold together with probability 1 - delta.
+level delta / steps, so all bounds hold together with probability 1 - delta. As published, the search never tests the
+acceptance of all rows: unless it is tied, the least confident one is rejected, even if all are right.
 """
 
 import math

@@ -50,9 +50,12 @@ class Selection:
             return None
         needed = selection_rows_needed(self)
         if needed is None:
-            return "nothing can be selected: among the most confident calibration rows too many answers are wrong"
+            return (
+                "nothing can be selected: among the most confident calibration rows too many answers are wrong"
+                f" ({len(self.wrong):,} of {self.num_calibration:,} in all)"
+            )
         few = counted(self.num_calibration, "calibration row")
-        return f"nothing can be selected with {few}; about {needed:,} are needed"
+        return f"nothing can be selected with {few}; at least about {needed:,} are needed"
 
 
 def select_with_fdr(
@@ -111,16 +114,20 @@ def benjamini_hochberg(p_value: Array, level: float) -> NDArray[np.bool_]:
 
 
 def selection_rows_needed(selection: Selection) -> int | None:
-    """About how many calibration items like these would let something be selected; None if no number would.
+    """About how many calibration items like these would let something be selected; None if no number is likely to.
 
-    The share of wrong items at least as sure is taken to stay the same.
+    A p-value is at least 1 / (n + 1), so at least 1 / fdr - 1 items are needed. With as many, the share of wrong
+    items at least as sure is taken to be (number of them + 1/2) / n: none among n does not mean that there are none.
     """
-    ordered = np.sort(selection.p_value)
+    ordered, size = np.sort(selection.p_value), selection.num_calibration
     limits = selection.fdr * np.arange(1, len(ordered) + 1) / len(ordered)
-    wrong: Counts = np.round(ordered * (selection.num_calibration + 1)).astype(np.int64) - 1
-    rate = wrong / selection.num_calibration
+    wrong: Counts = np.round(ordered * (size + 1)).astype(np.int64) - 1
+    least = math.ceil(1 / selection.fdr - 1 - TOLERANCE)
+    if size < least and len(selection.wrong) < size and not wrong[0]:
+        return least
+    rate = (wrong + 0.5) / size
     # (1 + rate n) / (n + 1) <= limit, solved for n.
     possible = limits > rate
     if not possible.any():
         return None
-    return math.ceil(float(((1 - limits[possible]) / (limits[possible] - rate[possible])).min()))
+    return max(least, math.ceil(float(((1 - limits[possible]) / (limits[possible] - rate[possible])).min())))

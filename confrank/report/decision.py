@@ -32,9 +32,9 @@ def threshold_lines(point: OperatingPoint, risk: float | None, delta: float) -> 
     ]
     if risk is not None and point.bound is not None:
         lines.append(
-            f"guarantee   the error rate among accepted is at most {risk:g}, with probability {1 - delta:.12g}"
-            f" (bound {point.bound:.6g}), if new answers are drawn independently from the same distribution as these"
-            f" {point.num_samples:,}"
+            f"guarantee   the error rate among accepted is at most {risk:g}, with probability {1 - delta:.12g} over"
+            f" draws of these {counted(point.num_samples, 'row')} (bound {point.bound:.6g}), if new answers are drawn"
+            " independently from the same distribution"
         )
     return lines
 
