@@ -32,7 +32,7 @@ def grouped():
     _, rows = bare.usable(predictions, "promise", file="validation.csv")
     thresholds = dict.fromkeys(rows_by_group(site), 0.8) | {"plain": None}
     part = ThresholdPart(
-        None, replace(rows, digest="other"), "At most 0.1 are wrong.", per="group", column="site",
+        None, replace(rows, digest="other", sketch=None), "At most 0.1 are wrong.", per="group", column="site",
         thresholds=thresholds, settings={"risk": 0.1},
     )  # fmt: skip
     return bare.with_part(part), predictions

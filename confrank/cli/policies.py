@@ -97,14 +97,20 @@ def unseen_samples(
 def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:
     """Add a part to the policy and write it; lines that say so."""
     from confrank.decisions.policy_parts import WORDS, the_parts
+    from confrank.decisions.policy_words import replaced_sentences
 
     dropped, is_new = policy.replaced_by(part), not Path(arguments.policy).exists()
     changed = policy.with_part(part, replace=arguments.replace)
     changed.save(arguments.policy)
+    notes = [
+        *(() if part.rows is None else part.rows.notes),
+        *replaced_sentences({part.slot: part}, changed.replaced),
+    ]
+    noted = [f"note        {note}" for note in notes]
     if is_new:
-        return [f"policy      created {arguments.policy} with {WORDS[part.slot]}"]
+        return [f"policy      created {arguments.policy} with {WORDS[part.slot]}", *noted]
     done = f"replaced {the_parts([part.slot])}" if part.slot in dropped else f"added {WORDS[part.slot]}"
     lines = [f"policy      {arguments.policy}: {done}"]
     if others := [slot for slot in dropped if slot != part.slot]:
         lines.append(f"            dropped {the_parts(others)}")
-    return [*lines, f"            it now has {joined([WORDS[slot] for slot in changed.parts()])}"]
+    return [*lines, f"            it now has {joined([WORDS[slot] for slot in changed.parts()])}", *noted]

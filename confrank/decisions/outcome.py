@@ -10,7 +10,7 @@ from confrank.decisions.costs import cost_at
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished
 from confrank.decisions.policy_parts import matched
-from confrank.decisions.rows import file_digest
+from confrank.decisions.policy_rows import made_on
 from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
 
@@ -54,7 +54,7 @@ class Sets:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a policy does to predictions. `seen` says that a part of the policy was made on these very rows.
+    """What a policy does to predictions. `seen`: a part was made on rows among them.
 
     `overall` is None without an acceptance rule, `sets` without sets, and `cost`, the mean of all answers, without
     costs.
@@ -82,9 +82,8 @@ def outcome_of(policy: Policy, predictions: Predictions) -> Outcome:
 
 
 def was_made_on(policy: Policy, predictions: Predictions) -> bool:
-    """Whether a part of the policy was made on these very rows."""
-    digest = file_digest(predictions)
-    return any(part.rows is not None and part.rows.digest == digest for part in policy.parts().values())
+    """Whether a part of the policy was made on rows of this file."""
+    return made_on(policy.parts(), policy.matched(predictions))
 
 
 def _counted(name: str, accepted: Flags, right: Flags, threshold: float | None = None) -> Accepted:

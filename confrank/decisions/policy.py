@@ -20,6 +20,7 @@ How a command adds a part:
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -56,7 +57,7 @@ from confrank.decisions.policy_parts import (
     the_parts,
 )
 from confrank.decisions.policy_rows import check_rows, usable_rows
-from confrank.decisions.policy_words import sentences
+from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import Positions, Rows
 from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, as_flags
@@ -74,6 +75,8 @@ RULES = ("threshold", "selection")
 class Policy:
     """What a policy takes, its parts, and the model whose predictions it was made on, where they say so.
 
+    `replaced` counts, for the digest of each file, the guarantees that were computed on it and then dropped.
+
     >>> new = {"probabilities": [[0.9, 0.1], [0.4, 0.6]]}
     >>> policy = Policy.of(new).with_part(ThresholdPart(0.8))
     >>> answers = policy.apply(new)
@@ -89,6 +92,7 @@ class Policy:
     selection: SelectionPart | None = None
     sets: SetsPart | None = None
     model: Mapping[str, Any] = field(default_factory=dict)
+    replaced: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, predictions: Predictions | Mapping[str, ArrayLike]) -> "Policy":
@@ -102,7 +106,8 @@ class Policy:
         values = read_policy(Path(path))
         try:
             parts: Any = {slot: part_from_dict(slot, values[slot]) for slot in SLOTS if slot in values}
-            return cls(input_from_dict(values["input"]), **parts, model=values.get("model", {}))
+            others = {name: values.get(name, {}) for name in ("model", "replaced")}
+            return cls(input_from_dict(values["input"]), **parts, **others)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: expected a policy that confrank wrote, but got: {error}") from None
 
@@ -113,8 +118,8 @@ class Policy:
     def as_text(self) -> str:
         """The content of the policy's file."""
         parts = {slot: part_as_dict(part) for slot, part in self.parts().items()}
-        model = {"model": dict(self.model)} if self.model else {}
-        return policy_text({"summary": self.sentences(), "input": asdict(self.input), **parts, **model})
+        others = {name: dict(values) for name in ("model", "replaced") if (values := getattr(self, name))}
+        return policy_text({"summary": self.sentences(), "input": asdict(self.input), **parts, **others})
 
     def parts(self) -> dict[str, Part]:
         """The parts by slot, in the order of the computation."""
@@ -147,7 +152,7 @@ class Policy:
 
     def sentences(self) -> list[str]:
         """What the policy does and promises, in words."""
-        return sentences(self.input, self.parts())
+        return [*sentences(self.input, self.parts()), *replaced_sentences(self.parts(), self.replaced)]
 
     def replaced_by(self, part: Part) -> list[str]:
         """The slots of the parts that a new part replaces, or whose input it changes."""
@@ -161,8 +166,14 @@ class Policy:
             _refuse(part, dropped)
         check_rows(part, {slot: other for slot, other in self.parts().items() if slot not in dropped})
         dated: Any = part if part.date else dataclasses.replace(part, date=datetime.now(UTC).date().isoformat())
-        changes: dict[str, Any] = dict.fromkeys(dropped) | {part.slot: dated}
+        changes: dict[str, Any] = dict.fromkeys(dropped) | {part.slot: dated, "replaced": self._replaced(dropped)}
         return dataclasses.replace(self, **changes)
+
+    def _replaced(self, dropped: Sequence[str]) -> dict[str, int]:
+        """How many guarantees were computed on each file and dropped, with those in these slots."""
+        parts = [self.parts()[slot] for slot in dropped]
+        counts = Counter(part.rows.digest for part in parts if part.promise and part.rows is not None)
+        return dict(Counter(self.replaced) + counts)
 
     def usable(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 
 from confrank.decisions.drift import Reference
 from confrank.decisions.policy_parts import SLOTS, Input, Part
-from confrank.decisions.rows import Rows, Sketch
+from confrank.decisions.rows import Rows, Sample, Sketch
 from confrank.phrasing import InputError
 
 VERSION = 1
@@ -99,7 +99,7 @@ def part_as_dict(part: Part) -> dict[str, Any]:
     """A part as JSON values, without those that are the default."""
     values = {name: value for name, value in asdict(part).items() if value != _defaults(type(part)).get(name, _NEVER)}
     if part.rows is not None:
-        values["rows"] = {name: value for name, value in values["rows"].items() if value is not None}
+        values["rows"] = {name: value for name, value in values["rows"].items() if value not in (None, ())}
     return values
 
 
@@ -130,10 +130,19 @@ def part_from_dict(slot: str, values: Mapping[str, Any]) -> Part:
 def _rows(values: Mapping[str, Any]) -> Rows:
     sketch, reference = values.get("sketch"), values.get("reference")
     made = {
-        "sketch": None if sketch is None else Sketch(**sketch),
+        "sketch": None if sketch is None else _sketch(sketch),
         "reference": None if reference is None else Reference.from_dict(reference),
     }
-    return Rows(**{**values, **made})
+    return Rows(**{**values, **made, "notes": tuple(values.get("notes", ()))})
+
+
+def _sketch(values: Mapping[str, Any]) -> Sketch:
+    rounded = values.get("rounded")
+    samples = {
+        "content": Sample(**values["content"]),
+        "rounded": None if rounded is None else Sample(**rounded),
+    }
+    return Sketch(**{**values, **samples})
 
 
 def input_from_dict(values: Mapping[str, Any]) -> Input:

@@ -1,17 +1,28 @@
 """Which rows of a file a new part of a policy may use."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from confrank.decisions.identity import (
+    Identity,
+    copied_from,
+    identity_of,
+    shares_rows,
+    sketch_of,
+    sketches_share,
+    tells_rows_apart,
+)
 from confrank.decisions.policy_parts import FEEDS, WORDS, Part
-from confrank.decisions.rows import Half, Positions, Rows, design_rows, file_digest, shares_rows, sketch_of
+from confrank.decisions.rows import Half, Positions, Rows, Sketch, design_rows, file_digest
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 Parts = Mapping[str, Part]
+# More copies than this share of the rows are worth a note.
+MOST_COPIED = 0.01
 
 
 def usable_rows(
@@ -24,19 +35,50 @@ def usable_rows(
     every: bool = False,
 ) -> tuple[Positions, Rows]:
     """The positions of the rows that a new part may use, and the record of them; see `Policy.usable`."""
-    digest, num_rows = file_digest(predictions), len(predictions)
-    seen = [part.rows for part in parts.values() if part.rows is not None and part.rows.digest == digest]
-    seed = next((rows.seed for rows in seen), seed)
+    digest, num_rows, identity = file_digest(predictions), len(predictions), identity_of(predictions)
+    seeds = [part.rows.seed for part in parts.values() if part.rows is not None and part.rows.digest == digest]
+    used_seed, origin = next(iter(seeds), seed), copied_from(identity)
     half: Half = "all" if every else "design"
     if kind == "promise":
-        half = _promise_half(_upstream(parts), predictions, digest, file)
-    chosen = design_rows(num_rows, seed)
+        half = _promise_half(_upstream(parts), identity, digest, file)
+    chosen = design_rows(num_rows, used_seed)[origin]  # copies of a row are in the same half
     flags = chosen if half == "design" else ~chosen if half == "promise" else np.ones(num_rows, dtype=bool)
     if not flags.any():
         raise InputError(f"expected rows for both halves of {file or 'the file'}, but it has {num_rows}", "add rows")
     index = np.flatnonzero(flags)
-    sketch = sketch_of(predictions, index) if kind == "design" else None
-    return index, Rows(Path(file).name, digest, num_rows, len(index), half, seed, sketch)
+    sketch = sketch_of(identity, index)
+    num_copied = int((origin != np.arange(num_rows))[index].sum())
+    notes = [*_seed_notes(seed, used_seed, half), *_row_notes(kind, sketch, num_copied, len(index))]
+    rows = Rows(Path(file).name, digest, num_rows, len(index), half, used_seed, sketch, notes=tuple(notes))
+    return index, rows
+
+
+def _seed_notes(seed: int, used: int, half: Half) -> Iterator[str]:
+    if seed != used and half != "all":
+        yield f"the policy already splits this file with seed {used}, so seed {seed} was not used"
+
+
+def _row_notes(kind: Literal["design", "promise"], sketch: Sketch, num_copied: int, num_rows: int) -> Iterator[str]:
+    """What may make the guarantee void without anybody noticing."""
+    if kind == "promise" and num_copied > MOST_COPIED * num_rows:
+        yield (
+            f"{num_copied:,} of {num_rows:,} rows repeat another row exactly; a guarantee assumes independent rows,"
+            " so remove the copies"
+        )
+    if kind == "design" and not tells_rows_apart(sketch):
+        yield (
+            "many rows are alike and have no ids, so the policy recognises them only in a copy of the complete file;"
+            " do not use them for a guarantee"
+        )
+
+
+def made_on(parts: Parts, predictions: Predictions) -> bool:
+    """Whether a part was made on rows of this file, in any order."""
+    digest, identity = file_digest(predictions), identity_of(predictions)
+    seen = [part.rows for part in parts.values() if part.rows is not None]
+    return any(
+        rows.digest == digest or (rows.sketch is not None and shares_rows(rows.sketch, identity)) for rows in seen
+    )
 
 
 def _upstream(parts: Parts) -> dict[str, Rows]:
@@ -44,7 +86,7 @@ def _upstream(parts: Parts) -> dict[str, Rows]:
     return {slot: part.rows for slot, part in parts.items() if slot in FEEDS and part.rows is not None}
 
 
-def _promise_half(upstream: Mapping[str, Rows], predictions: Predictions, digest: str, file: str) -> Half:
+def _promise_half(upstream: Mapping[str, Rows], identity: Identity, digest: str, file: str) -> Half:
     """The rows that no part upstream saw; an error if there are none, or if nobody knows which they are."""
     half: Half = "all"
     for slot, rows in upstream.items():
@@ -56,25 +98,46 @@ def _promise_half(upstream: Mapping[str, Rows], predictions: Predictions, digest
             )
         if rows.digest == digest:
             half = "promise"
-        elif rows.sketch is not None and shares_rows(rows.sketch, predictions, np.arange(len(predictions))):
-            raise InputError(
-                f"expected rows that no part of the policy saw, but {file or 'this file'} shares rows with"
-                f" {rows.file or 'the file'} that {WORDS[slot]} was fitted to or chosen on, and a guarantee is void"
-                " on them",
-                f"use other rows, or {rows.file or 'that file'} itself, whose unused half the policy knows",
-            )
+        elif rows.sketch is not None and shares_rows(rows.sketch, identity):
+            raise _shared(slot, rows, file, len(identity.content))
     return half
 
 
+def _shared(slot: str, rows: Rows, file: str, num_rows: int) -> InputError:
+    """Why a guarantee cannot use a file with rows that a part saw."""
+    if rows.file and rows.file == Path(file).name and rows.n == num_rows:
+        return InputError(
+            f"expected rows that no part of the policy saw, but {file} has changed since {WORDS[slot]} was fitted to"
+            " or chosen on its rows, so its unused half is no longer known",
+            "start a new policy with the changed file, or use other rows",
+        )
+    itself = f", or {rows.file or 'that file'} itself, whose unused half the policy knows"
+    return InputError(
+        f"expected rows that no part of the policy saw, but {file or 'this file'} shares rows with"
+        f" {rows.file or 'the file'} that {WORDS[slot]} was fitted to or chosen on, and a guarantee is void"
+        " on them",
+        "use other rows" + (itself if rows.half == "design" else ""),
+    )
+
+
 def check_rows(part: Part, parts: Parts) -> None:
-    """Raise if a guarantee rests on rows that a calibrator or score saw."""
-    rows = part.rows
-    if not part.promise or rows is None:
-        return
-    for slot, seen in _upstream(parts).items():
-        apart = (seen.half, rows.half, seen.seed) == ("design", "promise", rows.seed)
-        if seen.digest == rows.digest and not apart:
+    """Raise if a guarantee rests on rows that a calibrator or score saw, or on rows that nobody knows."""
+    upstream = _upstream(parts) if part.promise else {}
+    for slot, seen in upstream.items():
+        if part.rows is None:
+            raise InputError(
+                f"expected the rows that the guarantee was computed on, because {WORDS[slot]} was fitted to or chosen"
+                " on rows, but got none",
+                "take them from policy.usable(predictions, 'promise')",
+            )
+        if _overlap(seen, part.rows):
             raise InputError(
                 f"expected a guarantee on rows that no part saw, but {WORDS[slot]} saw some of them",
                 "take the rows from policy.usable(predictions, 'promise')",
             )
+
+
+def _overlap(seen: Rows, rows: Rows) -> bool:
+    if seen.digest == rows.digest:
+        return (seen.half, rows.half, seen.seed) != ("design", "promise", rows.seed)
+    return seen.sketch is not None and rows.sketch is not None and sketches_share(seen.sketch, rows.sketch)

@@ -26,6 +26,17 @@ def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
     return [*lines, SEPARATE] if several else lines
 
 
+def replaced_sentences(parts: Mapping[str, Part], replaced: Mapping[str, int]) -> list[str]:
+    """For each file of a guarantee, how many guarantees on it were replaced before."""
+    files = {part.rows.digest: part.rows.file for part in parts.values() if part.promise and part.rows is not None}
+    return [
+        f"Replaces {counted(replaced[digest], 'earlier guarantee')} on {file or 'the same rows'}: a promise that was"
+        " chosen for its result is weaker than it says."
+        for digest, file in files.items()
+        if replaced.get(digest)
+    ]
+
+
 def _input(item: Input) -> str:
     before = f", calibrated by {item.calibrated_by}" if item.calibrated_by else ""
     if item.kind == "confidence":

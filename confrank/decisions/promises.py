@@ -31,7 +31,9 @@ from confrank.predictions import Predictions
 Flags = NDArray[np.bool_]
 # A share is far above a rate if chance explains it with less than this probability.
 FAR_ABOVE = 1e-3
-MADE_HERE = "Parts of the policy were made on this file, so these answers do not test its promise; give newer ones."
+MADE_HERE = (
+    "Parts of the policy were made on rows of this file, so these answers do not test its promise; give newer ones."
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Followed:
 
     `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
     acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is promised but not tested. `fdr` is
-    the false-discovery rate of a selection.
+    the false-discovery rate of a selection. `seen`: parts of the policy were made on rows among these, which can
+    break its promise, but not confirm it.
     """
 
     monitored: Monitored
@@ -49,6 +52,7 @@ class Followed:
     wrong: Flags | None
     remarks: tuple[str, ...]
     fdr: float | None = None
+    seen: bool = False
 
     @property
     def num_wrong_accepted(self) -> int | None:
@@ -68,7 +72,7 @@ class Followed:
 def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
     """Test what the policy promises about labelled predictions; `order` are their rows in the order of time."""
     answers, right = policy.apply(predictions), policy.correct(predictions)
-    remarks = [MADE_HERE] if was_made_on(policy, predictions) else []
+    seen = was_made_on(policy, predictions)
     accepted = None if answers.accepted is None else answers.accepted[order]
     predictions = matched(policy.input, predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
@@ -79,9 +83,10 @@ def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: floa
     claims += [*sure_claims(policy.selection, ranks, answers.confidence[order], ~right[order], level)]
     claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
     monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
+    remarks = [MADE_HERE] if seen else []
     remarks += _remarks(policy, answers, ~right)
     fdr = None if policy.selection is None else policy.selection.fdr
-    return Followed(monitored, order, accepted, ~right[order], tuple(remarks), fdr)
+    return Followed(monitored, order, accepted, ~right[order], tuple(remarks), fdr, seen)
 
 
 def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:

@@ -75,7 +75,8 @@ def _kind(followed: Followed) -> str:
     holds, drift = followed.monitored.holds, followed.monitored.drift
     if holds is False:
         return "bad"
-    return "unsure" if holds is None or followed.is_far_above or (drift and drift.alarm is not None) else "good"
+    untested = followed.seen or holds is None
+    return "unsure" if untested or followed.is_far_above or (drift and drift.alarm is not None) else "good"
 
 
 def _nearness(watch: Watch) -> float:

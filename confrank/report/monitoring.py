@@ -53,6 +53,8 @@ def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
     watches = followed.monitored.watches
     if not watches:
         return ["No promise was tested."]
+    if followed.seen and followed.monitored.holds is not False:
+        return ["No promise was tested: parts of the policy were made on rows of this file."]
     if followed.monitored.holds is None:
         return ["The promise cannot be tested: it covers none of these answers."]
     of_selection, others = (
@@ -190,7 +192,7 @@ def monitor_record(followed: Followed, times: Times = None) -> dict[str, Any]:
     """The outcome as JSON values. Rows count from 0, as in the file."""
     monitored, accepted = followed.monitored, followed.accepted
     return {
-        "holds": monitored.holds,
+        "holds": None if followed.seen and monitored.holds else monitored.holds,
         "answer": verdict_sentences(followed, times),
         "alpha": monitored.alpha,
         "num_answers": len(followed.order),
