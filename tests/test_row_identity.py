@@ -8,6 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from confrank.decisions.identity import identity_of, shares_rows, sketch_of, sketches_share
+from confrank.decisions.outcome import outcome_of
 from confrank.decisions.policy import CalibratorPart, Policy, ScorePart, ThresholdPart
 from confrank.decisions.promises import follow
 from confrank.predictions import Predictions
@@ -174,6 +175,7 @@ def test_rows_of_a_guarantee_do_not_confirm_it():
     record = monitor_record(follow(policy, shuffled, order))
     assert record["answer"] == ["No promise was tested: parts of the policy were made on rows of this file."]
     assert record["holds"] is None and "do not test its promise" in record["remarks"][0]
+    assert outcome_of(policy, shuffled).seen and not outcome_of(policy, made(2000, seed=1)).seen
     record = monitor_record(follow(policy, made(2000, seed=1), order))
     assert record["holds"] is True and not record["remarks"]
     # Rows that a part saw are too good, so a promise that is broken on them is broken.
