@@ -172,6 +172,12 @@ def test_a_run_learns_and_predicts_as_it_was_evaluated(
     capsys.readouterr()
 
 
+def test_data_check_counts_texts(command: Command, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command("data", "check", run.parent / "reviews.csv")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "texts of up to 256 words" in printed and "train: 160 texts, 2 classes of 80" in printed
+
+
 def test_evaluate_and_threshold_take_the_run(command: Command, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command("evaluate", str(run), "--report", str(run.parent / "page.html"), "--json", str(run.parent / "e.json"))
     assert "no images" not in capsys.readouterr().out

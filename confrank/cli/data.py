@@ -84,11 +84,13 @@ def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
             " (listed above); repair or remove them"
         ) from None
     shape = "x".join(map(str, checked.image_shape))
-    say(console, f"{name}: images of {shape} from {', '.join(map(str, checked.paths)) or 'a dependency'}")
+    is_text = len(checked.image_shape) == 1
+    kind, size = ("texts", f"up to {shape} words") if is_text else ("images", shape)
+    say(console, f"{name}: {kind} of {size} from {', '.join(map(str, checked.paths)) or 'a dependency'}")
     for split, counts in (("train", checked.train), ("test", checked.test)):
         if len(counts) > 1:
             spread = f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
-            say(console, f"{split}: {sum(counts):,} images, {len(counts)} classes of {spread}")
+            say(console, f"{split}: {sum(counts):,} {kind}, {len(counts)} classes of {spread}")
         elif counts:
             say(console, f"{split}: {sum(counts):,} images, without labels")
     for note in checked.notes:
