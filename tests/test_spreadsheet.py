@@ -61,7 +61,7 @@ def test_answers_and_labels_are_read_back_unchanged(tmp_path):
     raw = Predictions(
         logits=np.eye(len(paths)),
         confidence=np.linspace(-1, 1, len(paths)),
-        metadata={"class_names": json.dumps(paths)},
+        metadata={"class_names": json.dumps(paths), "key": "path"},
     )
     text = Answers(paths, raw, [], []).as_csv()
     rows = list(csv.DictReader(io.StringIO(text)))
