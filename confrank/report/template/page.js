@@ -49,8 +49,10 @@
     const [i, cost] = cheapest(model, ratio), { threshold, accepted, wrong, total } = model.cheapest;
     const coverage = i < 0 ? 0 : accepted[i] / total, height = (value) => Math.min(2, value / data.cost_limit);
     const number = (value) => String(Number(value.toPrecision(6)));
-    at("cost-threshold").textContent = i < 0 ? "reject all" : number(threshold[i]);
-    at("cost-threshold").title = i < 0 ? "" : "exactly " + threshold[i];
+    // The last threshold accepts everything here; new confidences may be lower, and are accepted too.
+    const rule = i < 0 ? "reject all" : i === threshold.length - 1 ? "accept all" : null;
+    at("cost-threshold").textContent = rule || number(threshold[i]);
+    at("cost-threshold").title = rule ? "" : "exactly " + threshold[i];
     at("cost-coverage").textContent = share(coverage);
     at("cost-value").textContent = number(cost);
     at("cost-value").title = "exactly " + cost;
