@@ -1,8 +1,10 @@
 """Train networks, or resume training."""
 
 import dataclasses
+import os
+import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -89,7 +91,20 @@ def _train(arguments: "Namespace") -> None:
         )
     device = local_device(device.type)
     with connected(device) as processes:
-        return _train_in(processes, arguments, device)
+        _train_in(processes, arguments, device)
+    _leave()
+
+
+def _leave() -> None:
+    """End a process that torchrun started, without the interpreter's own end.
+
+    Threads of gloo that still run then can abort the process (seen with torch 2.13), and torchrun would report a
+    finished training as failed.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(0)
 
 
 def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.device") -> None:
