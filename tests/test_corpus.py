@@ -1,20 +1,18 @@
 """Files as people have them: each is read to the metrics of the arrays it was made from, or refused with a remedy."""
 
 import gzip
-import importlib.util
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import program
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from confrank.predictions import read
 
 FOLDER = Path(__file__).parent / "files"
-_spec = importlib.util.spec_from_file_location("corpus_files", FOLDER / "make.py")
-make = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(make)
+make = program("tests/files/make.py")
 FILES = {file.name: file for file in make.files()}
 READ = [name for name, file in FILES.items() if file.truth]
 # Packed differently by other versions of the libraries.

@@ -261,23 +261,23 @@ def test_the_lowest_risk_that_is_told_can_be_asked_for():
     rng = np.random.default_rng(3)
     confidence = rng.random(60)
     correct = rng.random(60) < 0.4 + 0.3 * confidence
-    with pytest.raises(ValueError, match="or ask for") as told:
+    with pytest.raises(ValueError, match="or ask for") as error:
         guaranteed_threshold(confidence, correct, 0.01, delta=0.05)
-    lowest = float(str(told.value).partition("or ask for ")[2].split()[0])
+    lowest = float(str(error.value).partition("or ask for ")[2].split()[0])
     assert guaranteed_threshold(confidence, correct, lowest, delta=0.05).bound <= lowest
 
 
 def test_what_the_search_cannot_certify_is_not_called_impossible():
     """A search for a higher risk may end at a bound below the one that was refused."""
     confidence, correct = np.linspace(0, 1, 300), np.ones(300, dtype=bool)
-    with pytest.raises(UnreachableError) as told:
+    with pytest.raises(UnreachableError) as error:
         guaranteed_threshold(confidence, correct, 0.05)
     assert guaranteed_threshold(confidence, correct, 0.06).bound < 0.05
-    assert "no threshold" not in str(told.value)
-    assert "lowest" not in str(told.value)
-    assert "300 predictions, but got 0.05" in str(told.value)
-    assert "use more validation predictions (at least about 356), or ask for 0.058895 or more" in str(told.value)
-    assert told.value.needed == 356
+    assert "no threshold" not in str(error.value)
+    assert "lowest" not in str(error.value)
+    assert "300 predictions, but got 0.05" in str(error.value)
+    assert "use more validation predictions (at least about 356), or ask for 0.058895 or more" in str(error.value)
+    assert error.value.needed == 356
     with pytest.raises(UnreachableError, match="certified with 1 prediction, but got 0.05"):
         guaranteed_threshold([0.9], [1], 0.05)
     many = np.linspace(0, 1, 356), np.ones(356, dtype=bool)

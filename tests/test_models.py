@@ -207,7 +207,7 @@ WHOLE = [pytest.param(name, 20, marks=pytest.mark.slow) for name, _ in SHORT]
 
 @pytest.mark.parametrize(("name", "count"), [("resnet110", 20), *SHORT, *WHOLE])
 def test_golden_losses(name, count):
-    """An epoch has 16 steps. One network goes on into its second, the others among the slow tests.
+    """An epoch has 16 steps. One network also runs into its second here, the others in the slow tests.
 
     Rewrite the file with `python -m tests.test_models` after a change that is meant to change numbers.
     """

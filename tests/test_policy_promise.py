@@ -1,19 +1,13 @@
 """The simulation of benchmarks/policy.py with fewer repetitions."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import pytest
+from programs import program
 
 
 @pytest.fixture(scope="module")
 def simulation():
-    path = Path(__file__).parent.parent / "benchmarks" / "policy.py"
-    spec = importlib.util.spec_from_file_location("policy_simulation", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("benchmarks/policy.py")
 
 
 def test_a_fitted_score_breaks_a_promise_on_the_same_rows_but_not_in_a_policy(simulation):

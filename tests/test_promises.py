@@ -1,18 +1,12 @@
 """The simulations of benchmarks/guarantees.py with fewer repetitions."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from programs import program
 
 
 @pytest.fixture(scope="module")
 def simulations():
-    path = Path(__file__).parent.parent / "benchmarks" / "guarantees.py"
-    spec = importlib.util.spec_from_file_location("guarantees", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return program("benchmarks/guarantees.py")
 
 
 def test_sets_cover_within_each_class(simulations):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from forked import SERVER
+from ingredients import INGREDIENTS
 
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
@@ -22,15 +23,6 @@ from confrank.run_folder import RunFolder
 from confrank.training import InterruptedRunError, train
 
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
-INGREDIENTS = {
-    "schedule": "cosine",
-    "averaging": "swa",
-    "averaging_lr": 0.02,
-    "sam": 0.05,
-    "mix": "both",
-    "head": "cosine",
-    "mirror": True,
-}
 
 
 def work(out, minutes, config=CONFIG):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from forked import SERVER
+from ingredients import INGREDIENTS
 from torch import nn
 
 from confrank import CorrectnessHistory, CorrectnessRanking
@@ -39,15 +40,6 @@ from confrank.training.processes import LAUNCHED
 CPU = torch.device("cpu")
 # The last batch of an epoch has one sample.
 CONFIG = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3, test_every=2, holdout=0.1)
-INGREDIENTS = {
-    "schedule": "cosine",
-    "averaging": "swa",
-    "averaging_lr": 0.02,
-    "sam": 0.05,
-    "mix": "both",
-    "head": "cosine",
-    "mirror": True,
-}
 
 
 def some_digits(num_samples=101):

@@ -1,0 +1,11 @@
+"""Every ingredient of a training at once, for tests of restarts and of several processes."""
+
+INGREDIENTS = {
+    "schedule": "cosine",
+    "averaging": "swa",
+    "averaging_lr": 0.02,
+    "sam": 0.05,
+    "mix": "both",
+    "head": "cosine",
+    "mirror": True,
+}
