@@ -43,6 +43,7 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     methods = "methods (also aes-10, aes-30 and ensemble-METHOD)"
     for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", methods)):
         add_option(runs, f"--{flag}s", str, "NAME,...", with_names(f"only these {what}, separated by commas", flag))
+    add_option(runs, "--recipes", str, "NAME,...", "only runs that are trained like this, e.g. best (see train)")
     add_option(runs, "--seeds", str, "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
     add_option(runs, "--epochs", int, "N", "passes over the training set (default: 300, or those of the recipe)")
     runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
@@ -52,6 +53,8 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--results", str, "FOLDER", "folder for the small result files", "results")
     weights = "also save the trained networks in this folder, in half precision"
     add_option(output, "--weights", str, "FOLDER", weights)
+    shift = "also evaluate each network on noisy, blurred and pale test images, and with mirrored images"
+    output.add_argument("--shift", action="store_true", help=shift)
     add_checkpoint_minutes(output, 5.0)
     computing = parser.add_argument_group("computing")
     add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
@@ -69,8 +72,9 @@ def _study(arguments: "Namespace") -> None:
     at_least(1, arguments, "together")
     at_least(0, arguments, "checkpoint_minutes")
     check_device(arguments.device)
-    lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods")}
+    lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods", "recipes")}
     seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
+    lists["training"] = lists.pop("recipes")
     wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
     out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
     weights = folder_path(arguments.weights)
@@ -89,6 +93,7 @@ def _study(arguments: "Namespace") -> None:
             results,
             together=arguments.together,
             weights=weights,
+            shift=arguments.shift,
             root=root_of(arguments),
             device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
             ray=arguments.ray,

@@ -179,13 +179,14 @@ def narrowed(
     models: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
+    training: Sequence[str] | None = None,
     epochs: int | None = None,
     root: Path | None = None,
 ) -> tuple[Recipe, ...]:
     """The recipe of that name with these data sets, networks, methods and seeds instead of its own.
 
     Custom data sets may be in `root`. A recipe in several parts is reduced to those given, without ensembles of
-    fewer than two members.
+    fewer than two members, and any recipe to the parts that are trained like this.
     """
     given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds}
     wanted: dict[str, Any] = {
@@ -197,7 +198,8 @@ def narrowed(
         if not is_known(one, root):
             raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
     _check_networks(wanted.get("models", ()))
-    parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in recipe(name))
+    parts = _trained_like(training, name)
+    parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in parts)
     if len(parts) == 1:
         (part,) = (replace(part, **wanted) for part in parts)
         if len(part.seeds) < 2 and any(facts_of(method).ensemble for method in part.methods):
@@ -214,6 +216,15 @@ def narrowed(
     if not cut:
         raise ValueError(f"expected settings of one part of {name}, but no part has all of these")
     return cut
+
+
+def _trained_like(training: Sequence[str] | None, name: str) -> tuple[Recipe, ...]:
+    """The parts of the recipe of that name that follow these training recipes; all without any."""
+    parts = recipe(name)
+    known = tuple(dict.fromkeys(part.training for part in parts))
+    if training is not None and (unknown := [one for one in training if one not in known]):
+        raise ValueError(f"expected recipes of {name} among {', '.join(known)}, but got {', '.join(unknown)}")
+    return parts if training is None else tuple(part for part in parts if part.training in training)
 
 
 def _check_networks(names: Sequence[str]) -> None:

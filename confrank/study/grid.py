@@ -16,6 +16,7 @@ from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
+from confrank.study.exam import examine
 from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
@@ -31,6 +32,7 @@ def run_plan(
     *,
     together: int = 4,
     weights: Path | None = None,
+    shift: bool = False,
     root: Path | None = None,
     device: torch.device | None = None,
     ray: str | None = None,
@@ -44,7 +46,8 @@ def run_plan(
     After a kill at any time, the same call resumes: only unfinished runs are trained, each from its checkpoint.
     Several processes may work on the same folders: each trains what no other holds, then waits for the rest or, with
     `skip_held`, leaves it to them. `ray` is the address of a Ray cluster, or "local". The folder `weights` receives
-    the trained networks in half precision.
+    the trained networks in half precision. With `shift`, the results have further measurements of the networks, see
+    `confrank.study.exam`; those of runs that were finished before are added if their folders are there.
     """
     wanted.check(out, results, weights)
     for folder in (out, results, weights):
@@ -60,12 +63,12 @@ def run_plan(
         options = Options(
             root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
         )
-        train = partial(train_group, out=out, results=results, options=options)
+        train = partial(train_group, out=out, results=results, options=options, shift=shift)
         outcome = train_shared(_groups(to_train, together, device.type), train, **sharing)
     else:
         with connected(ray, None if device is None else str(device)) as (cluster, kind):
             where = (Path.cwd(), out, results, root or default_root())
-            settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes)
+            settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes, shift)
             outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, **sharing)
     problems = outcome.problems
     finished = [config for config in wanted.runs if has_result(config, results)]
@@ -77,6 +80,11 @@ def run_plan(
     if weights is not None:
         for config in finished:
             problems |= tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
+    if shift:
+        for config in finished:
+            if RunFolder(out / config.run_name).config.exists():
+                look = partial(examine, out / config.run_name, results, root=root, device=device)
+                problems |= tried(f"shift of {config.run_name}", look)
     held = needed([config for config in wanted.runs if config.run_name in outcome.held])
     for config in held:
         note(f"skipped {config.run_name}: {outcome.held[config.run_name]} is training it")

@@ -13,6 +13,7 @@ import torch
 from confrank.config import RunConfig
 from confrank.folders import HeldError
 from confrank.run_folder import RunFolder
+from confrank.study.exam import examine
 from confrank.study.results import export_run
 from confrank.training import Failed, Options, train_together
 from confrank.training.jobs import Note, Record
@@ -30,8 +31,11 @@ class Outcome:
     held: dict[str, str] = field(default_factory=dict)
 
 
-def train_group(group: Runs, out: Path, results: Path, options: Options) -> Outcome:
-    """Train runs side by side and write their results; one by one if they do not fit into memory together."""
+def train_group(group: Runs, out: Path, results: Path, options: Options, shift: bool = False) -> Outcome:
+    """Train runs side by side and write their results; one by one if they do not fit into memory together.
+
+    With `shift`, the results have further measurements of the networks, see `confrank.study.exam`.
+    """
     try:
         trained = train_together(group, [out / config.run_name for config in group], **options)
     except torch.OutOfMemoryError as error:
@@ -41,18 +45,25 @@ def train_group(group: Runs, out: Path, results: Path, options: Options) -> Outc
     if trained is None:
         if note := options.get("on_note"):
             note(f"{len(group)} runs side by side do not fit into memory: training them one by one")
-        parts = [train_group([config], out, results, options) for config in group]
+        parts = [train_group([config], out, results, options, shift) for config in group]
         problems = {name: why for part in parts for name, why in part.problems.items()}
         return Outcome(problems, {name: who for part in parts for name, who in part.held.items()})
     outcome = Outcome()
     for config, result in zip(group, trained, strict=True):
         if not isinstance(result, Failed):
-            outcome.problems.update(tried(config.run_name, partial(export_run, out / config.run_name, results)))
+            write = partial(_write_results, out / config.run_name, results, options, shift)
+            outcome.problems.update(tried(config.run_name, write))
         elif isinstance(result.error, HeldError):
             outcome.held[config.run_name] = result.error.holder
         else:
             outcome.problems[config.run_name] = result.why
     return outcome
+
+
+def _write_results(run: Path, results: Path, options: Options, shift: bool) -> None:
+    export_run(run, results)
+    if shift:
+        examine(run, results, root=options.get("root"), device=options.get("device"))
 
 
 def tried(what: str, work: Callable[[], object]) -> dict[str, str]:

@@ -29,6 +29,7 @@ class Settings:
     device: str
     threads: int
     checkpoint_minutes: float
+    shift: bool = False
 
 
 def train_task(group: Runs, settings: Settings) -> tuple[Outcome, list[str]]:
@@ -43,7 +44,7 @@ def train_task(group: Runs, settings: Settings) -> tuple[Outcome, list[str]]:
         on_note=notes.append,
     )
     try:
-        return train_group(group, settings.out, settings.results, options), notes
+        return train_group(group, settings.out, settings.results, options, settings.shift), notes
     except InterruptedRunError as error:
         raise StoppedTaskError(str(error)) from None
 

@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,24 @@ from confrank.atomic import packed, write_atomically
 from confrank.config import RunConfig
 from confrank.method_facts import facts_of
 from confrank.metrics import Samples, evaluation_of, sample_values
+from confrank.phrasing import InputError
 from confrank.predictions import Predictions, load_predictions
 from confrank.run_folder import RunFolder, load_config
+from confrank.scores import choose, score
 
 STORED = ("config", "environment", "log", "metrics", "undefined")
+# What only some results have.
+FURTHER = ("validation", "scores", "mirrored", "shift")
 DAMAGED = "if it is damaged, remove it, and run the command that wrote it again"
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: flat config, environment, epoch log and test metrics."""
+    """A finished run: flat config, environment, epoch log and test metrics.
+
+    `validation` are the metrics of the held-out images. `scores` name the score that these choose, and rank both
+    splits by every score. `mirrored` and `shift` are from `confrank.study.exam`.
+    """
 
     name: str
     config: dict[str, Any]
@@ -30,18 +39,62 @@ class Result:
     log: list[dict[str, Any]]
     metrics: dict[str, float | None]
     undefined: dict[str, str]
+    validation: dict[str, float | None] = field(default_factory=dict)
+    scores: dict[str, Any] = field(default_factory=dict)
+    mirrored: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    shift: dict[str, dict[str, dict[str, float | None]]] = field(default_factory=dict)
 
 
 def export_run(run: Path, results: Path) -> Path:
-    """Write results/NAME.json and results/NAME.npz of a finished run folder."""
-    return _write(results / f"{run.name}.json", *read_run(run))
+    """Write results/NAME.json and results/NAME.npz of a finished run folder, with its held-out images if any."""
+    result, arrays = read_run(run)
+    path, held_out = results / f"{run.name}.json", RunFolder(run).predictions("holdout")
+    if not held_out.exists():
+        return _write(path, result, arrays)
+    validation = load_predictions(held_out)
+    samples = sample_values(**validation.evaluation_inputs())
+    _write(path, result, arrays | _stored(samples, "validation_"))
+    scores = _scores(validation, load_predictions(RunFolder(run).predictions("test")))
+    return extend_result(path, {"validation": evaluation_of(samples).metrics, "scores": scores})
+
+
+def extend_result(path: Path, further: Mapping[str, Any]) -> Path:
+    """Add further measurements, by their names in `FURTHER`, to a result."""
+    assert not {*further} - {*FURTHER}
+    load_result(path)  # raises if it is damaged
+    write_atomically(path, _json({**json.loads(path.read_text()), **further}))
+    return path
+
+
+def _scores(validation: Predictions, test: Predictions) -> dict[str, Any]:
+    """The score chosen on one split; by score, its ranking of that split (of the judged half) and of the other."""
+    try:
+        choice = choose(logits=validation.logits, probabilities=validation.probabilities, label=validation.label)
+    except InputError as error:  # too few images
+        return {"undefined": error.problem}
+    metrics = {}
+    correct = sample_values(**test.evaluation_inputs()).correct
+    for name, parameters in choice.fitted.items():
+        values = score(name, logits=test.logits, probabilities=test.probabilities, **parameters)
+        all_metrics = evaluation_of(sample_values(confidence=values, correct=correct)).metrics
+        metrics[name] = {key: all_metrics[key] for key in choice.judged.metrics[name]}
+    # A matrix has as many values as pairs of classes.
+    parameters = {name: given for name, given in choice.fitted.items() if given and "matrix" not in given}
+    return {
+        "chosen": choice.name,
+        "candidate": choice.candidate,
+        "parameters": parameters,
+        "validation": choice.judged.metrics,
+        "test": metrics,
+    }
 
 
 def read_run(path: Path) -> tuple[Result, dict[str, NDArray[Any]]]:
     """A finished run from its folder, or from a results JSON and its npz.
 
     Arrays: `confidence` and `correct` on the test split, `probability` if the method ranks by another score,
-    `history_examined`, `history_correct`, `history_index`.
+    `history_examined`, `history_correct`, `history_index`; a results JSON may also have `validation_confidence` and
+    `validation_correct`, on the held-out split.
     """
     if path.suffix == ".json":
         for part in (path, path.with_suffix(".npz")):
@@ -75,10 +128,11 @@ def finished_run(path: Path) -> tuple[RunFolder, RunConfig, list[dict[str, Any]]
     return folder, config, log
 
 
-def samples_in(arrays: dict[str, NDArray[Any]]) -> Samples:
-    """The test samples among the arrays of `read_run`."""
-    confidence = arrays["confidence"]
-    return Samples(confidence, arrays["correct"], probability=arrays.get("probability", confidence))
+def samples_in(arrays: dict[str, NDArray[Any]], prefix: str = "") -> Samples:
+    """The test samples among the arrays of `read_run`, or those of another split by the prefix of its names."""
+    confidence = arrays[f"{prefix}confidence"]
+    probability = arrays.get(f"{prefix}probability", confidence)
+    return Samples(confidence, arrays[f"{prefix}correct"], probability=probability)
 
 
 def export_average(
@@ -96,7 +150,8 @@ def load_result(path: Path) -> Result:
         raise ValueError(f"expected a result in {path}, but it cannot be read ({error}); {DAMAGED}") from None
     if problem := _problem(content):
         raise ValueError(f"expected {', '.join(STORED)} of a run in {path}, but {problem}; {DAMAGED}")
-    return Result(path.stem, *(content[key] for key in STORED))
+    further = {key: content[key] for key in FURTHER if key in content}
+    return Result(path.stem, *(content[key] for key in STORED), **further)
 
 
 def _problem(content: Any) -> str:
@@ -112,6 +167,9 @@ def _problem(content: Any) -> str:
             return f"its config lacks {key}"
     if facts_of(content["config"]["method"]).ensemble and not content["config"].get("members"):
         return "its config lacks members"
+    for key in FURTHER:
+        if not isinstance(content.get(key, {}), dict):
+            return f"its {key} is not a mapping"
     for metric, value in content["metrics"].items():
         if value is not None and not (isinstance(value, int | float) and math.isfinite(value)):
             return f"its {metric} is {value!r}"
@@ -140,12 +198,23 @@ def _judged(
 ) -> tuple[Result, dict[str, NDArray[Any]]]:
     samples = sample_values(**predictions.evaluation_inputs())
     evaluation = evaluation_of(samples)
-    # In float64: float32 rounds confidences close to 1 to ties, which change the AURC.
-    arrays = {"confidence": samples.confidence, "correct": samples.correct, **counts}
+    arrays = _stored(samples) | counts
+    return Result(name, config, environment, log, evaluation.metrics, evaluation.undefined), arrays
+
+
+def _stored(samples: Samples, prefix: str = "") -> dict[str, NDArray[Any]]:
+    """The arrays of a split to store. In float64: float32 rounds confidences close to 1 to ties, which change the
+    AURC.
+    """
+    arrays = {"confidence": samples.confidence, "correct": samples.correct}
     # The softmax of two libraries differs in the last digits.
     if samples.probability is not None and not np.allclose(samples.probability, samples.confidence, 0, 1e-12):
         arrays["probability"] = samples.probability
-    return Result(name, config, environment, log, evaluation.metrics, evaluation.undefined), arrays
+    return {f"{prefix}{name}": values for name, values in arrays.items()}
+
+
+def _json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":")) + "\n"
 
 
 def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
@@ -155,5 +224,5 @@ def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
         name: values.astype(np.int32) if values.dtype.kind in "iu" else values for name, values in arrays.items()
     }
     write_atomically(path.with_suffix(".npz"), packed(**small))
-    write_atomically(path, json.dumps(content, separators=(",", ":")) + "\n")
+    write_atomically(path, _json(content))
     return path

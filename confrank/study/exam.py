@@ -1,0 +1,64 @@
+"""Further measurements of a trained network: with mirrored images, and under shift."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from confrank.data import DataSet, Split
+from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
+from confrank.methods import predict_split
+from confrank.metrics import evaluate
+from confrank.phrasing import InputError
+from confrank.study.results import extend_result, load_result
+from confrank.trained import TrainedOn, load_run
+
+Metrics = dict[str, float | None]
+
+
+def examine(
+    run: Path,
+    results: Path,
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    data: DataSet | None = None,
+) -> Path:
+    """Add `mirrored` and `shift` to the result of a finished run, unless it has them; options as in `load_run`."""
+    path = results / f"{run.name}.json"
+    if load_result(path).shift:
+        return path
+    trained = load_run(run, root=root, device=device, data=data)
+    if trained.data.is_text:
+        raise InputError(
+            f"expected a run on images to mirror and corrupt, but {run} is on texts", "leave out {shift}"
+        )
+    return extend_result(path, {"mirrored": mirrored_metrics(trained), "shift": shift_metrics(trained)})
+
+
+def mirrored_metrics(trained: TrainedOn) -> dict[str, Metrics]:
+    """The metrics of the mean prediction for each image and its mirror image: `test`, and `validation` if any."""
+    splits = {"test": trained.data.test, "validation": trained.held_out}
+    return {name: _metrics(trained, split, mirror=True) for name, split in splits.items() if split is not None}
+
+
+def shift_metrics(
+    trained: TrainedOn, names: Sequence[str] = tuple(CORRUPTIONS), strengths: Sequence[int] = STRENGTHS
+) -> dict[str, dict[str, Metrics]]:
+    """The metrics on corrupted test images by corruption and strength; seed 0, so that networks see the same ones."""
+    test = trained.data.test
+    return {
+        name: {
+            str(strength): _metrics(trained, replace(test, images=corrupted(test.images, name, strength)))
+            for strength in strengths
+        }
+        for name in names
+    }
+
+
+def _metrics(trained: TrainedOn, split: Split, *, mirror: bool | None = None) -> Metrics:
+    record = trained.provenance
+    mirror = trained.config.mirror if mirror is None else mirror
+    predictions = predict_split(trained.method, trained.network, split, record.mean, record.std, mirror=mirror)
+    return evaluate(**predictions.evaluation_inputs()).metrics
