@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
@@ -19,7 +18,7 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import ArrayLike, Floats
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
 from confrank.phrasing import InputError
@@ -27,7 +26,7 @@ from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
-Resampled = dict[str, NDArray[np.float64]]
+Resampled = dict[str, Floats]
 Pairing = tuple[Array | None, str]
 Result = TypeVar("Result", Analysis, Group)
 

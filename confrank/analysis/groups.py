@@ -6,7 +6,7 @@ from typing import Any
 
 from confrank.analysis.model import thinned_curve
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
-from confrank.metrics.areas import Counts
+from confrank.metrics.arrays import Ints
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.ranking import curve_of, ranked
 
@@ -88,7 +88,7 @@ class Grouping:
         return {group.value: group.as_dict() for group in self.groups}
 
 
-def grouping_of(column: str, samples: Samples, rows: Mapping[str, Counts], coverage: float = COVERAGE) -> Grouping:
+def grouping_of(column: str, samples: Samples, rows: Mapping[str, Ints], coverage: float = COVERAGE) -> Grouping:
     """The groups of a column, given by the rows of each value, without intervals."""
     if not 0 < coverage <= 1:
         raise ValueError(f"expected a coverage in (0, 1], but got {coverage}")

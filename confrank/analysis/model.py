@@ -19,7 +19,7 @@ from confrank.metrics import (
     evaluation_of,
     reliability_bins,
 )
-from confrank.metrics.arrays import TOLERANCE
+from confrank.metrics.arrays import TOLERANCE, Floats
 from confrank.metrics.classes import confident_mistakes
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
@@ -38,7 +38,7 @@ Image = NDArray[np.uint8]
 class Histogram:
     """Numbers (or weights) of right and wrong predictions in equal-width bins of confidence."""
 
-    edges: NDArray[np.float64]
+    edges: Floats
     right: NDArray[Any]
     wrong: NDArray[Any]
 

@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics import Evaluation, Samples, evaluation_of
+from confrank.metrics.arrays import Floats
 from confrank.metrics.ranking import curve_of, ranked
 from confrank.metrics.repeats import Difference, Summary, paired_difference, summarise
 
 # The coverages at which the curves of several runs are averaged.
 GRID = np.linspace(0.005, 1, 400)
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

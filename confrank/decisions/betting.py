@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 
-from confrank.metrics.arrays import ArrayLike, as_flags
+from confrank.metrics.arrays import ArrayLike, Flags, Floats, Ints, as_flags
 
-Floats = NDArray[np.float64]
 ODDS = (1.25, 1.5, 2.0, 3.0, 5.0)  # odds of an error after the rise, as multiples of the odds at r; equal shares
 START = 1 / 5000  # half of the capital is staked at this rate, half of it as 1 / (s (s + 1)): early and late rises
 
@@ -32,7 +30,7 @@ class RiskTest:
 
     risk: float
     line: float
-    wrong: NDArray[np.bool_]
+    wrong: Flags
     log_e_value: Floats
     alarm: int | None
     since: int | None
@@ -87,7 +85,7 @@ def _stakes(time: Floats) -> tuple[Floats, Floats]:
     return (late * START / (1 - START) + 1 / (time * (time + 1))) / 2, (late + 1 / (time + 1)) / 2
 
 
-def _log_ratios(wrong: NDArray[np.bool_], risk: float) -> list[Floats]:
+def _log_ratios(wrong: Flags, risk: float) -> list[Floats]:
     """The log-likelihood ratio of all answers so far [..., n], for each rise in `ODDS`."""
     errors = np.cumsum(wrong, axis=-1)
     right = np.arange(1, wrong.shape[-1] + 1) - errors
@@ -110,7 +108,7 @@ def risk_test(wrong: ArrayLike, risk: float, *, alpha: float = 0.05, num_tests: 
     return RiskTest(risk, line, flags, log_e_value, alarm, since)
 
 
-def _likeliest_start(wrong: NDArray[np.bool_], test: tuple[float, float], latest: int) -> int:
+def _likeliest_start(wrong: Flags, test: tuple[float, float], latest: int) -> int:
     """The answer, `latest` at most, from which on a higher error rate than before makes the errors most likely.
 
     Only starts count from which a stake alone reaches the line; `test` is the risk and the line.
@@ -124,7 +122,7 @@ def _likeliest_start(wrong: NDArray[np.bool_], test: tuple[float, float], latest
     return int(np.where(proves & (later * before >= errors * after), fit, -np.inf)[: latest + 1].argmax())
 
 
-def _log_likelihood(errors: NDArray[np.int64], number: NDArray[np.int64]) -> Floats:
+def _log_likelihood(errors: Ints, number: Ints) -> Floats:
     """Of so many errors among so many answers, at the error rate that they have."""
     rate = errors / np.maximum(number, 1)
     likelihood: Floats = xlogy(errors, rate) + xlogy(number - errors, 1 - rate)

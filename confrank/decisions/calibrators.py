@@ -9,16 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions import confidence_maps
-from confrank.decisions.temperature import Floats, as_logits, fit_temperature, scaled_logits, zero_floor
+from confrank.decisions.temperature import as_logits, fit_temperature, scaled_logits, zero_floor
 from confrank.decisions.vector import fit_vector, vector_scaled
-from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_probabilities, as_scores, same_length, to_numpy
+from confrank.metrics.arrays import (
+    Array,
+    ArrayLike,
+    Flags,
+    Floats,
+    Ints,
+    as_probabilities,
+    as_scores,
+    scores_and_flags,
+    to_numpy,
+)
 from confrank.phrasing import InputError
 
 Parameters = dict[str, Any]
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -88,15 +96,12 @@ def calibrate(
         return Calibrator(method, parameters, tuple(notes))
     if confidence is None or correct is None:
         raise ValueError(f"expected confidence and correct for the method {method}, but got others")
-    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    if not len(scores):
-        raise ValueError(f"expected predictions to fit the method {method} to, but got none")
-    parameters, notes = CONFIDENCE_METHODS[method][0](scores, flags)
+    scores, flags = scores_and_flags(confidence, correct, f"predictions to fit the method {method} to")
+    parameters, notes = CONFIDENCE_METHODS[method][0](scores.astype(np.float64), flags)
     return Calibrator(method, parameters, tuple(notes))
 
 
-def cross_calibrated(method: str, folds: Iterable[tuple[Rows, Rows]], **arrays: ArrayLike) -> Floats:
+def cross_calibrated(method: str, folds: Iterable[tuple[Ints, Ints]], **arrays: ArrayLike) -> Floats:
     """What `Calibrator.apply` gives for each row, by a calibrator fitted to other rows.
 
     `folds` are (rows to fit to, rows to apply it to), and `arrays` are those of `calibrate`.
@@ -134,9 +139,7 @@ TABLE_METHODS: dict[str, tuple[Callable[[Array, ArrayLike], Parameters], Callabl
 }
 CONFIDENCE_METHODS: dict[
     str,
-    tuple[
-        Callable[[Floats, NDArray[np.bool_]], tuple[Parameters, list[str]]], Callable[[Floats, Parameters], Floats]
-    ],
+    tuple[Callable[[Floats, Flags], tuple[Parameters, list[str]]], Callable[[Floats, Parameters], Floats]],
 ] = {
     "isotonic": (confidence_maps.fit_isotonic, confidence_maps.apply_isotonic),
     "platt": (confidence_maps.fit_platt, confidence_maps.apply_platt),

@@ -5,9 +5,8 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, ArrayLike, to_numpy
+from confrank.metrics.arrays import Array, ArrayLike, Ints, to_numpy
 from confrank.phrasing import InputError, counted, named
 
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
@@ -20,7 +19,7 @@ class Chronology:
     Rows of the same time, of which there are `num_tied`, stay in the order of the file.
     """
 
-    order: NDArray[np.int64]
+    order: Ints
     texts: list[str]
     num_tied: int
 

@@ -9,13 +9,11 @@ import warnings
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from confrank.metrics.arrays import Flags, Floats
 from confrank.metrics.calibration import equal_mass_edges
 from confrank.phrasing import InputError
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Parameters = dict[str, Any]
 TINY, EPSILON = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).epsneg)
 MAX_BINS, ROWS_PER_BIN = 15, 20

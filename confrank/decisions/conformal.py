@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from confrank.decisions.guarantee import check_shares, refuse_weights
@@ -18,7 +17,6 @@ from confrank.decisions.nonconformity import (
     FREE_RANK,
     METHODS,
     PENALTY,
-    Floats,
     SetMethod,
     calibration_rows_needed,
     conformal_quantile,
@@ -30,11 +28,13 @@ from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
     ArrayLike,
-    as_labels,
+    Flags,
+    Floats,
     as_probabilities,
     as_scores,
     as_table,
     chunks,
+    labels_for,
     same_length,
     to_numpy,
 )
@@ -71,7 +71,7 @@ class ConformalSets:
         group: ArrayLike | None = None,
         key: ArrayLike | None = None,
         uniform: ArrayLike | None = None,
-    ) -> NDArray[np.bool_]:
+    ) -> Flags:
         """Which classes are in the set of each row [n, K]; `group`, `key` and `uniform` [n] as for `conformal_sets`.
 
         A set may be empty. In an unknown group it holds all classes.
@@ -164,8 +164,7 @@ def conformal_sets(
     if per_class and group is not None:
         raise InputError("expected sets per class or per group, but got both", "choose {per_class} or {by}")
     table, is_logits = _checked(logits, probabilities)
-    labels = as_labels(label, table.shape[1])
-    same_length(label=labels, predictions=table)
+    labels = labels_for(label, predictions=table)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
     u, scores = _uniforms(method, key, uniform, len(table), seed), np.empty(len(table))

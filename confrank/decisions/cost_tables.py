@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, as_classes, same_length
+from confrank.metrics.arrays import ArrayLike, Floats, as_classes, same_length
 from confrank.phrasing import InputError, named
 
 CLASSES = ("label", "prediction")
@@ -84,7 +83,7 @@ def error_costs(
     *,
     class_names: Sequence[str] | None = None,
     default: float | None = None,
-) -> NDArray[np.float64]:
+) -> Floats:
     """What each row costs if it is an error: as in the table, or `default` if its classes are not there. [n]
 
     The classes of the table are names, or numbers if there are no `class_names`.
@@ -99,7 +98,7 @@ def error_costs(
     groups, group_of = np.unique(chosen, axis=0, return_inverse=True)
     keys = [tuple(_name(number, class_names) for number in group) for group in groups.tolist()]
     each = np.array([table.costs.get(key, np.nan if default is None else default) for key in keys])
-    costs: NDArray[np.float64] = each[group_of.reshape(-1)]
+    costs: Floats = each[group_of.reshape(-1)]
     missing = np.isnan(costs) & (classes["label"] != classes["prediction"])
     if missing.any():
         key = keys[int(group_of.reshape(-1)[missing.argmax()])]

@@ -7,15 +7,12 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions.operating import random_folds
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, same_length
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, as_scores, scores_and_flags
 from confrank.metrics.weights import as_weights, effective_number, weighted_mean
 from confrank.phrasing import InputError
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent
 # rows. If only this share of them counts, intervals hold: benchmarks/costs.py.
@@ -139,10 +136,7 @@ def _checked(
     cost_reject: float,
     sample_weight: ArrayLike | None,
 ) -> _Rows:
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    if not len(scores):
-        raise ValueError("expected predictions whose cost can be measured, but got none")
+    scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured")
     if not 0 <= cost_reject < math.inf:
         raise InputError(f"expected a cost of at least 0, but got {cost_reject}", "change {cost_reject}")
     errors = np.asarray(cost_error, dtype=np.float64)

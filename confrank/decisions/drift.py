@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.decisions.betting import Floats, first_alarm, log_capital
-from confrank.metrics.arrays import ArrayLike, as_scores
+from confrank.decisions.betting import first_alarm, log_capital
+from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
 
 NUM_BINS = 40
 SHIFTS = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)  # the density of the rank u in [0, 1] is proportional to exp(s (2u - 1))
@@ -34,7 +33,7 @@ class Reference:
     equal: tuple[int, ...]
 
     @property
-    def slots(self) -> NDArray[np.int64]:
+    def slots(self) -> Ints:
         """The number of gaps between calibration values in each bin; their sum is `num_samples` + 1."""
         return np.diff(np.array([0, *self.at_most, self.num_samples + 1]))
 
@@ -97,7 +96,7 @@ def drift_test(confidence: ArrayLike, reference: Reference, *, alpha: float = 0.
     )
 
 
-def _bins(confidence: Floats, reference: Reference, seed: int) -> NDArray[np.int64]:
+def _bins(confidence: Floats, reference: Reference, seed: int) -> Ints:
     """The bin of each confidence; one equal to a quantile is above it as often as chance would order equal values."""
     values = np.array(reference.values)
     bins = np.searchsorted(values, confidence, side="left")
@@ -108,14 +107,14 @@ def _bins(confidence: Floats, reference: Reference, seed: int) -> NDArray[np.int
     return bins
 
 
-def log_e_values(bins: NDArray[np.int64], slots: NDArray[np.int64]) -> Floats:
+def log_e_values(bins: Ints, slots: Ints) -> Floats:
     """The logarithm of the e-value after each answer, for the bins [n] of new answers in the order of time."""
     middle = 2 * (np.cumsum(slots) - slots / 2) / slots.sum() - 1
     tilts = [shift * middle for shift in SHIFTS] + [spread * (3 * middle**2 - 1) / 2 for spread in SPREADS]
     return log_capital([_log_ratio(np.exp(tilt), bins, slots) for tilt in tilts])
 
 
-def _log_ratio(tilt: Floats, bins: NDArray[np.int64], slots: NDArray[np.int64]) -> Floats:
+def _log_ratio(tilt: Floats, bins: Ints, slots: Ints) -> Floats:
     """The logarithm of what a stake on this tilt of the urn has grown to after each answer."""
     drawn = tilt[bins]
     earlier = np.concatenate([[0.0], np.cumsum(drawn)[:-1]])

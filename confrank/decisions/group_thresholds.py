@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
-from confrank.metrics.arrays import Array, ArrayLike, as_classes, as_flags, as_scores, at_or_above, same_length
+from confrank.metrics.arrays import (
+    Array,
+    ArrayLike,
+    Flags,
+    as_classes,
+    as_scores,
+    at_or_above,
+    same_length,
+    scores_and_flags,
+)
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, counted
 
@@ -62,7 +70,7 @@ class GroupThresholds:
         """The threshold of each group; None if the group has none."""
         return {one.group: None if one.point is None else one.point.threshold for one in self.groups}
 
-    def accepts(self, confidence: ArrayLike, group: ArrayLike) -> NDArray[np.bool_]:
+    def accepts(self, confidence: ArrayLike, group: ArrayLike) -> Flags:
         """Which answers [n] are accepted; see `accepted_by_group`."""
         return accepted_by_group(confidence, group, self.thresholds)
 
@@ -135,10 +143,8 @@ def group_thresholds(
     check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
     if correction not in MOST_STARTS:
         raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
-    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    if not len(scores):
-        raise ValueError("expected predictions to choose thresholds from, but got none")
+    scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
+    scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
     masks = [np.ones(len(scores), dtype=bool), *_class_masks(prediction, limits)]
     same_length(confidence=scores, group=np.concatenate([*parts.values()]), prediction=masks[-1])
@@ -170,9 +176,7 @@ def _threshold_of(name: str, rows: RankedRows, level: float, most_starts: int) -
     return GroupThreshold(name, len(rows), point, classes=tuple(counts[1:]))
 
 
-def accepted_by_group(
-    confidence: ArrayLike, group: ArrayLike, thresholds: Mapping[str, float | None]
-) -> NDArray[np.bool_]:
+def accepted_by_group(confidence: ArrayLike, group: ArrayLike, thresholds: Mapping[str, float | None]) -> Flags:
     """Which answers [n] reach the threshold of their group [n]; none in a group that is unknown or has no threshold.
 
     >>> accepted_by_group([0.9, 0.9, 0.7, 0.9], ["a", "b", "a", "c"], {"a": 0.8, "b": None}).tolist()

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc, softmax
 
 from confrank.decisions.rows import Hashes, Positions, Sample, Sketch, mixed
+from confrank.metrics.arrays import Flags
 from confrank.predictions import Predictions
 from confrank.predictions.schema import as_keys
 
@@ -40,7 +41,7 @@ class Identity:
 
     content: Hashes
     confidence: NDArray[np.float32]
-    distinct: NDArray[np.bool_]
+    distinct: Flags
     rounded: Hashes | None = None
     keys: Hashes | None = None
 

@@ -14,11 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import bdtr
 
-from confrank.metrics.areas import Counts
-from confrank.metrics.arrays import TOLERANCE, Array
+from confrank.metrics.arrays import TOLERANCE, Array, Flags, Ints
 
 # More rows than this are no useful advice.
 MOST_NEEDED = 10**9
@@ -31,23 +29,23 @@ class RankedRows:
     """Rows, the most confident first; for each risk, cumulative counts of its rows and of their errors."""
 
     confidence: Array  # [n]
-    number: Counts  # [risks, n + 1]
-    wrong: Counts  # [risks, n + 1]
+    number: Ints  # [risks, n + 1]
+    wrong: Ints  # [risks, n + 1]
     risks: Array  # [risks]
 
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def accepted_with(self, k: Array | int) -> Counts:
+    def accepted_with(self, k: Array | int) -> Ints:
         """How many rows a threshold at the k-th confidence accepts: k, and the ties of the last."""
         threshold = self.confidence[np.asarray(k) - 1]
-        accepted: Counts = np.searchsorted(-self.confidence, TOLERANCE - threshold, side="right")
+        accepted: Ints = np.searchsorted(-self.confidence, TOLERANCE - threshold, side="right")
         return accepted
 
-    def passes(self, accepted: Counts, level: float) -> NDArray[np.bool_]:
+    def passes(self, accepted: Ints, level: float) -> Flags:
         """Whether accepting so many rows is certified for all risks."""
         passed = is_certified(self.wrong[:, accepted], self.number[:, accepted], self.risks[:, None], level)
-        every: NDArray[np.bool_] = passed.all(axis=0)
+        every: Flags = passed.all(axis=0)
         return every
 
 
@@ -120,7 +118,7 @@ def _last_certified(rows: RankedRows, start: int, level: float) -> int:
 
 
 @lru_cache(maxsize=64)  # all sequences of a group have the same steps
-def _steps(risk: float, level: float, most: int) -> Counts:
+def _steps(risk: float, level: float, most: int) -> Ints:
     """The smallest numbers of rows that 0, 1, 2, ... errors would certify, and `most`, the number of all rows."""
     errors = np.arange(int(risk * most) + 1)
     thin = np.unique((DENSE * 1.02 ** np.arange(1, 51 + 50 * math.log2(max(1, len(errors))))).astype(np.int64))

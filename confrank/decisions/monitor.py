@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from confrank.decisions.betting import RiskTest, risk_test
 from confrank.decisions.drift import DriftTest, Reference, drift_test
-from confrank.metrics.arrays import ArrayLike, as_flags, same_length
+from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
 from confrank.metrics.groups import rows_by_group
 
-Rows = NDArray[np.int64]
+Rows = Ints
 ERRORS = "error rate among accepted answers"
 MISSES = "share of sets without the true class"
 SURE_ERRORS = "share of answers that are wrong"
@@ -32,7 +31,7 @@ class Claim:
 
     what: str
     limit: float
-    bad: NDArray[np.bool_]
+    bad: Flags
     rows: Rows
     group: str | None = None
     parts: int = 1

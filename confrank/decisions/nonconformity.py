@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.rows import mixed
-from confrank.metrics.arrays import Array
+from confrank.metrics.arrays import Array, Flags, Floats
 
-Floats = NDArray[np.float64]
 SetMethod = Literal["lac", "aps", "raps"]
 METHODS: tuple[SetMethod, ...] = ("lac", "aps", "raps")
 PENALTY, FREE_RANK = 0.01, 5
@@ -80,7 +79,7 @@ def content_uniforms(probabilities: Floats, seed: int) -> Floats:
     return _uniforms(words, np.ones(words.shape, dtype=bool), seed)
 
 
-def _uniforms(words: NDArray[np.uint64], counts: NDArray[np.bool_], seed: int) -> Floats:
+def _uniforms(words: NDArray[np.uint64], counts: Flags, seed: int) -> Floats:
     """A number in [0, 1) for each row of words [n, m], from a hash of the seed and the words that count [n, m]."""
     total = np.broadcast_to(mixed(np.array([seed], dtype=np.uint64)), len(words))
     for word, is_counted in zip(words.T, counts.T, strict=True):

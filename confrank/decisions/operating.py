@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, as_flags, at_or_above, same_length
+from confrank.metrics.arrays import ArrayLike, Ints, as_flags, at_or_above, same_length
 from confrank.metrics.ranking import RiskCoverageCurve, curve_of, ranked
 from confrank.phrasing import InputError
 
@@ -75,7 +74,7 @@ def measured_at(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> 
     )
 
 
-def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[Ints, Ints]:
     """(rows to choose on, rows to check on), the latter a random share of all; both in ascending order.
 
     >>> [len(rows) for rows in random_split(10, 0.3)]
@@ -90,7 +89,7 @@ def random_split(num_samples: int, share: float, seed: int = 0) -> tuple[NDArray
     return np.sort(order[num_checked:]), np.sort(order[:num_checked])
 
 
-def random_folds(num_samples: int, folds: int, seed: int = 0) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def random_folds(num_samples: int, folds: int, seed: int = 0) -> list[tuple[Ints, Ints]]:
     """(rows outside the fold, rows in it) of each fold; the folds divide the rows at random into nearly equal parts.
 
     >>> [(len(others), len(rows)) for others, rows in random_folds(10, 3)]

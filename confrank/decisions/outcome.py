@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions.costs import cost_at
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished
 from confrank.decisions.policy_parts import matched
 from confrank.decisions.policy_rows import made_on
+from confrank.metrics.arrays import Flags
 from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

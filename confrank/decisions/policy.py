@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.atomic import write_atomically
 from confrank.decisions.drift import reference_of
@@ -60,7 +59,7 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import Positions, Rows
 from confrank.decisions.selection import selection_of
-from confrank.metrics.arrays import Array, ArrayLike, as_flags
+from confrank.metrics.arrays import Array, ArrayLike, Flags, as_flags
 from confrank.phrasing import InputError, joined
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
@@ -223,7 +222,7 @@ class Policy:
         """The confidence [n] that the acceptance rule compares."""
         return self.predicted(predictions)[1]
 
-    def correct(self, predictions: Predictions) -> NDArray[np.bool_]:
+    def correct(self, predictions: Predictions) -> Flags:
         """Whether each prediction is right [n]; a calibrator of logits may have changed predictions."""
         if predictions.correct is not None and self.table_calibrator is None:
             return as_flags(predictions.correct)
@@ -231,7 +230,7 @@ class Policy:
         prediction = self.prediction(predictions)
         if predictions.label is None or prediction is None:
             raise InputError("expected labels, but there are none", "name them with {columns}, as in label=COLUMN")
-        right: NDArray[np.bool_] = prediction == predictions.label
+        right: Flags = prediction == predictions.label
         return right
 
     def apply(self, predictions: Predictions | Mapping[str, ArrayLike]) -> Answers:
@@ -254,14 +253,14 @@ class Policy:
             tuple(dict.fromkeys(name for groups in unknown for name in groups)),
         )
 
-    def _accepted(self, confidence: Array, values: Array | None) -> NDArray[np.bool_] | None:
+    def _accepted(self, confidence: Array, values: Array | None) -> Flags | None:
         """Which rows [n] the acceptance rule accepts, if there is one."""
         if self.selection is not None:
             rule = self.selection
             return selection_of(confidence, rule.scores, rule.n, rule.fdr).selected
         return None if self.threshold is None else accepted_by(self.threshold, confidence, values)
 
-    def _sets(self, predictions: Predictions, group: Array | None) -> NDArray[np.bool_] | None:
+    def _sets(self, predictions: Predictions, group: Array | None) -> Flags | None:
         """The set of each row [n, K], if the policy has sets."""
         if self.sets is None:
             return None

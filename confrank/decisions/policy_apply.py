@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, ScorePart, SetsPart, ThresholdPart
-from confrank.metrics.arrays import Array, at_or_above
+from confrank.metrics.arrays import Array, Flags, Ints, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 from confrank.scores import score
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def distinguished(part: ThresholdPart | SetsPart, predictions: Predictions, pred
     return class_texts(prediction, predictions.class_names)
 
 
-def unknown_groups(part: ThresholdPart | SetsPart, values: Array | None) -> dict[str, NDArray[np.int64]]:
+def unknown_groups(part: ThresholdPart | SetsPart, values: Array | None) -> dict[str, Ints]:
     """The values that the part does not know, and their rows."""
     known = part.thresholds if isinstance(part, ThresholdPart) else part.quantiles
     groups = {} if values is None else rows_by_group(values)

@@ -24,11 +24,11 @@ from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import class_text, distinguished, group_of
 from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart, matched
+from confrank.metrics.arrays import Flags
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
-Flags = NDArray[np.bool_]
 # A share is far above a rate if chance explains it with less than this probability.
 FAR_ABOVE = 1e-3
 MADE_HERE = (

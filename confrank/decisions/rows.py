@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.drift import Reference
+from confrank.metrics.arrays import Flags, Ints
 from confrank.predictions import Predictions
 
 Half = Literal["all", "design", "promise"]
-Positions = NDArray[np.int64]
+Positions = Ints
 Hashes = NDArray[np.uint64]
 # The arrays that make up the content of a file.
 CONTENT = ("logits", "probabilities", "confidence", "prediction", "label", "correct")
@@ -70,7 +71,7 @@ class Rows:
     notes: tuple[str, ...] = ()
 
 
-def design_rows(num_rows: int, seed: int = 0) -> NDArray[np.bool_]:
+def design_rows(num_rows: int, seed: int = 0) -> Flags:
     """Which rows [n] belong to the design half: half of them, chosen by hashes of the seed and their positions.
 
     >>> design_rows(8).astype(int).tolist(), int(design_rows(9, seed=1).sum())

@@ -9,14 +9,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions.guarantee import check_shares, refuse_weights
-from confrank.metrics.areas import Counts
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, same_length
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
 from confrank.phrasing import counted
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Selection:
     `wrong` are the confidences of the wrong calibration items, ascending, and `num_calibration` counts all of them.
     """
 
-    selected: NDArray[np.bool_]
+    selected: Flags
     p_value: Floats
     fdr: float
     wrong: Floats
@@ -75,10 +71,7 @@ def select_with_fdr(
     [True, True, False]
     """
     refuse_weights(sample_weight)
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    if not len(scores):
-        raise ValueError("expected labelled rows to compare new ones with, but got none")
+    scores, flags = scores_and_flags(confidence, correct, "labelled rows to compare new ones with")
     return selection_of(new_confidence, scores[~flags], len(scores), fdr)
 
 
@@ -100,7 +93,7 @@ def conformal_p_values(new_confidence: Array, wrong: Array, num_calibration: int
     return (1 + at_least) / (num_calibration + 1)
 
 
-def benjamini_hochberg(p_value: Array, level: float) -> NDArray[np.bool_]:
+def benjamini_hochberg(p_value: Array, level: float) -> Flags:
     """Which hypotheses are rejected: those up to the largest p-value with p <= level x rank / m.
 
     >>> benjamini_hochberg(np.array([0.03, 0.2, 0.04]), 0.06).tolist()
@@ -109,7 +102,7 @@ def benjamini_hochberg(p_value: Array, level: float) -> NDArray[np.bool_]:
     ordered = np.sort(p_value)
     # Rounding must not decide whether p equals its limit.
     below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(1, len(ordered)) + TOLERANCE)
-    rejected: NDArray[np.bool_] = p_value <= (ordered[below[-1]] if len(below) else -1)
+    rejected: Flags = p_value <= (ordered[below[-1]] if len(below) else -1)
     return rejected
 
 
@@ -121,7 +114,7 @@ def selection_rows_needed(selection: Selection) -> int | None:
     """
     ordered, size = np.sort(selection.p_value), selection.num_calibration
     limits = selection.fdr * np.arange(1, len(ordered) + 1) / len(ordered)
-    wrong: Counts = np.round(ordered * (size + 1)).astype(np.int64) - 1
+    wrong: Ints = np.round(ordered * (size + 1)).astype(np.int64) - 1
     least = math.ceil(1 / selection.fdr - 1 - TOLERANCE)
     if size < least and len(selection.wrong) < size and not wrong[0]:
         return least

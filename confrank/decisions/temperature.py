@@ -3,11 +3,9 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, ArrayLike, as_labels, as_probabilities, as_table, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks, labels_for
 
-Floats = NDArray[np.float64]
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0
 LARGEST = float(np.finfo(np.float64).max)
@@ -61,8 +59,7 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     from scipy.optimize import brentq  # slow to import, and thresholds do without it
 
     table = as_table(logits, "logits")
-    labels = as_labels(label, table.shape[1])
-    same_length(logits=table, label=labels)
+    labels = labels_for(label, logits=table)
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
     # LIMIT suits logits whose rows spread by about 1; for others the range is widened by their scale.
@@ -88,7 +85,7 @@ def _mean_spread(table: Array) -> float:
     return float((np.minimum(spread, LARGEST) / len(table)).sum())
 
 
-def _slope(log_inverse: float, table: Array, labels: NDArray[np.int64]) -> float:
+def _slope(log_inverse: float, table: Array, labels: Ints) -> float:
     """Derivative of the mean NLL by the inverse temperature: mean of E_p[z] - z_label."""
     inverse, total = float(np.exp(log_inverse)), 0.0
     for rows in chunks(len(table), table.shape[1]):

@@ -5,10 +5,9 @@ parameters, so Newton's method finds its minimum.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.decisions.temperature import LARGEST, Floats
-from confrank.metrics.arrays import Array, ArrayLike, as_labels, as_table, chunks, same_length
+from confrank.decisions.temperature import LARGEST
+from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_table, chunks, labels_for
 from confrank.phrasing import InputError
 
 MAX_STEPS = 100
@@ -30,8 +29,7 @@ def fit_vector(logits: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
     ([0.42, 0.42], [0.0, 0.0])
     """
     table = as_table(logits, "logits").astype(np.float64)
-    labels = as_labels(label, table.shape[1])
-    same_length(logits=table, label=labels)
+    labels = labels_for(label, logits=table)
     _check_classes(labels, table.shape[1])
     standard, mean, spread = _standardised(table)
     fixed = _unidentified(standard, spread)
@@ -56,7 +54,7 @@ def fit_vector(logits: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
     )
 
 
-def _check_classes(labels: NDArray[np.int64], num_classes: int) -> None:
+def _check_classes(labels: Ints, num_classes: int) -> None:
     if not len(labels):
         raise ValueError("expected predictions to fit vector scaling to, but got none")
     missing = np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0)
@@ -106,7 +104,7 @@ def _log_probabilities(theta: Floats, part: Floats) -> Floats:
     return values
 
 
-def _nll(theta: Floats, standard: Floats, labels: NDArray[np.int64]) -> float:
+def _nll(theta: Floats, standard: Floats, labels: Ints) -> float:
     total = 0.0
     for rows in chunks(len(standard), standard.shape[1]):
         values = _log_probabilities(theta, standard[rows])
@@ -114,7 +112,7 @@ def _nll(theta: Floats, standard: Floats, labels: NDArray[np.int64]) -> float:
     return total / len(standard)
 
 
-def _derivatives(theta: Floats, standard: Floats, labels: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _derivatives(theta: Floats, standard: Floats, labels: Ints) -> tuple[Floats, Floats]:
     """Gradient [2K] and Hessian [2K, 2K] of the mean NLL."""
     num_rows, num_classes = standard.shape
     gradient, curvature = np.zeros(2 * num_classes), np.zeros((2 * num_classes, 2 * num_classes))

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Counts = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from confrank.metrics.arrays import Floats
+
 Amounts = NDArray[Any]  # counts (integers) or sums of weights (floats)
 
 

@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 class HasArray(Protocol):
@@ -58,7 +61,7 @@ def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
     return scores
 
 
-def as_flags(values: ArrayLike, name: str = "correct") -> NDArray[np.bool_]:
+def as_flags(values: ArrayLike, name: str = "correct") -> Flags:
     """A 1-D boolean array from booleans or zeros and ones."""
     flags = to_numpy(values)
     if flags.ndim != 1 or flags.dtype.kind not in "fiub":
@@ -71,7 +74,7 @@ def as_flags(values: ArrayLike, name: str = "correct") -> NDArray[np.bool_]:
     return flags.astype(bool)
 
 
-def as_classes(values: ArrayLike, name: str) -> NDArray[np.int64]:
+def as_classes(values: ArrayLike, name: str) -> Ints:
     """A 1-D integer array of class numbers, from integers, booleans or floats without a fraction."""
     classes = to_numpy(values)
     whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
@@ -80,7 +83,7 @@ def as_classes(values: ArrayLike, name: str) -> NDArray[np.int64]:
     return classes.astype(np.int64, copy=False)
 
 
-def as_labels(values: ArrayLike, num_classes: int) -> NDArray[np.int64]:
+def as_labels(values: ArrayLike, num_classes: int) -> Ints:
     """A 1-D integer array with values in 0..num_classes-1."""
     labels = as_classes(values, "label")
     wrong = (labels < 0) | (labels >= num_classes)
@@ -174,15 +177,32 @@ def are_distributions(table: Array) -> bool:
     return all(np.abs(total - 1).max() <= ROUNDING for total in sums)
 
 
-def at_or_above(confidence: ArrayLike, threshold: float) -> NDArray[np.bool_]:
+def at_or_above(confidence: ArrayLike, threshold: float) -> Flags:
     """Which rows a threshold accepts: those above it, at it, or below it by no more than `TOLERANCE`. [n] -> [n]
 
     >>> at_or_above([0.7 - 1e-13, 0.7, 0.6], 0.7).tolist()
     [True, True, False]
     """
     scores = as_scores(confidence).astype(np.float64)  # in float32 the threshold would be rounded too
-    accepted: NDArray[np.bool_] = scores >= threshold - TOLERANCE
+    accepted: Flags = scores >= threshold - TOLERANCE
     return accepted
+
+
+def scores_and_flags(confidence: ArrayLike, correct: ArrayLike, some: str = "") -> tuple[Array, Flags]:
+    """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one."""
+    scores, flags = as_scores(confidence), as_flags(correct)
+    same_length(confidence=scores, correct=flags)
+    if some and not len(scores):
+        raise ValueError(f"expected {some}, but got none")
+    return scores, flags
+
+
+def labels_for(label: ArrayLike, **named: Array) -> Ints:
+    """Labels [n], checked against a table [n, K], which is given by its name."""
+    (table,) = named.values()
+    labels = as_labels(label, table.shape[1])
+    same_length(**named, label=labels)
+    return labels
 
 
 def same_length(**named: Array) -> None:

@@ -3,21 +3,18 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
-    as_flags,
-    as_labels,
+    Floats,
+    Ints,
     as_probabilities,
-    as_scores,
     chunks,
-    same_length,
+    labels_for,
+    scores_and_flags,
 )
 from confrank.metrics.weights import as_weights
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class ReliabilityBins:
     """
 
     edges: Floats
-    count: NDArray[np.int64]
+    count: Ints
     confidence: Floats
     accuracy: Floats
     weight: Floats | None = None
@@ -47,8 +44,7 @@ def reliability_bins(
     >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
     [0.5, 1.0]
     """
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
+    scores, flags = scores_and_flags(confidence, correct)
     check_bins(bins)
     check_shares(scores)
     bins = int(bins)  # a small numpy integer type would overflow
@@ -93,9 +89,9 @@ def bin_edges(bins: int) -> Floats:
     return edges
 
 
-def bin_index(confidence: Floats, edges: Floats) -> NDArray[np.int64]:
+def bin_index(confidence: Floats, edges: Floats) -> Ints:
     """Which bin (lo, hi] each confidence falls into."""
-    inside: NDArray[np.int64] = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
+    inside: Ints = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
     return inside
 
 
@@ -134,8 +130,8 @@ def adaptive_ece(confidence: ArrayLike, correct: ArrayLike, bins: int = 15) -> f
     >>> round(adaptive_ece([0.1, 0.5, 0.9, 0.9], [False, True, True, False], bins=2), 4)
     0.3
     """
-    scores, flags = as_scores(confidence).astype(np.float64), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
+    given, flags = scores_and_flags(confidence, correct)
+    scores = given.astype(np.float64)
     check_bins(bins)
     check_shares(scores)
     if not len(scores):
@@ -168,8 +164,7 @@ def classwise_ece(probabilities: ArrayLike, label: ArrayLike, bins: int = 15) ->
     0.375
     """
     table = as_probabilities(probabilities)
-    labels = as_labels(label, table.shape[1])
-    same_length(probabilities=table, label=labels)
+    labels = labels_for(label, probabilities=table)
     if not len(table):
         return None
     each = [ece(np.minimum(table[:, k], 1), labels == k, bins) for k in range(table.shape[1])]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from confrank.metrics.arrays import Flags
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import aurc
 from confrank.metrics.samples import Samples
@@ -56,7 +56,7 @@ def _summary(label: int, part: Samples, num_wrong: float) -> ClassSummary:
     return ClassSummary(label, len(part), 1 - wrong / size, mean, area, share)
 
 
-def _amount(samples: Samples, chosen: NDArray[np.bool_]) -> float:
+def _amount(samples: Samples, chosen: Flags) -> float:
     """The number of chosen samples, or the sum of their weights."""
     if samples.weight is None:
         return int(np.count_nonzero(chosen))

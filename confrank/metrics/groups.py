@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.areas import Counts
-from confrank.metrics.arrays import Array, ArrayLike, at_or_above, to_numpy
+from confrank.metrics.arrays import Array, ArrayLike, Ints, at_or_above, to_numpy
 from confrank.metrics.samples import Samples
 from confrank.metrics.weights import effective_number, weighted_mean
 
@@ -16,7 +15,7 @@ MOST_GROUPS = 2000
 MISSING = "(missing)"
 
 
-def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Counts]:
+def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
     """The rows of each value [n], by the value as text: numbers in ascending order, words in alphabetical order.
 
     Empty cells and NaN are the group "(missing)", which comes last.
@@ -44,7 +43,7 @@ def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Counts]:
     return dict(zip(numbers, np.split(rows, ends[:-1]), strict=True))
 
 
-def _coded(column: Array) -> tuple[list[Any], Counts]:
+def _coded(column: Array) -> tuple[list[Any], Ints]:
     """The different values, and the position of each row's value among them."""
     if column.dtype.kind in "fiub":
         names, codes = np.unique(column, return_inverse=True)

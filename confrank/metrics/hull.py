@@ -6,8 +6,8 @@ at a corner of the lower convex hull of the points (accepted, wrong), from (0, 0
 
 import numpy as np
 
-from confrank.metrics.areas import Amounts, Counts
-from confrank.metrics.arrays import TOLERANCE
+from confrank.metrics.areas import Amounts
+from confrank.metrics.arrays import TOLERANCE, Ints
 from confrank.metrics.ranking import AnyRanking, Ranking, RiskCoverageCurve, curve_of
 
 
@@ -39,7 +39,7 @@ def _streamed(ranking: Ranking) -> RiskCoverageCurve:
     return RiskCoverageCurve(threshold, accepted, wrong, ranking.num_samples, ranking.num_wrong)
 
 
-def hull_positions(accepted: Amounts, wrong: Amounts) -> Counts:
+def hull_positions(accepted: Amounts, wrong: Amounts) -> Ints:
     """The corners of the lower convex hull of the points and (0, 0), which is not among them.
 
     Both arrays are cumulative. A point on a straight line between two others is no corner.
@@ -63,7 +63,7 @@ def _turn(x0: Amounts, y0: Amounts, x1: Amounts, y1: Amounts, x2: Amounts, y2: A
     return turn
 
 
-def _chain(accepted: Amounts, wrong: Amounts, positions: Counts) -> Counts:
+def _chain(accepted: Amounts, wrong: Amounts, positions: Ints) -> Ints:
     """Andrew's monotone chain."""
     corners: list[tuple[float, float, int]] = [(0, 0, -1)]
     for position in positions.tolist():

@@ -9,10 +9,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, as_flags, as_scores, same_length
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints, scores_and_flags
 from confrank.metrics.intervals import PairedDifference
-
-Floats = NDArray[np.float64]
 
 
 def aurc_influence(confidence: ArrayLike, correct: ArrayLike) -> tuple[float, Floats]:
@@ -25,10 +23,7 @@ def aurc_influence(confidence: ArrayLike, correct: ArrayLike) -> tuple[float, Fl
     >>> round(area, 4), influence.round(4).tolist()
     (0.1111, [-0.2222, 0.4444, -0.2222])
     """
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
-    if not len(scores):
-        raise ValueError("expected predictions to rank, but got none")
+    scores, flags = scores_and_flags(confidence, correct, "predictions to rank")
     order = np.argsort(-scores)
     wrong = (~flags[order]).astype(np.float64)
     starts, sizes = _tie_groups(scores[order])
@@ -44,13 +39,13 @@ def aurc_influence(confidence: ArrayLike, correct: ArrayLike) -> tuple[float, Fl
     return area, influence
 
 
-def _tie_groups(ordered: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _tie_groups(ordered: NDArray[np.floating]) -> tuple[Ints, Ints]:
     """The first position and the size of each group of equal values."""
     starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     return starts, np.diff(starts, append=len(ordered))
 
 
-def _group_means(values: Floats, starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> Floats:
+def _group_means(values: Floats, starts: Ints, sizes: Ints) -> Floats:
     """Each value replaced by the mean of its group."""
     if len(starts) == len(values):
         return values

@@ -11,19 +11,16 @@ from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics import areas, calibration
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import TOLERANCE, ArrayLike
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints
 from confrank.metrics.evaluation import KEYS
 from confrank.metrics.inversion import ece_limits
 from confrank.metrics.ranking import rounding_of
 from confrank.metrics.samples import Samples
 from confrank.metrics.weights import as_weights, effective_number
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
 BLOCK = 1 << 20
 BINS = 15
 # Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
@@ -219,10 +216,10 @@ def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, 
 class _Sorted:
     """Samples in ranked order: rows from the surest down, the end of each tie group, and each row's contribution."""
 
-    order: Counts
-    ends: Counts
-    wrong: Counts
-    bins: list[tuple[Counts, Floats]]
+    order: Ints
+    ends: Ints
+    wrong: Ints
+    bins: list[tuple[Ints, Floats]]
     nll: Floats | None
     brier: Floats | None
     weight: Floats | None
@@ -232,7 +229,7 @@ def _sorted(samples: Samples) -> _Sorted:
     order = np.argsort(-samples.confidence, kind="stable")
     confidence = samples.confidence[order]
     ends = np.flatnonzero(np.append(confidence[1:] != confidence[:-1], True))
-    bins: list[tuple[Counts, Floats]] = []
+    bins: list[tuple[Ints, Floats]] = []
     if samples.probability is not None:
         inside = calibration.bin_index(samples.probability.astype(np.float64), calibration.bin_edges(BINS))
         surplus: Floats = samples.correct.astype(np.float64) - samples.probability
@@ -241,7 +238,7 @@ def _sorted(samples: Samples) -> _Sorted:
     return _Sorted(order, ends, wrong, bins, samples.nll, samples.brier, samples.weight)
 
 
-def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
+def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Ints]:
     """Blocks [b, n] with the number of times each row is drawn."""
     size = max(1, BLOCK // num_samples)
     for start in range(0, num_resamples, size):
@@ -251,7 +248,7 @@ def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -
         yield np.bincount(draws.ravel(), minlength=rows * num_samples).reshape(rows, num_samples)
 
 
-def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
+def _metrics(item: _Sorted, counts: Ints) -> dict[str, Floats]:
     amounts: Amounts
     num_samples: Amounts
     if item.weight is None:
@@ -270,7 +267,7 @@ def _metrics(item: _Sorted, counts: Counts) -> dict[str, Floats]:
     return metrics
 
 
-def _weighted(counts: Counts, weight: Floats) -> tuple[Floats, Floats]:
+def _weighted(counts: Ints, weight: Floats) -> tuple[Floats, Floats]:
     """Each resample's weights, with mean 1 over its rows of weight above 0 (NaN without any), and their sum."""
     num_samples = (counts @ (weight > 0)).astype(np.float64)
     num_samples[num_samples == 0] = np.nan

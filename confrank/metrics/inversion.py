@@ -10,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from confrank.metrics.arrays import Flags, Floats
 from confrank.metrics.calibration import ReliabilityBins, ece_of, mean_gap
 
-Floats = NDArray[np.float64]
 NUM_DRAWS = 1000
 STEPS = 8
 # The proportions of the gaps are estimated, which costs some coverage; smaller tails restore it.
@@ -88,7 +87,7 @@ def _family(share: Floats, confidence: Floats, accuracy: Floats, total: int) -> 
     return _Family(confidence, gap, room, factors, eces)
 
 
-def _share(events: NDArray[np.bool_]) -> float:
+def _share(events: Flags) -> float:
     """The add-one form, so that no event is impossible."""
     return (1 + int(np.count_nonzero(events))) / (1 + len(events))
 

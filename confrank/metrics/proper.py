@@ -3,12 +3,9 @@
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, ArrayLike, as_flags, as_labels, as_probabilities, chunks, same_length
+from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_flags, as_probabilities, chunks, labels_for
 from confrank.metrics.weights import as_weights, weighted_mean
-
-Floats = NDArray[np.float64]
 
 
 def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
@@ -30,8 +27,7 @@ def nll(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLike 
     0.4904
     """
     table = as_probabilities(probabilities)
-    labels = as_labels(label, table.shape[1])
-    same_length(probabilities=table, label=labels)
+    labels = labels_for(label, probabilities=table)
     values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
@@ -45,8 +41,7 @@ def brier(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLik
     0.3125
     """
     table = as_probabilities(probabilities)
-    labels = as_labels(label, table.shape[1])
-    same_length(probabilities=table, label=labels)
+    labels = labels_for(label, probabilities=table)
     weights = None if sample_weight is None else as_weights(sample_weight, len(labels))
     return mean_of(sample_brier(table, labels), weights)
 
@@ -57,7 +52,7 @@ def mean_of(values: Floats, weights: Floats | None = None) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def sample_nll(table: Array, labels: NDArray[np.int64]) -> tuple[Floats, int]:
+def sample_nll(table: Array, labels: Ints) -> tuple[Floats, int]:
     """-ln p(label) of each sample, and the number of p below the smallest normal number of their type."""
     picked = table[np.arange(len(labels)), labels]
     floor = np.finfo(table.dtype).tiny
@@ -75,7 +70,7 @@ def clipping_note(clipped: int, values: Floats, dtype: np.dtype[np.generic]) -> 
     )
 
 
-def sample_brier(table: Array, labels: NDArray[np.int64]) -> Floats:
+def sample_brier(table: Array, labels: Ints) -> Floats:
     """Squared distance of each row of probabilities to its one-hot label."""
     values = np.empty(len(labels))
     for rows in chunks(len(labels), table.shape[1]):
@@ -85,7 +80,7 @@ def sample_brier(table: Array, labels: NDArray[np.int64]) -> Floats:
     return values
 
 
-def sample_scores_of_logits(logits: Array, labels: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+def sample_scores_of_logits(logits: Array, labels: Ints) -> tuple[Floats, Floats, Floats]:
     """NLL, Brier score and largest softmax probability of each sample, in float64.
 
     The NLL never takes the logarithm of zero; it is infinite only if logits are further apart than numbers go.

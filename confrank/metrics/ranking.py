@@ -11,11 +11,10 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics import areas
-from confrank.metrics.areas import Amounts, Counts, Floats
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, as_flags, as_scores, chunks, same_length
+from confrank.metrics.areas import Amounts
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, chunks, scores_and_flags
 from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
 
 AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
@@ -47,7 +46,7 @@ class Ranking:
         """Whether there are both right and wrong predictions."""
         return 0 < self.num_wrong < self.num_samples
 
-    def steps(self) -> Iterator[tuple[Counts, Counts]]:
+    def steps(self) -> Iterator[tuple[Ints, Ints]]:
         """Blocks of (accepted, wrong): cumulative counts at each distinct confidence, surest first."""
         accepted = wrong = 0
         for keys in (self.positive[::-1], self.negative):
@@ -63,7 +62,7 @@ class Ranking:
                 accepted += len(cumulative)
                 wrong += int(cumulative[-1])
 
-    def confidence_at(self, position: Counts) -> Floats:
+    def confidence_at(self, position: Ints) -> Floats:
         """The confidence of the predictions at these positions; position 0 is the surest."""
         confidence = np.empty(len(position))
         high = position < len(self.positive)
@@ -79,15 +78,13 @@ def ranked(confidence: ArrayLike, correct: ArrayLike, sample_weight: ArrayLike |
     """`rank`, or a ranking by weight if there are weights [n]."""
     if sample_weight is None:
         return rank(confidence, correct)
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
+    scores, flags = scores_and_flags(confidence, correct)
     return weighted_ranking(scores, flags, as_weights(sample_weight, len(flags)))
 
 
 def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:
     """Sort `confidence` [n] with `correct` [n] once; every ranking metric is then one cheap pass."""
-    scores, flags = as_scores(confidence), as_flags(correct)
-    same_length(confidence=scores, correct=flags)
+    scores, flags = scores_and_flags(confidence, correct)
     num_wrong = len(flags) - int(np.count_nonzero(flags))
     if not len(scores) or scores.min() >= 0:
         return Ranking(_sorted_keys(scores, flags), _sorted_keys(scores[:0], flags[:0]), num_wrong)
@@ -99,7 +96,7 @@ def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:
     )
 
 
-def _sorted_keys(scores: Array, flags: NDArray[np.bool_]) -> Array:
+def _sorted_keys(scores: Array, flags: Flags) -> Array:
     """Magnitudes as integers, shifted over the sign bit, with the flag `wrong` in the lowest bit; ascending."""
     unsigned = np.uint32 if scores.dtype == np.float32 else np.uint64
     keys: Array = np.empty(len(scores), dtype=unsigned)
@@ -231,14 +228,13 @@ def aurc(
     if estimator == "trapezoid":
         if sample_weight is not None:
             raise ValueError('expected no weights with the estimator "trapezoid", but got sample_weight')
-        return _trapezoid_aurc(as_scores(confidence), as_flags(correct))
+        return _trapezoid_aurc(*scores_and_flags(confidence, correct))
     if estimator == "thresholds":
         return _threshold_aurc(risk_coverage_curve(confidence, correct, sample_weight=sample_weight))
     raise ValueError(f"expected an estimator among expected, trapezoid, thresholds, but got {estimator!r}")
 
 
-def _trapezoid_aurc(scores: Array, flags: NDArray[np.bool_]) -> float | None:
-    same_length(confidence=scores, correct=flags)
+def _trapezoid_aurc(scores: Array, flags: Flags) -> float | None:
     if len(scores) < 2:
         return None
     wrong = ~flags[np.argsort(-scores, kind="stable")]
@@ -320,8 +316,8 @@ class RiskCoverageCurve:
     """
 
     threshold: Floats
-    accepted: Counts
-    wrong: Counts
+    accepted: Ints
+    wrong: Ints
     num_samples: int
     num_wrong: int
     accepted_weight: Floats | None = None
@@ -345,15 +341,15 @@ class RiskCoverageCurve:
             return int(np.searchsorted(self.coverage, coverage - 1e-9))
         return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
 
-    def last_accepted(self, threshold: Floats | float) -> Counts:
+    def last_accepted(self, threshold: Floats | float) -> Ints:
         """Position of the last point whose predictions `at_or_above` accepts; -1 if it accepts none.
 
         `accepted` and `wrong` at this position are what the threshold does to these predictions.
         """
-        position: Counts = np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
+        position: Ints = np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
         return position
 
-    def taken(self, positions: Counts) -> "RiskCoverageCurve":
+    def taken(self, positions: Ints) -> "RiskCoverageCurve":
         """The curve at these positions only."""
         names = ("threshold", "accepted", "wrong", "accepted_weight", "wrong_weight")
         parts: dict[str, Any] = {name: getattr(self, name) for name in names}

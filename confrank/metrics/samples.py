@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
+    Flags,
     are_distributions,
     as_classes,
     as_distributions,
@@ -40,7 +40,7 @@ class Samples:
     """
 
     confidence: Array
-    correct: NDArray[np.bool_]
+    correct: Flags
     probability: Array | None = None
     nll: Array | None = None
     brier: Array | None = None

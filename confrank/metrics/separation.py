@@ -13,8 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from confrank.metrics import areas
-from confrank.metrics.areas import Counts, Floats
-from confrank.metrics.arrays import ArrayLike, as_scores
+from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
 from confrank.metrics.ranking import (
     FPR_POINTS,
     FprPoint,
@@ -101,7 +100,7 @@ def aupr_in_of(ranking: Ranking) -> float | None:
     return sum_over_steps(ranking, areas.aupr_correct_terms) / ranking.num_correct
 
 
-Terms = Callable[[Counts, Counts, Counts, Counts, Counts, Counts], Floats]
+Terms = Callable[[Ints, Ints, Ints, Ints, Ints, Ints], Floats]
 
 
 def _trapezoid(ranking: Ranking, terms: Terms) -> float | None:
@@ -111,7 +110,7 @@ def _trapezoid(ranking: Ranking, terms: Terms) -> float | None:
 
 
 def _curve_in_terms(
-    num_in: Counts, num_out: Counts, accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts
+    num_in: Ints, num_out: Ints, accepted_before: Ints, wrong_before: Ints, accepted: Ints, wrong: Ints
 ) -> Floats:
     """Area under precision over recall of the inside; precision is 1 before anything is accepted."""
     gained = (accepted - wrong) - (accepted_before - wrong_before)
@@ -121,7 +120,7 @@ def _curve_in_terms(
 
 
 def _curve_out_terms(
-    num_in: Counts, num_out: Counts, accepted_before: Counts, wrong_before: Counts, accepted: Counts, wrong: Counts
+    num_in: Ints, num_out: Ints, accepted_before: Ints, wrong_before: Ints, accepted: Ints, wrong: Ints
 ) -> Floats:
     """The same for the outside, flagged from the lowest score up."""
     flagged, flagged_before = num_in + num_out - accepted_before, num_in + num_out - accepted
@@ -130,7 +129,7 @@ def _curve_out_terms(
     return terms
 
 
-def _share(part: Counts, whole: Counts) -> Floats:
+def _share(part: Ints, whole: Ints) -> Floats:
     share: Floats = np.where(whole > 0, part / np.maximum(whole, 1), 1.0)
     return share
 

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.areas import Counts, Floats
-from confrank.metrics.arrays import Array, ArrayLike, as_scores
+from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, as_scores
 
 
 def as_weights(values: ArrayLike, num_samples: int) -> Floats:
@@ -60,8 +58,8 @@ class WeightedRanking:
     threshold: Floats
     right: Floats
     wrong: Floats
-    rows: Counts
-    wrong_rows: Counts
+    rows: Ints
+    wrong_rows: Ints
 
     @property
     def num_samples(self) -> float:
@@ -87,7 +85,7 @@ class WeightedRanking:
             yield self.right + self.wrong, self.wrong
 
 
-def weighted_ranking(scores: Array, flags: NDArray[np.bool_], weights: Floats) -> WeightedRanking:
+def weighted_ranking(scores: Array, flags: Flags, weights: Floats) -> WeightedRanking:
     """Sort `scores` [n] from the highest down and sum the weights (`as_weights`) of right and wrong predictions."""
     order = np.argsort(-scores, kind="stable")
     ordered, right, weights = scores[order], flags[order], scaled(weights[order])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.analysis import Histogram
+from confrank.metrics.arrays import Floats
 from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets, roc_curve
 from confrank.ood.results import Group, Scores
@@ -29,8 +30,8 @@ def title_of(group: Group) -> str:
 class MeanCurve:
     """ROC curves of several runs: mean height at each FPR of `GRID`, its spread, mean AUROC and FPR at 95% TPR."""
 
-    tpr: NDArray[np.float64]
-    spread: NDArray[np.float64] | None
+    tpr: Floats
+    spread: Floats | None
     auroc: float
     fpr95: float
 
@@ -69,7 +70,7 @@ def _how_well(curve: MeanCurve) -> str:
 
 
 def score_histogram(inside: NDArray[Any], outside: NDArray[Any]) -> Histogram:
-    """Counts over equal-width bins, inside as `right` and outside as `wrong`.
+    """Ints over equal-width bins, inside as `right` and outside as `wrong`.
 
     Distances have long tails, so the outermost bins also count the 0.05% of scores beyond each end.
     """

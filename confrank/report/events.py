@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import to_numpy
+from confrank.metrics.arrays import Floats, Ints, to_numpy
 from confrank.report.names import shortened
 from confrank.report.plots import escaped, save_figure
 
@@ -26,7 +26,7 @@ class Events:
     examined: NDArray[Any]
     correct: NDArray[Any]
     images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
+    labels: Ints
     class_names: Sequence[str]
 
     def __post_init__(self) -> None:
@@ -34,18 +34,18 @@ class Events:
             object.__setattr__(self, name, to_numpy(getattr(self, name)))
 
     @property
-    def rate(self) -> NDArray[np.float64]:
-        rate: NDArray[np.float64] = self.correct / np.maximum(self.examined, 1)
+    def rate(self) -> Floats:
+        rate: Floats = self.correct / np.maximum(self.examined, 1)
         return rate
 
-    def extremes(self, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def extremes(self, count: int) -> tuple[Ints, Ints]:
         """Rows of the easiest and hardest examined samples; ties in the order of the data set."""
         rows = np.flatnonzero(self.examined)
         order = rows[np.argsort(self.rate[rows], kind="stable")]
         return order[::-1][:count][::-1], order[:count]
 
 
-def _edges(examined: NDArray[np.int64]) -> NDArray[np.float64]:
+def _edges(examined: Ints) -> Floats:
     """About thirty bins, each with the same number of possible rates; otherwise some bins would stand out.
 
     >>> _edges(np.array([4, 4, 0])).tolist()
@@ -53,7 +53,7 @@ def _edges(examined: NDArray[np.int64]) -> NDArray[np.float64]:
     """
     total = int(np.bincount(examined[examined > 0]).argmax())
     width = -(-(total + 1) // NUM_BINS)
-    edges: NDArray[np.float64] = (np.arange(total, -1 - width, -width)[::-1] + 0.5) / total
+    edges: Floats = (np.arange(total, -1 - width, -width)[::-1] + 0.5) / total
     return edges
 
 

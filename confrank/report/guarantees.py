@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, OperatingPoint, Selection
+from confrank.metrics.arrays import Flags
 from confrank.phrasing import counted, named
 from confrank.report.verdict import percent
 
@@ -101,7 +101,7 @@ def _quantile(value: float) -> str:
     return f"{value:.6g}" if np.isfinite(value) else "none"
 
 
-def size_line(sets: NDArray[np.bool_], of: str) -> str:
+def size_line(sets: Flags, of: str) -> str:
     """How large sets [n, K] are; `of` is what a row is called.
 
     >>> size_line(np.array([[True, False], [True, True], [False, False], [True, False]]), "new row")

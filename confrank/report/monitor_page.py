@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from confrank import __version__
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import Rows, Watch
 from confrank.decisions.promises import Followed
+from confrank.metrics.arrays import Flags, Floats
 from confrank.report import svg
 from confrank.report.colours import COLOURS
 from confrank.report.monitoring import (
@@ -30,7 +30,6 @@ from confrank.report.monitoring import (
 from confrank.report.page import FOLDER, template
 from confrank.report.verdict import percent
 
-Floats = NDArray[np.float64]
 Limits = tuple[float, float]
 LOG_10 = math.log(10)
 MOST_CHARTED = 12  # promises in one chart; those nearest to an alarm
@@ -207,7 +206,7 @@ def _window(number: int) -> int:
     return int(np.clip(number // 10, min(50, max(number, 1)), 1000))
 
 
-def _recent(flags: NDArray[np.bool_], window: int) -> Floats:
+def _recent(flags: Flags, window: int) -> Floats:
     """The share of flags among the last `window`, from the first full window on.
 
     >>> _recent(np.array([True, False, False, True]), 2).tolist()

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, as_flags, as_labels, same_length
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, Flags, Floats, Ints, as_flags, labels_for, same_length
 from confrank.metrics.influence import aurc_influence, difference_of
 from confrank.metrics.intervals import default_resamples
 from confrank.metrics.ranking import aurc_of, auroc_of, fpr_at_tpr_of, rank
 from confrank.phrasing import InputError
-from confrank.scores.fitting import Flags
-from confrank.scores.functions import Floats
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
-from confrank.scores.table import Counts, Table, table_of
+from confrank.scores.table import Table, table_of
 
 METRICS = ("aurc", "auroc", "fpr95")
 FEWEST_ROWS = 8
@@ -33,7 +31,7 @@ class Judged:
     `difference` is the AURC of the candidate minus that of the maximum probability.
     """
 
-    rows: Counts
+    rows: Ints
     metrics: dict[str, Metrics]
     intervals: dict[str, dict[str, Interval | None]]
     num_resamples: int
@@ -52,7 +50,7 @@ class Choice:
     name: str
     parameters: dict[str, Any]
     candidate: str | None
-    rows: Counts
+    rows: Ints
     judged: Judged
     fitted: dict[str, dict[str, Any]]
     refused: dict[str, str]
@@ -86,19 +84,16 @@ def choose(
 def _flags(table: Table, label: ArrayLike | None, correct: ArrayLike | None) -> Flags:
     if (label is None) == (correct is None):
         raise ValueError(f"expected label or correct, but got {'neither' if label is None else 'both'}")
-    if correct is not None:
-        flags = as_flags(correct)
-    else:
+    if correct is None:
         assert label is not None
-        labels = as_labels(label, table.num_classes)
-        same_length(label=labels, predictions=table.values)
-        flags = table.values.argmax(axis=1) == labels
+        correct = table.values.argmax(axis=1) == labels_for(label, predictions=table.values)
+    flags = as_flags(correct)
     same_length(correct=flags, predictions=table.values)
     return flags
 
 
 def chosen(
-    table: Table, correct: Flags, seed: int = 0, resamples: int | None = 0, rows: Counts | None = None
+    table: Table, correct: Flags, seed: int = 0, resamples: int | None = 0, rows: Ints | None = None
 ) -> Choice:
     """`choose` for a checked table, from these rows of it; all by default."""
     rows = np.arange(len(table)) if rows is None else rows
@@ -120,7 +115,7 @@ def chosen(
 
 
 def _candidate(
-    table: Table, correct: Flags, folds: Sequence[Counts], usable: Sequence[str]
+    table: Table, correct: Flags, folds: Sequence[Ints], usable: Sequence[str]
 ) -> tuple[str | None, dict[str, str]]:
     """The score to judge, None if none is better than the maximum probability; and why a score cannot be fitted."""
     trials, refused = _trials(table, correct, folds, usable)
@@ -131,7 +126,7 @@ def _candidate(
 
 
 def _trials(
-    table: Table, correct: Flags, folds: Sequence[Counts], usable: Sequence[str]
+    table: Table, correct: Flags, folds: Sequence[Ints], usable: Sequence[str]
 ) -> tuple[dict[str, list[Samples]], dict[str, str]]:
     """Each of two folds as every score ranks it, and why a score cannot be fitted.
 
@@ -175,7 +170,7 @@ def _influence(parts: Sequence[Samples]) -> Floats:
 def _judged(
     table: Table,
     correct: Flags,
-    rows: Counts,
+    rows: Ints,
     parameters: Parameters,
     candidate: str | None,
     resamples: int | None,

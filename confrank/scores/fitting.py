@@ -3,15 +3,13 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.metrics import aurc
-from confrank.metrics.arrays import TOLERANCE, chunks
+from confrank.metrics.arrays import TOLERANCE, Flags, Floats, Ints, chunks
 from confrank.phrasing import InputError
-from confrank.scores.functions import Floats, p_norm, tempered
-from confrank.scores.table import Counts, Table, forms_of
+from confrank.scores.functions import p_norm, tempered
+from confrank.scores.table import Table, forms_of
 
-Flags = NDArray[np.bool_]
 POWERS = range(10)
 TEMPERATURES = tuple(number / 100 for number in range(1, 201))
 # A temperature or a power is fitted on at most this many values and rows: each needs many sorts.
@@ -19,7 +17,7 @@ MOST_ROWS, FEWEST_ROWS, MOST_VALUES = 10_000, 5_000, 4_000_000
 SHARE_WRONG = 0.5
 
 
-def fit_power(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
+def fit_power(table: Table, correct: Flags, rows: Ints) -> dict[str, Any]:
     """The p of least AURC; None, which falls back to the maximum probability, if none improves on that."""
     logits, right = _some(table, correct, rows)
     areas = [_area(p_norm(logits, p), right) for p in POWERS]
@@ -28,7 +26,7 @@ def fit_power(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
     return {"p": POWERS[best] if areas[best] < fallback - TOLERANCE else None}
 
 
-def fit_temperature_by_aurc(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
+def fit_temperature_by_aurc(table: Table, correct: Flags, rows: Ints) -> dict[str, Any]:
     """The temperature in 0.01, 0.02, ..., 2 of least AURC; of several, the one closest to 1."""
     logits, right = _some(table, correct, rows)
     scores = np.empty((len(TEMPERATURES), len(right)))
@@ -41,7 +39,7 @@ def fit_temperature_by_aurc(table: Table, correct: Flags, rows: Counts) -> dict[
     return {"temperature": min(best, key=lambda temperature: abs(temperature - 1))}
 
 
-def fit_relu(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
+def fit_relu(table: Table, correct: Flags, rows: Ints) -> dict[str, Any]:
     """D = relu(l E[pp' | wrong] - (1 - l) E[pp' | right]) with zero diagonal, l = 0.5. [K, K]"""
     right = correct[rows]
     if right.all() or not right.any():
@@ -63,7 +61,7 @@ def fit_relu(table: Table, correct: Flags, rows: Counts) -> dict[str, Any]:
     return {"matrix": matrix}
 
 
-def _some(table: Table, correct: Flags, rows: Counts) -> tuple[Floats, Flags]:
+def _some(table: Table, correct: Flags, rows: Ints) -> tuple[Floats, Flags]:
     """Shifted logits and correctness of the rows; of a random part of them, always the same, if there are many."""
     most = min(MOST_ROWS, max(FEWEST_ROWS, MOST_VALUES // table.num_classes))
     if len(rows) > most:

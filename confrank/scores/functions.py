@@ -4,9 +4,9 @@ Each row is computed alone: neither the other rows nor their order change its sc
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from confrank.metrics.arrays import Floats
+
 # Differences of logits are cut off here, so that classes masked by the lowest number give finite scores.
 FARTHEST = 1e300
 GAMMA, TOP = 0.1, 100

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import ArrayLike, as_flags, same_length
+from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_flags, same_length
 from confrank.phrasing import InputError
 from confrank.scores import functions
 from confrank.scores.fitting import fit_power, fit_relu, fit_temperature_by_aurc
-from confrank.scores.functions import Floats
-from confrank.scores.table import Counts, Form, Kind, Table, computed, table_of
+from confrank.scores.table import Form, Kind, Table, computed, table_of
 
 STANDARD = "max-probability"
 
@@ -129,7 +128,7 @@ def fit(
     return plain(fitted(name, table, flags, np.arange(len(table))))
 
 
-def fitted(name: str, table: Table, correct: Any, rows: Counts) -> dict[str, Any]:
+def fitted(name: str, table: Table, correct: Any, rows: Ints) -> dict[str, Any]:
     """The parameters of a score, fitted on these rows."""
     function = SCORES[name].fit
     return {} if function is None else function(table, correct, rows)
@@ -167,7 +166,7 @@ def check(name: str, table: Table, parameters: Mapping[str, Any]) -> dict[str, A
     return checked
 
 
-def scored(table: Table, rows: Counts, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Floats]:
+def scored(table: Table, rows: Ints, parameters: Mapping[str, Mapping[str, Any]]) -> dict[str, Floats]:
     """Several scores of these rows in one pass, each with its checked parameters."""
     return computed(
         table, rows, {name: (SCORES[name].of, SCORES[name].function, given) for name, given in parameters.items()}

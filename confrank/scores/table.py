@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Array, ArrayLike, as_probabilities, as_table, chunks
-from confrank.scores.functions import Floats, shifted, softmax
+from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks
+from confrank.scores.functions import shifted, softmax
 
-Counts = NDArray[np.int64]
 Kind = Literal["logits", "probabilities"]
 # What a function takes: `shifted` are logits whose largest is 0, as several functions need them.
 Form = Literal["logits", "shifted", "probabilities"]
@@ -30,7 +28,7 @@ class Table:
     def num_classes(self) -> int:
         return int(self.values.shape[1])
 
-    def blocks(self, rows: Counts) -> Iterator[tuple[slice, Array]]:
+    def blocks(self, rows: Ints) -> Iterator[tuple[slice, Array]]:
         """The given rows in blocks, in the type of the table, each with its position among the rows."""
         for part in chunks(len(rows), self.num_classes):
             yield part, self.values[rows[part]]
@@ -62,9 +60,7 @@ def forms_of(block: Array, kind: Kind, wanted: Collection[Form]) -> dict[Form, F
 
 
 def computed(
-    table: Table,
-    rows: Counts,
-    functions: Mapping[str, tuple[Form, Callable[..., Floats], Mapping[str, Any]]],
+    table: Table, rows: Ints, functions: Mapping[str, tuple[Form, Callable[..., Floats], Mapping[str, Any]]]
 ) -> dict[str, Floats]:
     """Values [len(rows)] by name, from (what the function takes, the function, its parameters)."""
     results = {name: np.empty(len(rows)) for name in functions}
