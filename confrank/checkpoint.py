@@ -21,7 +21,7 @@ from safetensors.torch import load as load_weights
 from safetensors.torch import save as save_weights
 from torch import Tensor
 
-from confrank.atomic import remove_leftovers, sync_folder
+from confrank.atomic import remove_leftovers, sync_folder, write_synced
 
 FORMAT = 1
 NAME = re.compile(r"\d+-\d+")
@@ -63,7 +63,7 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
     try:
         partial.mkdir()
         for file, content in contents.items():
-            _write_synced(partial / file, content)
+            write_synced(partial / file, content)
         sync_folder(partial)
         if target.exists():
             shutil.rmtree(target)
@@ -163,10 +163,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DamagedCheckpointError(f"expected a readable {path}, but got: {error.strerror}") from None
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,7 +1,8 @@
 """Counts, lists and errors worded for people."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 
 class Remedied(Exception):
@@ -34,6 +35,23 @@ class InputError(Remedied, ValueError):
     """A user's mistake."""
 
 
+@contextmanager
+def about(name: object) -> Iterator[None]:
+    """Begin errors with what they are about, in one line.
+
+    >>> with about("a.csv"):
+    ...     raise ValueError("expected labels,\\nbut there are none")
+    Traceback (most recent call last):
+    ValueError: a.csv: expected labels, but there are none
+    """
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{name}: {' '.join(error.problem.splitlines())}", error.remedy) from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {' '.join(str(error).splitlines())}") from None
+
+
 def counted(number: int, noun: str) -> str:
     """
     >>> counted(1, "image"), counted(2000, "image"), counted(2, "class")
@@ -41,6 +59,15 @@ def counted(number: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def class_text(names: Sequence[str] | None, number: int) -> str:
+    """The name of a class, or its number as text if it has none.
+
+    >>> class_text(["cat", "dog"], 1), class_text(None, 1)
+    ('dog', '1')
+    """
+    return names[number] if names and 0 <= number < len(names) else str(number)
 
 
 def joined(words: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ def test_full_disk_leaves_the_older_checkpoint(tmp_path, monkeypatch):
         path.write_bytes(content[: len(content) // 2])
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module, "_write_synced", full)
+    monkeypatch.setattr(module, "write_synced", full)
     with pytest.raises(OSError, match="could not save the checkpoint .No space left on device.; the earlier ones"):
         save_checkpoint(tmp_path, (2, 0), example(2))
     assert load_latest(tmp_path)[0].state["epoch"] == 1

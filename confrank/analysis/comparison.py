@@ -21,7 +21,7 @@ from confrank.metrics import (
 from confrank.metrics.arrays import ArrayLike, Floats
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, about
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
@@ -105,10 +105,8 @@ def compare(
 
 
 def _samples_of(name: str, predictions: Predictions) -> Samples:
-    try:
+    with about(name):
         samples = sample_values(**predictions.evaluation_inputs())
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
     if not len(samples):
         raise ValueError(f"expected predictions to compare, but {name} has none")
     return samples
@@ -157,10 +155,8 @@ def compare_samples(
 
 
 def _weighted(name: str, samples: Samples, columns: Mapping[str, Array], column: str) -> Samples:
-    try:
+    with about(name):
         return samples.weighted(weights_of(columns[column], column))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def _with_groups(

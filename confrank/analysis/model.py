@@ -24,6 +24,7 @@ from confrank.metrics.classes import confident_mistakes
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, ranked
+from confrank.phrasing import class_text
 
 if TYPE_CHECKING:
     from confrank.analysis.groups import Grouping
@@ -83,8 +84,7 @@ class Analysis:
     groups: "dict[str, Grouping]" = field(default_factory=dict)
 
     def class_name(self, label: int) -> str:
-        names = self.class_names
-        return names[label] if names and 0 <= label < len(names) else str(label)
+        return class_text(self.class_names, label)
 
     @property
     def confidence_is_share(self) -> bool:

@@ -1,14 +1,13 @@
 """Calibrate predictions and measure what it changes."""
 
-import json
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.calibrated_file import calibrated_path, calibrated_predictions, write_calibrated
+from confrank.cli.calibrated_file import calibrated_predictions, write_calibrated
 from confrank.cli.command import Command, add_option, at_least, make_console, say
-from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
+from confrank.cli.paths import calibrated_path, json_path, keep_inputs, write_json
+from confrank.cli.policies import add_design_policy, open_policy, policy_path, ranked_by, save_policy, uses_all_rows
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
@@ -45,15 +44,13 @@ def _calibrate_arguments(parser: "ArgumentParser") -> None:
 
 
 def _calibrate(arguments: "Namespace") -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions.calibration_check import calibrator_inputs, checked_calibration
     from confrank.decisions.policy import CalibratorPart
 
     _check(arguments)
     every = uses_all_rows(arguments)
     out, table, path = calibrated_path(arguments.out), json_path(arguments.json), predictions_path(arguments.file)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, path, *truth], out, table, policy_path(arguments))
+    keep_inputs([arguments.file, path, arguments.truth], out, table, policy_path(arguments))
     reading = reading_of(arguments)
     source = read_source(arguments.file, reading=reading)
     _check_table(arguments, source.predictions)
@@ -74,8 +71,7 @@ def _calibrate(arguments: "Namespace") -> None:
     if policy is not None:
         part = CalibratorPart(calibrator.method, calibrator.parameters, rows, settings=checked.errors)
         written = save_policy(arguments, policy, part)
-    if table:
-        write_atomically(table, json.dumps({"file": arguments.file, **checked.as_dict()}, indent=1))
+    write_json(table, {"file": arguments.file, **checked.as_dict()})
     if out is not None:
         inputs = calibrator_inputs(arguments.method, samples, **tables)
         values = calibrator.apply(**{name: inputs[name] for name in inputs if name not in ("label", "correct")})
@@ -116,11 +112,7 @@ def _seen_by(
     samples = sample_values(**predictions.evaluation_inputs())
     if method in TABLE_METHODS:
         return predictions, samples
-    earlier = replace(policy, confidence_calibrator=None)
-    prediction, confidence = earlier.predicted(predictions)
-    return predictions, replace(
-        samples, confidence=confidence, prediction=prediction, correct=earlier.correct(predictions)
-    )
+    return predictions, ranked_by(replace(policy, confidence_calibrator=None), predictions, samples)
 
 
 def _metadata(calibrator: "Calibrator", earlier: str | None) -> dict[str, str]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.paths import file_path
 from confrank.phrasing import InputError
 
 if TYPE_CHECKING:
@@ -19,16 +18,6 @@ Columns = dict[str, Sequence[Any]]
 UNCHANGED = ("label", "index", "key", "other_keys")
 # What a column that holds the probability of a single class is taken for.
 SINGLE = ("probability of class 1", "submitted")
-
-
-def calibrated_path(name: str | None) -> Path | None:
-    """The path of --out, which must end in .safetensors or .csv."""
-    if name is None:
-        return None
-    path: Path = file_path(name)
-    if path.suffix not in (".safetensors", ".csv"):
-        raise ValueError(f"expected --out to end in .safetensors or .csv, but got {name}")
-    return path
 
 
 def calibrated_predictions(

@@ -1,13 +1,12 @@
 """A threshold of least cost: what `confrank threshold` does with costs of an error and of a rejection."""
 
-import json
 import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import add_option, at_least
-from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
 from confrank.phrasing import counted
@@ -53,14 +52,13 @@ def has_costs(arguments: "Namespace") -> bool:
 
 def choose_by_cost(arguments: "Namespace") -> None:
     """Print the threshold of least cost and what it costs on rows that did not choose it."""
-    from confrank.atomic import write_atomically
     from confrank.decisions import OperatingPoint
     from confrank.report.decision import classifier_lines, cost_lines
 
     at_least(2, arguments, "folds")
     out = json_path(arguments.json)
-    others = [path for path in (arguments.truth, arguments.cost_table) if path is not None]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *others], out, policy_path(arguments))
+    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, arguments.cost_table]
+    keep_inputs(inputs, out, policy_path(arguments))
     predictions, samples = read_weighted(arguments)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     policy = open_policy(arguments, predictions)
@@ -77,12 +75,9 @@ def choose_by_cost(arguments: "Namespace") -> None:
         lines += save_policy(arguments, policy, _part(arguments, rule, used))
     elif not math.isinf(rule.threshold):
         lines += classifier_lines(point, name, temperature, averaged=averaged)
-    if out:
-        shares = {"coverage": point.coverage, "risk": point.risk}
-        how = {"confidence": name, "temperature": temperature and float(temperature)}
-        table = {"cost_table": arguments.cost_table}
-        result = {"file": arguments.file, **how, **table, **rule.as_dict(), **shares}
-        write_atomically(out, json.dumps(result, indent=1))
+    shares = {"coverage": point.coverage, "risk": point.risk}
+    how = {"confidence": name, "temperature": temperature and float(temperature), "cost_table": arguments.cost_table}
+    write_json(out, {"file": arguments.file, **how, **rule.as_dict(), **shares})
     print("\n".join(lines))
 
 

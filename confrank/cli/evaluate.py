@@ -1,12 +1,19 @@
 """Evaluate files of predictions: numbers, figures and a page."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Command, add_option, add_root, at_least, listed, make_console, root_of, say
-from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path, picture_path
+from confrank.cli.paths import (
+    folder_path,
+    json_path,
+    keep_inputs,
+    keep_out_of_data,
+    page_path,
+    picture_path,
+    write_json,
+)
 from confrank.cli.policy_page import decision_of, policy_for_page
 from confrank.cli.show import show_sources
 from confrank.cli.source import (
@@ -52,16 +59,14 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
 
 def _evaluate(arguments: "Namespace") -> None:
     from confrank.analysis import check_resamples
-    from confrank.atomic import write_atomically
     from confrank.report.names import short_names
 
     at_least(0, arguments, "seed")
     check_resamples(arguments.resamples)
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    policies = [] if arguments.policy is None else [arguments.policy]
-    keep_inputs([*arguments.files, *map(predictions_path, arguments.files), *truth, *policies], figure, report, table)
+    inputs = [*arguments.files, *map(predictions_path, arguments.files), arguments.truth, arguments.policy]
+    keep_inputs(inputs, figure, report, table)
     policy = policy_for_page(arguments.policy, report, arguments.files)
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:
@@ -91,9 +96,8 @@ def _evaluate(arguments: "Namespace") -> None:
         names = short_names([item.name for item in sources])
         comparison_figure({name: [one] for name, one in zip(names, compared.samples, strict=True)}, figure)
         written.append(f"figure: {figure}")
-    if table:
-        results = [model.as_dict() for model in models]
-        write_atomically(table, json.dumps(results[0] if len(results) == 1 else results, indent=1))
+    results = [model.as_dict() for model in models]
+    write_json(table, results[0] if len(results) == 1 else results)
     if figures:
         from confrank.report.plots import paper_figures
 

@@ -1,12 +1,10 @@
 """Choose a threshold for each group or predicted class, or one with several risks."""
 
-import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import add_option, between_0_and_1, listed
-from confrank.cli.paths import json_path, keep_inputs
-from confrank.cli.policies import open_policy, policy_path, save_policy
+from confrank.cli.paths import json_path, keep_inputs, write_json
+from confrank.cli.policies import open_policy, policy_path, ranked_by, save_policy
 from confrank.cli.source import predictions_path, read_source, reading_of, weight_column
 from confrank.phrasing import InputError, counted, sentence
 
@@ -42,15 +40,13 @@ def is_grouped(arguments: "Namespace") -> bool:
 
 def group_threshold(arguments: "Namespace") -> None:
     """`confrank threshold` with --by, --per-class or --class-risk."""
-    from confrank.atomic import write_atomically
     from confrank.decisions.guarantee import refuse_weights
     from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
 
     _check_flags(arguments)
     between_0_and_1(arguments, "risk", "delta")
     table = json_path(arguments.json)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
+    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))
     reading, by = reading_of(arguments), column_of(arguments.by)
     refuse_weights([] if weight_column(arguments, reading) else None)
     source = read_source(arguments.file, reading=reading, keep=[by] if by and by not in reading["columns"] else [])
@@ -60,8 +56,7 @@ def group_threshold(arguments: "Namespace") -> None:
     rows, others, used = _rows(arguments, policy, predictions)
     if policy is not None:
         predictions = policy.matched(predictions)  # with the classes in the order of the policy
-        prediction, confidence = policy.predicted(predictions)
-        samples = replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
+        samples = ranked_by(policy, predictions, samples)
     names = (policy and policy.classes) or class_names(predictions, samples)
     groups = _groups(predictions, samples, by, names, per_class=arguments.per_class)
     risks = _class_risks(arguments.class_risk, names or [])
@@ -82,11 +77,9 @@ def group_threshold(arguments: "Namespace") -> None:
     if policy is not None:
         part = _part(result, by, used, promise, risks, per_class=arguments.per_class)
         lines += save_policy(arguments, policy, part)
-    if table:
-        asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class}
-        check = {name: point.as_dict() for name, point in checks.items()} or None
-        values = {**asked, **result.as_dict(), "class_risk": risks, "promise": promise, "check": check}
-        write_atomically(table, json.dumps(values, indent=1))
+    asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class}
+    check = {name: point.as_dict() for name, point in checks.items()} or None
+    write_json(table, {**asked, **result.as_dict(), "class_risk": risks, "promise": promise, "check": check})
     print("\n".join(lines))
 
 

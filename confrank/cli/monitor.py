@@ -1,15 +1,14 @@
 """Test whether the promise of a policy still holds for new answers with labels."""
 
-import json
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, between_0_and_1
-from confrank.cli.paths import json_path, keep_inputs, page_path
+from confrank.cli.paths import json_path, keep_inputs, page_path, write_json
 from confrank.cli.source import add_reading, predictions_path, reading_of, role_columns
-from confrank.phrasing import InputError, counted
+from confrank.phrasing import about, counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -43,17 +42,15 @@ def _monitor(arguments: "Namespace") -> None:
     from confrank.report.monitoring import monitor_lines, monitor_record
 
     table, page = json_path(arguments.json), page_path(arguments.page)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.policy, arguments.file, predictions_path(arguments.file), *truth], table, page)
+    inputs = [arguments.policy, arguments.file, predictions_path(arguments.file), arguments.truth]
+    keep_inputs(inputs, table, page)
     between_0_and_1(arguments, "alpha")
     policy = Policy.load(arguments.policy)
     predictions, times = _read(arguments, policy)
     followed = _followed(arguments, policy, predictions, times)
     promises = [part.promise for part in policy.parts().values() if part.promise]
     texts = None if times is None else times.texts
-    if table:
-        record = {"policy": arguments.policy, "file": arguments.file, **monitor_record(followed, texts)}
-        write_atomically(table, json.dumps(record, indent=1))
+    write_json(table, {"policy": arguments.policy, "file": arguments.file, **monitor_record(followed, texts)})
     if page:
         from confrank.report.monitor_page import monitor_page
 
@@ -91,10 +88,8 @@ def _followed(
 
     order = np.arange(len(predictions)) if times is None else times.order
     test = follow_unlabelled if arguments.unlabelled else follow
-    try:
+    with about(arguments.file):
         return test(policy, predictions, order, alpha=arguments.alpha)
-    except InputError as error:
-        raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
 
 
 def _coverage(policy: "Policy") -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confrank.cli.command import add_option
 from confrank.cli.paths import csv_path
 from confrank.cli.source import predictions_path
-from confrank.phrasing import InputError
+from confrank.phrasing import about
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -55,12 +55,8 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
             f"expected a column that identifies rows in {file}, since --skip-missing may leave some out,"
             " but got none; add a column id"
         )
-    try:
+    with about(file):
         return predictions, policy.apply(predictions)
-    except InputError as error:
-        raise InputError(f"{file}: {error.problem}", error.remedy) from None
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
 
 
 def row_names(predictions: "Predictions") -> dict[str, list[Any]]:

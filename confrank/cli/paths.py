@@ -1,10 +1,11 @@
 """Paths to write, checked before the work starts: writable, of the right kind, and no input of the command."""
 
+import json
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
-from typing import Protocol, cast, overload
+from typing import Any, Protocol, cast, overload
 
 
 class PathOf(Protocol):
@@ -58,54 +59,45 @@ def _check_writable(folder: Path, name: str) -> None:
         raise ValueError(f"expected a folder to write {name} in, but {existing} is read-only; choose another path")
 
 
-@_if_given
-def json_path(name: str) -> Path:
-    """The path of a JSON file to write; it must end in .json, except for a pipe or device."""
-    from confrank.atomic import is_stream
-
-    path = file_path(name)
-    if path.suffix != ".json" and not is_stream(path):
-        raise ValueError(f"expected --json to name a file ending in .json, but got {name}")
-    return path
-
-
-def _out_ending_in(suffix: str) -> PathOf:
-    """A function that gives the path of a file to write, which must have that suffix."""
+def _ending_in(*suffixes: str, expected: str, streams: bool = False) -> PathOf:
+    """A function that gives the path of a file to write with one of these endings, or of a pipe or device."""
 
     @_if_given
-    def out_path(name: str) -> Path:
+    def path_of(name: str) -> Path:
+        from confrank.atomic import is_stream
+
         path = file_path(name)
-        if path.suffix != suffix:
-            raise ValueError(f"expected --out to end in {suffix}, but got {name}")
+        if path.suffix not in suffixes and not (streams and is_stream(path)):
+            raise ValueError(f"expected {expected}, but got {name}")
         return path
 
-    return out_path
+    return path_of
 
 
-csv_path, safetensors_path = _out_ending_in(".csv"), _out_ending_in(".safetensors")
+json_path = _ending_in(".json", expected="--json to name a file ending in .json", streams=True)
+json_policy_path = _ending_in(".json", expected="--policy to name a file ending in .json")
+csv_path = _ending_in(".csv", expected="--out to end in .csv")
+safetensors_path = _ending_in(".safetensors", expected="--out to end in .safetensors")
+calibrated_path = _ending_in(".safetensors", ".csv", expected="--out to end in .safetensors or .csv")
+picture_path = _ending_in(".png", ".svg", ".pdf", expected="a figure ending in .png, .svg or .pdf")
+page_path = _ending_in(".html", ".htm", expected="a page ending in .html")
 
 
-@_if_given
-def picture_path(name: str) -> Path:
-    """The path of a figure to write; it must end in .png, .svg or .pdf."""
-    path = file_path(name)
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"expected a figure ending in .png, .svg or .pdf, but got {name}")
-    return path
+def write_json(path: Path | None, values: Any) -> None:
+    """Write values to the file of --json; do nothing if the flag was not given."""
+    from confrank.atomic import write_atomically
+
+    if path is not None:
+        write_atomically(path, json.dumps(values, indent=1))
 
 
-@_if_given
-def page_path(name: str) -> Path:
-    """The path of a page to write; it must end in .html or .htm."""
-    path = file_path(name)
-    if path.suffix not in (".html", ".htm"):
-        raise ValueError(f"expected a page ending in .html, but got {name}")
-    return path
+def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> None:
+    """Raise if a file to write is, directly or through a link, an input or a file that training wrote.
 
-
-def keep_inputs(inputs: Iterable[str | Path], *outputs: Path | None) -> None:
-    """Raise if a file to write is, directly or through a link, an input or a file that training wrote."""
-    read = [file for path in inputs for file in _protected_files(Path(path)) if file.exists()]
+    Inputs that were not given are None.
+    """
+    given = [Path(path) for path in inputs if path is not None]
+    read = [file for path in given for file in _protected_files(path) if file.exists()]
     for output in outputs:
         if output is not None and output.exists() and any(output.samefile(file) for file in read):
             raise ValueError(

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import add_option
-from confrank.cli.paths import file_path
-from confrank.phrasing import InputError, joined, named
+from confrank.cli.paths import json_policy_path
+from confrank.phrasing import InputError, about, joined, named
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -48,9 +48,7 @@ def policy_path(arguments: "Namespace") -> Path | None:
         if arguments.replace:
             raise ValueError("expected --policy with --replace, but got none")
         return None
-    path: Path = file_path(arguments.policy)
-    if path.suffix != ".json":
-        raise ValueError(f"expected --policy to name a file ending in .json, but got {arguments.policy}")
+    path: Path = json_policy_path(arguments.policy)
     if not path.absolute().parent.is_dir():
         raise ValueError(
             f"expected --policy to name a file in an existing folder, but {path.parent} does not exist; create it,"
@@ -69,10 +67,8 @@ def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy |
     if not path.exists():
         return Policy.of(predictions)
     policy = Policy.load(path)
-    try:
+    with about(arguments.file):
         policy.matched(predictions)
-    except InputError as error:
-        raise InputError(f"{arguments.file}: {error.problem}", error.remedy) from None
     if policy.input.class_names and predictions.class_names and predictions.class_names != policy.classes:
         raise InputError(
             f"{arguments.file}: expected the classes in the order of the policy, {named(policy.classes or [])}, but"
@@ -89,9 +85,13 @@ def unseen_samples(
     if arguments.split is not None:
         raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")
     index, rows = policy.usable(predictions, "promise", file=arguments.file, seed=arguments.seed)
+    return ranked_by(policy, predictions, samples).select(index), rows
+
+
+def ranked_by(policy: "Policy", predictions: "Predictions", samples: "Samples") -> "Samples":
+    """The samples with the predictions and the confidence of the policy."""
     prediction, confidence = policy.predicted(predictions)
-    correct = policy.correct(predictions)
-    return replace(samples, confidence=confidence, prediction=prediction, correct=correct).select(index), rows
+    return replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
 
 
 def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.source import Source
-from confrank.phrasing import InputError
+from confrank.phrasing import about
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy
@@ -29,8 +29,6 @@ def decision_of(policy: "Policy", path: str, source: Source) -> dict[str, Any]:
     from confrank.decisions.outcome import outcome_of
     from confrank.report.policy_section import policy_section
 
-    try:
+    with about(source.name):
         outcome = outcome_of(policy, source.predictions)
-    except InputError as error:
-        raise InputError(f"{source.name}: {error.problem}", error.remedy) from None
     return policy_section(policy, outcome, Path(path).name, Path(path).read_bytes())

@@ -63,7 +63,7 @@ def _query(arguments: "Namespace") -> None:
     at_least(1, arguments, "count", "subset")
     at_least(0, arguments, "seed")
     out, console = csv_path(arguments.out), make_console()
-    keep_inputs(filter(None, [arguments.pool, arguments.labelled, arguments.run]), out)
+    keep_inputs([arguments.pool, arguments.labelled, arguments.run], out)
     sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
     keep_out_of_data([pool], sheet)
     if sheet.exists() and not out.exists():

@@ -109,7 +109,7 @@ def _answer(arguments: "Namespace") -> None:
     if threshold is not None and arguments.policy is not None:
         raise ValueError("expected either --threshold or --policy, but got both")
     policy = None if arguments.policy is None else Policy.load(arguments.policy)
-    keep_inputs([run, *([source] if kind == "texts" else []), *([] if policy is None else [arguments.policy])], out)
+    keep_inputs([run, arguments.texts, arguments.policy], out)
     check_answers(out)
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:

@@ -1,10 +1,9 @@
 """Compare confidence scores of a file of predictions, and choose one."""
 
-import json
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least, make_console, say
-from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
 from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
 
@@ -32,14 +31,12 @@ def _scores_arguments(parser: "ArgumentParser") -> None:
 
 def _scores(arguments: "Namespace") -> None:
     from confrank.analysis import check_resamples
-    from confrank.atomic import write_atomically
     from confrank.report.scores import choice_as_dict
 
     at_least(0, arguments, "seed")
     check_resamples(arguments.resamples)
     every, out = uses_all_rows(arguments), json_path(arguments.json)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], out, policy_path(arguments))
+    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], out, policy_path(arguments))
     source = read_source(arguments.file, reading=reading_of(arguments))
     if source.predictions.table is None:
         raise ValueError(
@@ -49,8 +46,7 @@ def _scores(arguments: "Namespace") -> None:
     policy = open_policy(arguments, source.predictions)
     choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, every=every)
     saved = [] if policy is None else _save(arguments, policy, choice, rows)
-    if out is not None:
-        write_atomically(out, json.dumps({"file": arguments.file, **choice_as_dict(choice)}, indent=1))
+    write_json(out, {"file": arguments.file, **choice_as_dict(choice)})
     _print(source, choice, saved)
 
 

@@ -1,11 +1,10 @@
 """Select new answers such that few of the selected are wrong."""
 
-import json
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
-from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, role_columns
 
@@ -27,7 +26,6 @@ def _select_arguments(parser: "ArgumentParser") -> None:
 
 
 def _select(arguments: "Namespace") -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions import select_with_fdr
     from confrank.decisions.guarantee import refuse_weights
     from confrank.decisions.policy import Policy, SelectionPart
@@ -38,8 +36,7 @@ def _select(arguments: "Namespace") -> None:
     table, (new, out) = json_path(arguments.json), new_paths(arguments)
     if not new and arguments.policy is None:
         raise ValueError("expected new predictions to select from, but got none; add --new NEW --out OUT.csv")
-    truth = [] if arguments.truth is None else [arguments.truth]
-    inputs = [arguments.file, predictions_path(arguments.file), *truth, *new]
+    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, *new]
     keep_inputs(inputs, table, out, policy_path(arguments))
     reading = reading_of(arguments)
     refuse_weights([] if role_columns(reading, "sample_weight") else None)
@@ -66,12 +63,10 @@ def _select(arguments: "Namespace") -> None:
     if unlabelled is not None and out is not None:
         flags = ["true" if one else "false" for one in selection.selected.tolist()]
         lines += write_rows(out, unlabelled, {"selected": flags}, "selection")
-    if table:
-        counts = {"n": selection.num_calibration, "num_wrong": len(selection.wrong)}
-        chosen = {"num_new": len(selection.selected), "num_selected": selection.num_selected} if new else {}
-        asked = {"file": arguments.file, "new": arguments.new, "fdr": arguments.fdr}
-        result = {**asked, **counts, **chosen, "promise": promise, "shortage": shortage}
-        write_atomically(table, json.dumps(result, indent=1))
+    counts = {"n": selection.num_calibration, "num_wrong": len(selection.wrong)}
+    chosen = {"num_new": len(selection.selected), "num_selected": selection.num_selected} if new else {}
+    asked = {"file": arguments.file, "new": arguments.new, "fdr": arguments.fdr}
+    write_json(table, {**asked, **counts, **chosen, "promise": promise, "shortage": shortage})
     print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *lines]))
 
 

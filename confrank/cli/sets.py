@@ -1,12 +1,11 @@
 """Build sets of classes that include the true one with a chosen probability."""
 
-import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
-from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, role_columns
 
@@ -42,15 +41,13 @@ def _sets_arguments(parser: "ArgumentParser") -> None:
 
 
 def _sets(arguments: "Namespace") -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions.policy import Policy, SetsPart
     from confrank.report.guarantees import set_lines, size_line
 
     at_least(0, arguments, "seed", "free_rank")
     between_0_and_1(arguments, "level")
     table, (new, out) = json_path(arguments.json), new_paths(arguments)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    inputs = [arguments.file, predictions_path(arguments.file), *truth, *new]
+    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, *new]
     keep_inputs(inputs, table, out, policy_path(arguments))
     reading, by = reading_of(arguments), column_of(arguments.by)
     source = _read(arguments, reading, by)
@@ -72,9 +69,8 @@ def _sets(arguments: "Namespace") -> None:
         lines += save_policy(arguments, policy, part)
     if answered is not None and out is not None:
         lines += write_rows(out, answered[0], {"set": answered[1].columns()["set"]}, "sets")
-    if table:
-        result = {"file": arguments.file, "by": by, **rule.as_dict(), "promise": promise, "shortage": shortage}
-        write_atomically(table, json.dumps({**result, **sizes}, indent=1))
+    result = {"file": arguments.file, "by": by, **rule.as_dict(), "promise": promise, "shortage": shortage}
+    write_json(table, {**result, **sizes})
     print("\n".join([f"read {source.predictions.describe()}", *source.samples.notes, *lines]))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import add_option
-from confrank.phrasing import InputError
+from confrank.phrasing import about
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -104,12 +104,8 @@ def read_source(
             f"expected a finished run in {file}, but it has no predictions yet; resume it with the same command"
         )
     predictions = read(path, **(reading or {}), keep=keep)
-    try:
+    with about(name or file):
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
-    except InputError as error:
-        raise InputError(f"{name or file}: {error.problem}", error.remedy) from None
-    except ValueError as error:
-        raise ValueError(f"{name or file}: {error}") from None
 
 
 def read_weighted(arguments: "Namespace") -> tuple["Predictions", "Samples"]:

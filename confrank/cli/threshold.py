@@ -1,12 +1,11 @@
 """Choose a confidence threshold for accepting answers."""
 
-import json
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
-from confrank.cli.paths import json_path, keep_inputs
+from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import add_reading, confidence_rule, predictions_path, read_weighted, temperature_of
 
@@ -35,7 +34,6 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
 
 
 def _threshold(arguments: "Namespace") -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
     from confrank.decisions.policy import ThresholdPart
     from confrank.decisions.policy_words import risk_promise
@@ -53,8 +51,7 @@ def _threshold(arguments: "Namespace") -> None:
         raise ValueError("expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them")
     between_0_and_1(arguments, "risk", "delta")
     table = json_path(arguments.json)
-    truth = [] if arguments.truth is None else [arguments.truth]
-    keep_inputs([arguments.file, predictions_path(arguments.file), *truth], table, policy_path(arguments))
+    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))
     predictions, samples = read_weighted(arguments)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     others, policy = None, open_policy(arguments, predictions)
@@ -84,15 +81,10 @@ def _threshold(arguments: "Namespace") -> None:
         asked = {"risk": arguments.risk, "delta": arguments.delta, "coverage": arguments.coverage}
         settings = {**asked, "bound": point.bound, "accepted": point.accepted, "wrong": point.wrong}
         lines += save_policy(arguments, policy, ThresholdPart(point.threshold, rows, promise, settings=settings))
-    if table:
-        requested = {
-            "requested_risk": arguments.risk,
-            "delta": arguments.delta,
-            "requested_coverage": arguments.coverage,
-        }
-        rule = {"confidence": name, "temperature": temperature and float(temperature)}
-        result = {"file": arguments.file, **requested, **rule, **point.as_dict(), "check": check and check.as_dict()}
-        write_atomically(table, json.dumps(result, indent=1))
+    asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
+    rule = {"confidence": name, "temperature": temperature and float(temperature)}
+    result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
+    write_json(table, result)
     print("\n".join(lines))
     return None
 

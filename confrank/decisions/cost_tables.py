@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics.arrays import ArrayLike, Floats, as_classes, same_length
-from confrank.phrasing import InputError, named
+from confrank.phrasing import InputError, class_text, named
 
 CLASSES = ("label", "prediction")
 FORM = "a table with the column cost and a column label (the true class), prediction, or both"
@@ -96,7 +96,7 @@ def error_costs(
     _check_names(table, class_names)
     chosen = np.stack([classes[name] for name in table.columns], axis=1)
     groups, group_of = np.unique(chosen, axis=0, return_inverse=True)
-    keys = [tuple(_name(number, class_names) for number in group) for group in groups.tolist()]
+    keys = [tuple(class_text(class_names, number) for number in group) for group in groups.tolist()]
     each = np.array([table.costs.get(key, np.nan if default is None else default) for key in keys])
     costs: Floats = each[group_of.reshape(-1)]
     missing = np.isnan(costs) & (classes["label"] != classes["prediction"])
@@ -106,10 +106,6 @@ def error_costs(
         problem = f"expected the cost of each error, but the table has none of {named_key}"
         raise InputError(problem, "give {cost_error} for all others")
     return np.nan_to_num(costs)  # right predictions cost nothing
-
-
-def _name(number: int, class_names: Sequence[str] | None) -> str:
-    return class_names[number] if class_names and 0 <= number < len(class_names) else str(number)
 
 
 def _check_names(table: CostTable, class_names: Sequence[str] | None) -> None:

@@ -15,7 +15,7 @@ from confrank.decisions.policy_parts import CalibratorPart, ScorePart, SetsPart,
 from confrank.metrics.arrays import Array, Flags, Ints, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, class_text
 from confrank.predictions import Predictions
 from confrank.scores import score
 
@@ -55,10 +55,6 @@ class Answers:
             names = [self.name(number).replace("|", "\\|") for number in range(self.sets.shape[1])]
             columns["set"] = ["|".join(names[number] for number in np.flatnonzero(row).tolist()) for row in self.sets]
         return columns
-
-
-def class_text(names: list[str] | None, number: int) -> str:
-    return names[number] if names and 0 <= number < len(names) else str(number)
 
 
 def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> dict[str, Array]:

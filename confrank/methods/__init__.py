@@ -1,4 +1,4 @@
-"""The methods by name. To add one, add its facts in `confrank.method_facts` and a line to `METHODS`."""
+"""The methods by name. To add one, add its facts in `confrank.method_facts` and, if needed, a line to `METHODS`."""
 
 from confrank.method_facts import FACTS
 from confrank.methods.averages import average
@@ -8,13 +8,7 @@ from confrank.methods.prediction import evaluating, normalise, normalised, penul
 from confrank.methods.single_pass import single_pass
 
 METHODS: dict[str, Method] = {
-    "baseline": single_pass(FACTS["baseline"]),
-    "crl-softmax": single_pass(FACTS["crl-softmax"]),
-    "crl-entropy": single_pass(FACTS["crl-entropy"]),
-    "crl-margin": single_pass(FACTS["crl-margin"]),
-    "crl-softmax-stretched": single_pass(FACTS["crl-softmax-stretched"]),
-    "crl-entropy-stretched": single_pass(FACTS["crl-entropy-stretched"]),
-    "crl-margin-stretched": single_pass(FACTS["crl-margin-stretched"]),
+    **{name: single_pass(facts) for name, facts in FACTS.items() if facts.confidence is not None},
     "mcdropout": MC_DROPOUT,
     "aleatoric-mc": ALEATORIC_MC,
 }

@@ -1,7 +1,7 @@
 """All metrics of one set of predictions, as far as the given arrays define them."""
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from confrank.metrics import calibration, proper, ranking
 from confrank.metrics.arrays import ArrayLike
@@ -24,13 +24,7 @@ class Evaluation:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, object]:
-        return {
-            "metrics": self.metrics,
-            "undefined": self.undefined,
-            "num_samples": self.num_samples,
-            "num_classes": self.num_classes,
-            "notes": self.notes,
-        }
+        return asdict(self)
 
 
 def evaluate(

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from confrank.phrasing import InputError, counted
+from confrank.phrasing import InputError, class_text, counted
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array
 
@@ -92,7 +92,7 @@ def refuse_probability_of_a_class(
     for value in values:
         inside = prediction == value
         if _goes_with(confidence, low, inside):
-            known = str(value) if words is None or not 0 <= value < len(words) else words[int(value)]
+            known = class_text(words, int(value))
             raise InputError(
                 f"expected the confidence of the prediction, but {name[:80]!r} is below 0.5 in"
                 f" {counted(int(low.sum()), 'row')} and high where the prediction is {known}, like the probability"

@@ -1,7 +1,6 @@
 """Read predictions from files of any supported format, and write them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, about
 from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors
 from confrank.predictions.columns import predictions_of
 from confrank.predictions.content import Opened
@@ -81,13 +80,13 @@ def read(
     reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, classes)
     path = Path(path)
     notes: list[str] = []
-    with _about(path):
+    with about(path):
         opened = open_file(path, max_gigabytes)
         if truth is None:
             layout = layout_of(opened.header, lists=opened.lists, reading=reading, bare=opened.bare)
             content = opened.load(layout)
         else:
-            with _about(Path(truth)):
+            with about(Path(truth)):
                 labels = open_file(Path(truth), max_gigabytes)
             layout, content, notes = with_truth(opened, labels, reading, on, str(truth))
         predictions = predictions_of(content, layout, reading)
@@ -112,17 +111,6 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         raise ValueError("expected a predictions file, but it is empty")
     check_cost(path, max_gigabytes)
     return READERS[suffix](path)
-
-
-@contextmanager
-def _about(path: Path) -> Iterator[None]:
-    """Begin errors with the path, in one line."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{path}: {' '.join(error.problem.splitlines())}", error.remedy) from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {' '.join(str(error).splitlines())}") from None
 
 
 def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats
@@ -87,7 +87,7 @@ def repeats_table(repeats: Repeats, title: str) -> Table:
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Plain text in columns, wrapped if it is long and never interpreted as markup."""
-    table = Table(*headings)
+    table = Table(*(Column(Text(heading)) for heading in headings))
     for row in rows:
         table.add_row(*(Text(cell, overflow="fold") for cell in row))
     return table
