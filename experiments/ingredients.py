@@ -2,14 +2,15 @@
 
     python experiments/ingredients.py --dataset cifar100 --root DATA [--rows swa swa+cutmix swa+cutmix+crl]
                                       [--epochs 200] [--seeds 0 1] [--against swa] [--together 2] [--shift]
-    python experiments/ingredients.py --dataset cifar100 --show [--judge]
+    python experiments/ingredients.py --dataset cifar100 --show [--judge] [--adopt]
 
 A row is a set of INGREDIENTS joined by "+", for example swa+both+cosine. Every run holds out a tenth of the training
 images, the same ones for all rows of a seed. Runs without a result are trained, `--together` side by side on a GPU,
 and each result is written as soon as its run ends; the same command resumes. A run of `confrank study` with the same
 settings counts as well (--also). The table shows metrics on the held-out images alone, the differences from the row
 --against, and their 95% intervals from resamples of these images, averaged over the seeds that both rows have.
-Test metrics are in the files; --judge prints the same table of them, after the choice.
+Test metrics are in the files; --judge prints the same table of them, after the choice. --adopt moves the results that
+are trained like a recipe to the results of `confrank study record`, under its names.
 """
 
 import argparse
@@ -23,8 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from confrank.atomic import write_atomically
 from confrank.config import RunConfig, changes
 from confrank.metrics import Samples, bootstrap, evaluation_of, paired_differences
+from confrank.recipes import RECIPES, settings
 from confrank.report.scales import SHOWN, shown
 from confrank.study.exam import examine
 from confrank.study.results import Result, export_run, load_result, read_run, samples_in
@@ -59,19 +62,21 @@ ROWS = (
 )  # fmt: skip
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
 RESAMPLES = 1000
+# Epochs between two lines of progress.
+EVERY = 20
 
 
 def config_of(row: str, dataset: str, model: str, epochs: int, seed: int) -> RunConfig:
     """The run of a row."""
     if unknown := [name for name in row.split("+") if name not in INGREDIENTS]:
         raise ValueError(f"expected ingredients among {', '.join(INGREDIENTS)}, but got {', '.join(unknown)}")
-    settings = {key: value for name in row.split("+") for key, value in INGREDIENTS[name].items()}
-    return RunConfig(dataset=dataset, model=model, epochs=epochs, seed=seed, **(COMMON | settings))
+    chosen = {key: value for name in row.split("+") for key, value in INGREDIENTS[name].items()}
+    return RunConfig(dataset=dataset, model=model, epochs=epochs, seed=seed, **(COMMON | chosen))
 
 
 def name_of(row: str, config: RunConfig) -> str:
     """The name of a row's run: its results never share a name with those of a study."""
-    return f"ingredients-{row}-{config.dataset}-{config.model}-{config.epochs}epochs-seed{config.seed}"
+    return f"ingredients-{row}-{Path(config.dataset).stem}-{config.model}-{config.epochs}epochs-seed{config.seed}"
 
 
 def passes_of(config: RunConfig) -> int:
@@ -115,9 +120,8 @@ def train_rows(
     for start in range(0, len(missing), together):
         group = missing[start : start + together]
         configs, runs = [config for _, config in group], [out / name_of(*one) for one in group]
-        for run, result in zip(
-            runs, train_together(configs, runs, root=root, device=device, on_note=print), strict=True
-        ):
+        trained = train_together(configs, runs, root=root, device=device, on_epoch=_progress, on_note=print)
+        for run, result in zip(runs, trained, strict=True):
             if isinstance(result, Failed):
                 problems.append(f"{run.name}: {result.why}")
                 continue
@@ -126,6 +130,34 @@ def train_rows(
             if shift:
                 examine(run, found.results, root=root, device=device)
     return problems
+
+
+def _progress(config: RunConfig, record: dict[str, Any]) -> None:
+    if record["epoch"] % EVERY == 0:
+        values = " ".join(f"{key} {record[key]:.3f}" for key in ("loss", "acc", "seconds"))
+        print(f"epoch {record['epoch']} of {config.epochs}, seed {config.seed}: {values}", flush=True)
+
+
+def adopt(results: Path, records: Path) -> list[Path]:
+    """Move results that are trained like a recipe to the results of the study; returns the new files."""
+    moved = []
+    for path in sorted(results.glob("*.json")):
+        result = load_result(path)
+        shared = {key: result.config[key] for key in ("dataset", "model", "seed", "holdout")}
+        for recipe in RECIPES:
+            config = settings(recipe, **shared)
+            target = records / f"{config.run_name}.json"
+            if not _is_of(result, config) or target.exists():
+                continue
+            content = json.loads(path.read_text())
+            path.with_suffix(".npz").rename(target.with_suffix(".npz"))
+            write_atomically(
+                target, json.dumps({**content, "config": config.as_dict()}, separators=(",", ":")) + "\n"
+            )
+            path.unlink()
+            moved.append(target)
+            break
+    return moved
 
 
 def resampled(path: Path, prefix: str, seed: int) -> tuple[dict[str, Any], dict[str, float | None]]:
@@ -222,6 +254,7 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shift", action="store_true", help="also evaluate on corrupted and mirrored images")
     parser.add_argument("--show", action="store_true", help="train nothing")
     parser.add_argument("--judge", action="store_true", help="also print the table of the test images")
+    parser.add_argument("--adopt", action="store_true", help="move the results of recipes to the first of --also")
     parser.add_argument("--root", type=Path, default=None)
     parser.add_argument("--device", default=None)
     parser.add_argument("--out", type=Path, default=Path("runs/ingredients"), help="run folders")
@@ -232,17 +265,19 @@ def parsed(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(given: Sequence[str] | None = None) -> None:
     arguments = parsed(given)
-    settings = arguments.dataset, arguments.model, arguments.epochs
+    common = arguments.dataset, arguments.model, arguments.epochs
     found = Found(arguments.results, tuple(arguments.also))
-    wanted = [(row, config_of(row, *settings, seed)) for seed in arguments.seeds for row in arguments.rows]
+    wanted = [(row, config_of(row, *common, seed)) for seed in arguments.seeds for row in arguments.rows]
     problems = []
     if not arguments.show:
         where = {"root": arguments.root, "device": arguments.device, "shift": arguments.shift}
         problems = train_rows(wanted, arguments.out, found, together=arguments.together, **where)
+    for path in adopt(arguments.results, arguments.also[0]) if arguments.adopt else ():
+        print(f"moved {path}")
     splits = {"validation": "validation_"} | ({"test": ""} if arguments.judge else {})
     tables = {
         split: compared(
-            arguments.rows, arguments.against, arguments.seeds, config_of("plain", *settings, 0), found, prefix
+            arguments.rows, arguments.against, arguments.seeds, config_of("plain", *common, 0), found, prefix
         )
         for split, prefix in splits.items()
     }
@@ -252,7 +287,7 @@ def main(given: Sequence[str] | None = None) -> None:
     for problem in problems:
         print(f"failed: {problem}")
     versions = {"torch": torch.__version__, "python": platform.python_version()}
-    print(json.dumps({"settings": settings, "against": arguments.against, "versions": versions, **tables}))
+    print(json.dumps({"settings": common, "against": arguments.against, "versions": versions, **tables}))
 
 
 if __name__ == "__main__":

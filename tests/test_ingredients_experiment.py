@@ -9,6 +9,7 @@ from programs import program
 from confrank.config import changes
 from confrank.metrics import bootstrap
 from confrank.recipes import settings
+from confrank.study.plan import has_result
 from confrank.study.results import load_result, read_run, samples_in
 
 INGREDIENTS = program("experiments/ingredients.py")
@@ -20,7 +21,6 @@ INGREDIENTS = program("experiments/ingredients.py")
         ("swa+sam", "cifar10", "fmfp", 2),
         ("swa+sam+mixup+stretched+cosine", "cifar100", "sure", 4),
         ("swa+sam+mixup0.5+stretched0.5+cosine", "cifar10", "sure", 4),
-        ("swa+cutmix", "cifar100", "best", 2),
     ],
 )
 def test_rows_with_the_ingredients_of_a_recipe_are_trained_like_it(row, dataset, recipe, passes):
@@ -72,3 +72,31 @@ def test_rows_are_trained_once_and_compared_by_held_out_image(tmp_path, monkeypa
     limits = np.quantile(mean, [0.025, 0.975], method="weibull") - mean.mean() + value
     assert crl["differences"]["aurc"] == pytest.approx([value, *limits])
     assert limits[0] < value < limits[1]
+
+
+def test_results_that_are_trained_like_a_recipe_become_those_of_the_study(tmp_path):
+    results, records = tmp_path / "ingredients", tmp_path / "results"
+    for folder in (results, records):
+        folder.mkdir()
+    for row in ("swa+sam", "swa"):
+        config = INGREDIENTS.config_of(row, "cifar10", "resnet18", 200, 1)
+        name = INGREDIENTS.name_of(row, config)
+        log = [{"epoch": epoch} for epoch in range(1, 201)]
+        content = {
+            "config": config.as_dict(),
+            "environment": {},
+            "log": log,
+            "metrics": {"acc": 0.9},
+            "undefined": {},
+        }
+        (results / f"{name}.json").write_text(json.dumps(content))
+        (results / f"{name}.npz").write_bytes(b"arrays")
+    (moved,) = INGREDIENTS.adopt(results, records)
+    fmfp = settings("fmfp", dataset="cifar10", model="resnet18", seed=1, holdout=0.1)
+    assert moved == records / f"{fmfp.run_name}.json"
+    assert moved.with_suffix(".npz").read_bytes() == b"arrays"
+    assert has_result(fmfp, records)
+    assert [path.stem for path in results.glob("*.json")] == ["ingredients-swa-cifar10-resnet18-200epochs-seed1"]
+    found = INGREDIENTS.Found(results, (records,))
+    assert found.path("swa+sam", INGREDIENTS.config_of("swa+sam", "cifar10", "resnet18", 200, 1)) == moved
+    assert INGREDIENTS.adopt(results, records) == []
