@@ -19,23 +19,15 @@ if TYPE_CHECKING:
     from confrank.loss import CorrectnessRanking, CorrectnessRankingLoss, ranking_loss
     from confrank.metrics import ArrayLike, Evaluation, evaluate
 
-_MODULE_OF = {
-    "ArrayLike": "confrank.metrics",
-    "Audit": "confrank.history",
-    "Comparison": "confrank.analysis",
-    "ConfidenceName": "confrank.confidence",
-    "CorrectnessHistory": "confrank.history",
-    "CorrectnessRanking": "confrank.loss",
-    "CorrectnessRankingLoss": "confrank.loss",
-    "Evaluation": "confrank.metrics",
-    "IndexedDataset": "confrank.indexed",
-    "SelectiveClassifier": "confrank.decisions",
-    "SharedHistory": "confrank.distributed",
-    "SharedRing": "confrank.distributed",
-    "compare": "confrank.analysis",
-    "evaluate": "confrank.metrics",
-    "leave_counters_alone": "confrank.distributed",
-    "ranking_loss": "confrank.loss",
+_NAMES = {
+    "analysis": ("Comparison", "compare"),
+    "confidence": ("ConfidenceName",),
+    "decisions": ("SelectiveClassifier",),
+    "distributed": ("SharedHistory", "SharedRing", "leave_counters_alone"),
+    "history": ("Audit", "CorrectnessHistory"),
+    "indexed": ("IndexedDataset",),
+    "loss": ("CorrectnessRanking", "CorrectnessRankingLoss", "ranking_loss"),
+    "metrics": ("ArrayLike", "Evaluation", "evaluate"),
 }
 
 __all__ = [
@@ -63,9 +55,10 @@ if not TYPE_CHECKING:  # a type checker that saw this function would accept any 
     def __getattr__(name: str) -> object:
         if name == "metrics":
             return import_module("confrank.metrics")
-        if name not in _MODULE_OF:
-            raise AttributeError(f"module 'confrank' has no attribute {name!r}")
-        return getattr(import_module(_MODULE_OF[name]), name)
+        for module, names in _NAMES.items():
+            if name in names:
+                return getattr(import_module(f"confrank.{module}"), name)
+        raise AttributeError(f"module 'confrank' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

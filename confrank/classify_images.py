@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from confrank import methods
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
 from confrank.phrasing import InputError
@@ -94,9 +93,7 @@ def answer(
         images = _read_block(folder, names[start : start + size], record.input_shape, seen)
         if len(images):
             split = split_of(images, np.zeros(len(images), dtype=np.int64))
-            network, mean, std = trained.network, record.mean, record.std
-            method, mirror = trained.method, trained.config.mirror
-            parts.append(methods.predict_split(method, network, split, mean, std, seed=number, mirror=mirror))
+            parts.append(trained.predict(split, seed=number))
         if on_progress:
             on_progress(min(start + size, len(names)), len(names))
     if not parts:

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from confrank import methods
 from confrank.classify_images import Answers
 from confrank.data import split_of
 from confrank.data.texts import SUFFIXES, is_text_file, read_texts
@@ -40,8 +39,5 @@ def answer_texts(
     tokens = encode(content.texts, record.vocabulary, record.input_shape[0])
     keys = np.array([key.encode() for key in content.keys])
     unlabelled = split_of(tokens, np.zeros(len(tokens), dtype=np.int64), keys)
-    metadata = record.of_predictions("texts")
-    raw = methods.predict_split(
-        trained.method, trained.network, unlabelled, (), (), metadata=metadata, on_progress=on_progress
-    )
+    raw = trained.predict(unlabelled, metadata=record.of_predictions("texts"), on_progress=on_progress)
     return Answers(content.keys, replace(raw, label=None, index=None), [], [])

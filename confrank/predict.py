@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from confrank.data import DataSet
-from confrank.methods import predict_split
 from confrank.predictions import Predictions
 from confrank.trained import load_run
 
@@ -32,14 +31,5 @@ def predict(
     splits = {"train": used.train, "test": used.test} | ({"holdout": held_out} if held_out else {})
     if split not in splits:
         raise ValueError(f"expected a split among {', '.join(splits)}, but got {split!r}")
-    record = trained.provenance
-    return predict_split(
-        trained.method,
-        trained.network,
-        splits[split],
-        record.mean,
-        record.std,
-        metadata=record.of_predictions(split),
-        mirror=trained.config.mirror,
-        on_progress=on_progress,
-    )
+    metadata = trained.provenance.of_predictions(split)
+    return trained.predict(splits[split], metadata=metadata, on_progress=on_progress)

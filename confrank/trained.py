@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,6 +17,7 @@ from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same
 from confrank.data.vocabulary import FIRST_WORD
 from confrank.methods import Method
 from confrank.phrasing import InputError
+from confrank.predictions import Predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
 from confrank.weights import read_provenance, read_weights, weights_errors, write_weights
@@ -35,6 +37,12 @@ class Trained:
     @property
     def method(self) -> Method:
         return methods.get(self.config.method)
+
+    def predict(self, split: Split, **options: Any) -> Predictions:
+        """The predictions for a split as the run makes them; `options` are further ones of `predict_split`."""
+        record = self.provenance
+        options["mirror"] = self.config.mirror
+        return methods.predict_split(self.method, self.network, split, record.mean, record.std, **options)
 
 
 @dataclass(frozen=True)

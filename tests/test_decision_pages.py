@@ -91,10 +91,10 @@ def test_the_decision_on_the_page_is_that_of_the_policy(browser, written):  # no
     assert "no part of the policy was made" in text
     rows = shown.locator("table.sortable tbody tr")
     assert rows.count() == len(outcome.groups) == len(NASTY)
-    for row, group in zip(rows.all(), outcome.groups, strict=True):
+    for row, (name, group) in zip(rows.all(), outcome.groups.items(), strict=True):
         cells = row.locator("td").all_inner_texts()
-        assert cells[0] == f"{group.num_answers:,}" and f"{group.accepted:,} accepted" in cells[1]
-        assert ("no threshold" in cells[3]) == (group.name == "plain")
+        assert cells[0] == f"{group.num_samples:,}" and f"{group.accepted:,} accepted" in cells[1]
+        assert ("no threshold" in cells[3]) == (name == "plain")
     button = shown.locator("thead button").nth(1)
     button.focus()
     watched.page.keyboard.press("Enter")

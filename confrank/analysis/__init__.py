@@ -2,7 +2,7 @@
 
 from confrank.analysis.comparison import Comparison, check_resamples, compare, compare_samples, with_intervals
 from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
-from confrank.analysis.model import Analysis, Histogram, Mistake, analyse, histogram_of, with_images, with_keys
+from confrank.analysis.model import Analysis, Histogram, Mistake, analyse, histogram_of, with_images
 from confrank.analysis.repeats import Repeats, repeats_of
 
 __all__ = [
@@ -23,5 +23,4 @@ __all__ = [
     "repeats_of",
     "with_images",
     "with_intervals",
-    "with_keys",
 ]

@@ -48,19 +48,18 @@ def shared_columns(
 def _column(name: str, predictions: Predictions, column: str) -> Array:
     if column in predictions.extra:
         return predictions.extra[column]
-    known = [key for key, values in predictions.arrays().items() if values.ndim == 1]
-    if column in known:
-        return predictions.arrays()[column]
+    values = predictions.arrays().get(column)
+    if values is not None and values.ndim == 1:
+        return values
     raise ValueError(
         f"expected a column {column!r} in {name}, but it has none; keep it when you read the file, or give an array"
     )
 
 
 def _shared(name: str, model: Predictions, rows: Array | None, column: str, first: Array) -> Array:
-    has_it = column in model.extra
     if rows is None:
         return _column(name, model, column)
-    if not has_it:
+    if column not in model.extra:
         values = np.empty_like(first)
         values[rows] = first
         return values
@@ -78,18 +77,12 @@ def weights_of(values: Array, column: str) -> Array:
     """The cells of a column as numbers."""
     if values.dtype.kind in "fiub":
         return values
-    try:
-        return values.astype(np.float64)
-    except (ValueError, TypeError):
-        row = next(row for row, cell in enumerate(values.tolist()) if not _is_number(cell))
-        raise ValueError(
-            f"expected numbers in the column {column!r} of weights, but got {values[row]!r} in row {row}"
-        ) from None
-
-
-def _is_number(cell: Any) -> bool:
-    try:
-        float(cell)
-    except (ValueError, TypeError):
-        return False
-    return True
+    numbers = np.empty(len(values))
+    for row, cell in enumerate(values.tolist()):
+        try:
+            numbers[row] = float(cell)
+        except (ValueError, TypeError):
+            raise ValueError(
+                f"expected numbers in the column {column!r} of weights, but got {cell!r} in row {row}"
+            ) from None
+    return numbers

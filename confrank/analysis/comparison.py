@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from confrank.analysis.columns import Columns, named_columns, shared_columns, weights_of
+from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
-from confrank.analysis.model import Analysis, analyse, with_keys
+from confrank.analysis.model import Analysis, analyse
 from confrank.metrics import (
     Interval,
     PairedDifference,
@@ -27,7 +27,6 @@ from confrank.predictions import Array, Predictions, as_predictions, pairing
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
 Resampled = dict[str, Floats]
-Pairing = tuple[Array | None, str]
 Result = TypeVar("Result", Analysis, Group)
 
 
@@ -143,7 +142,7 @@ def compare_samples(
     for name, one, values in zip(names, predictions, samples, strict=True):
         parser = one.metadata.get("parser")
         source = one.describe() + (f", parsed {parser}" if parser else "")
-        models.append(with_keys(analyse(name, values, source, one.class_names), one.key_of))
+        models.append(analyse(name, values, source, one.class_names, one.key_of))
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     models = with_intervals(models, samples, pairings, counts, seed)
     if sample_weight is not None:

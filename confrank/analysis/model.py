@@ -111,8 +111,14 @@ class Analysis:
         return {"file": self.name, **self.evaluation.as_dict(), **extra}
 
 
-def analyse(name: str, samples: Samples, source: str = "", class_names: list[str] | None = None) -> Analysis:
-    """Everything except intervals and images. The samples must not be empty."""
+def analyse(
+    name: str,
+    samples: Samples,
+    source: str = "",
+    class_names: list[str] | None = None,
+    key_of: Callable[[int], str | None] = lambda row: None,
+) -> Analysis:
+    """Everything except intervals and images. The samples must not be empty; `key_of` names a row."""
     probability, weight = samples.probability, samples.weight
     ranking = ranked(samples.confidence, samples.correct, weight)
     bins = None if probability is None else reliability_bins(probability, samples.correct, sample_weight=weight)
@@ -126,7 +132,7 @@ def analyse(name: str, samples: Samples, source: str = "", class_names: list[str
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
-        mistakes=[_mistake(samples, row) for row in confident_mistakes(samples, NUM_MISTAKES)],
+        mistakes=[_mistake(samples, row, key_of(row)) for row in confident_mistakes(samples, NUM_MISTAKES)],
         mean_probability=None if probability is None else mean_of(probability.astype(np.float64, copy=False), weight),
     )
 
@@ -158,16 +164,11 @@ def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     return Histogram(edges, *parts)
 
 
-def _mistake(samples: Samples, row: int) -> Mistake:
+def _mistake(samples: Samples, row: int, key: str | None) -> Mistake:
     label, prediction = (
         None if values is None else int(values[row]) for values in (samples.label, samples.prediction)
     )
-    return Mistake(row, float(samples.confidence[row]), label, prediction)
-
-
-def with_keys(analysis: Analysis, key_of: Callable[[int], str | None]) -> Analysis:
-    """Name the mistakes by their row."""
-    return replace(analysis, mistakes=[replace(one, key=key_of(one.row)) for one in analysis.mistakes])
+    return Mistake(row, float(samples.confidence[row]), label, prediction, key)
 
 
 def with_images(analysis: Analysis, images: Mapping[int, Image]) -> Analysis:

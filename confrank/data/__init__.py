@@ -65,16 +65,11 @@ def load(
     raise _unknown(name, LOADERS)
 
 
-def load_of(
-    source: str | Path,
-    name: str,
-    root: str | Path | None = None,
-    *,
-    image_size: int | None = None,
-    text_length: int = TEXT_LENGTH,
-    vocabulary_size: int = VOCABULARY_SIZE,
-) -> DataSet:
-    """`load` the data that `source` was trained on; if they have moved, the error says how to give their new path."""
+def load_of(source: str | Path, name: str, root: str | Path | None = None, **reading: Any) -> DataSet:
+    """`load` the data that `source` was trained on; if they have moved, the error says how to give their new path.
+
+    `reading` are the other arguments of `load`.
+    """
     if name not in (*LOADERS, *IMAGE_SETS):
         path = custom_path(name, root)
         if path is None:
@@ -87,7 +82,7 @@ def load_of(
                 f"expected the data of {source}, train/ and test/, in {path}, but it holds only images;"
                 " a run that was trained on the labels of a pool can only be evaluated (confrank evaluate)"
             )
-    return load(name, root, image_size=image_size, text_length=text_length, vocabulary_size=vocabulary_size)
+    return load(name, root, **reading)
 
 
 def same_data(one: str, other: str) -> bool:

@@ -1,11 +1,12 @@
 """What a policy does to labelled predictions: coverage, errors, cost, groups, and sizes of sets."""
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from confrank.decisions.costs import cost_at
+from confrank.decisions.operating import OperatingPoint
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished
 from confrank.decisions.policy_parts import matched
@@ -13,28 +14,6 @@ from confrank.decisions.policy_rows import made_on
 from confrank.metrics.arrays import Flags
 from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """Answers of a policy, all or those of one class or group: how many there are, are accepted, and are then wrong.
-
-    `threshold` is None if nothing is accepted by it, or if there is none.
-    """
-
-    name: str
-    num_answers: int
-    accepted: int
-    wrong: int
-    threshold: float | None = None
-
-    @property
-    def coverage(self) -> float | None:
-        return self.accepted / self.num_answers if self.num_answers else None
-
-    @property
-    def risk(self) -> float | None:
-        return self.wrong / self.accepted if self.accepted else None
 
 
 @dataclass(frozen=True)
@@ -55,11 +34,11 @@ class Outcome:
     """What a policy does to predictions. `seen`: a part was made on rows among them.
 
     `overall` is None without an acceptance rule, `sets` without sets, and `cost`, the mean of all answers, without
-    costs.
+    costs. `groups` are the classes or groups of `column`. A threshold is infinite if there is none.
     """
 
-    overall: Accepted | None
-    groups: tuple[Accepted, ...]
+    overall: OperatingPoint | None
+    groups: dict[str, OperatingPoint]
     column: str | None
     sets: Sets | None
     cost: float | None
@@ -71,7 +50,7 @@ def outcome_of(policy: Policy, predictions: Predictions) -> Outcome:
     answers, right = policy.apply(predictions), policy.correct(predictions)
     return Outcome(
         _overall(policy, answers, right),
-        tuple(_groups(policy, predictions, answers, right)),
+        _groups(policy, predictions, answers, right),
         _column(policy),
         _sets(policy, predictions, answers),
         _cost(policy, answers, right),
@@ -84,14 +63,15 @@ def was_made_on(policy: Policy, predictions: Predictions) -> bool:
     return made_on(policy.parts(), policy.matched(predictions))
 
 
-def _counted(name: str, accepted: Flags, right: Flags, threshold: float | None = None) -> Accepted:
-    return Accepted(name, len(right), int(accepted.sum()), int((accepted & ~right).sum()), threshold)
+def _counted(accepted: Flags, right: Flags, threshold: float | None) -> OperatingPoint:
+    reached = math.inf if threshold is None else threshold
+    return OperatingPoint(reached, int(accepted.sum()), int((accepted & ~right).sum()), len(right))
 
 
-def _overall(policy: Policy, answers: Answers, right: Flags) -> Accepted | None:
+def _overall(policy: Policy, answers: Answers, right: Flags) -> OperatingPoint | None:
     if answers.accepted is None:
         return None
-    return _counted("all", answers.accepted, right, None if policy.threshold is None else policy.threshold.threshold)
+    return _counted(answers.accepted, right, None if policy.threshold is None else policy.threshold.threshold)
 
 
 def _column(policy: Policy) -> str | None:
@@ -99,17 +79,15 @@ def _column(policy: Policy) -> str | None:
     return None if part is None or part.per == "all" else part.column or "class"
 
 
-def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: Flags) -> Iterator[Accepted]:
+def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: Flags) -> dict[str, OperatingPoint]:
     """Each class or group that has a threshold, or occurs."""
     part, accepted = policy.threshold, answers.accepted
     if part is None or part.per == "all" or accepted is None:
-        return
+        return {}
     values = distinguished(part, matched(policy.input, predictions), answers.prediction)
     found = {} if values is None else rows_by_group(values)
-    none = np.zeros(0, dtype=np.int64)
-    for name in dict.fromkeys([*part.thresholds, *found]):
-        rows = found.get(name, none)
-        yield _counted(name, accepted[rows], right[rows], part.thresholds.get(name))
+    rows = {name: found.get(name, np.zeros(0, dtype=np.int64)) for name in [*part.thresholds, *found]}
+    return {name: _counted(accepted[at], right[at], part.thresholds.get(name)) for name, at in rows.items()}
 
 
 def _sets(policy: Policy, predictions: Predictions, answers: Answers) -> Sets | None:

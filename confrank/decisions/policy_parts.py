@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confrank.decisions.conformal import ConformalSets
+from confrank.decisions.calibrators import METHODS, TABLE_METHODS
+from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import Rows
 from confrank.decisions.selection import Selection
 from confrank.phrasing import InputError, joined, named, sentence
@@ -20,9 +21,6 @@ from confrank.predictions import Predictions
 
 Values = Mapping[str, Any]
 Kind = Literal["logits", "probabilities", "confidence"]
-Per = Literal["all", "class", "group"]
-TABLE_METHODS = ("temperature", "vector")
-CONFIDENCE_METHODS = ("isotonic", "platt", "beta", "histogram")
 
 
 @dataclass(frozen=True)
@@ -75,9 +73,8 @@ class CalibratorPart:
 
     @property
     def slot(self) -> str:
-        if self.method not in (*TABLE_METHODS, *CONFIDENCE_METHODS):
-            known = ", ".join((*TABLE_METHODS, *CONFIDENCE_METHODS))
-            raise ValueError(f"expected a calibrator among {known}, but got {self.method!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"expected a calibrator among {', '.join(METHODS)}, but got {self.method!r}")
         return "table_calibrator" if self.method in TABLE_METHODS else "confidence_calibrator"
 
 

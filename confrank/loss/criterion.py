@@ -91,10 +91,6 @@ class CorrectnessRanking(nn.Module):
         self.reduction: Reduction = reduction
         self.ring = ring
 
-    if TYPE_CHECKING:  # torch types every call of a module as Any
-
-        def __call__(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor: ...
-
     def forward(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor:
         """The ranking term of a batch and its data set indices [b]: a scalar, or [b] without reduction."""
         batch = self._read(logits, label, index)
@@ -102,6 +98,9 @@ class CorrectnessRanking(nn.Module):
         if record:
             self._record(batch, index)
         return ranking
+
+    if TYPE_CHECKING:  # torch types every call of a module as Any
+        __call__ = forward
 
     def extra_repr(self) -> str:
         stretched = ", stretched=True" if self.stretched else ""
@@ -186,22 +185,12 @@ class CorrectnessRankingLoss(CorrectnessRanking):
             raise ValueError(
                 "expected class_weight and label_smoothing for cross-entropy, but got base too; set them on base"
             )
+        if class_weight is not None and not (class_weight >= 0).all():
+            raise ValueError(f"expected class weights of at least 0, but got {class_weight.min().item():g}")
         self.weight = float(weight)
         self.base = base
         self.register_buffer("class_weight", class_weight)
         self.label_smoothing = label_smoothing
-
-    if TYPE_CHECKING:
-
-        def __call__(
-            self,
-            logits: Tensor,
-            label: Tensor,
-            index: Tensor,
-            *,
-            sample_weight: Tensor | None = None,
-            record: bool = True,
-        ) -> Tensor: ...
 
     def forward(
         self,
@@ -223,6 +212,9 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         if record:
             self._record(batch, index)
         return loss
+
+    if TYPE_CHECKING:
+        __call__ = forward
 
     def parts(
         self,

@@ -7,9 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
-from confrank import __version__
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import Rows, Watch
 from confrank.decisions.promises import Followed
@@ -27,7 +25,7 @@ from confrank.report.monitoring import (
     subject,
     verdict_sentences,
 )
-from confrank.report.page import FOLDER, template
+from confrank.report.page import template
 from confrank.report.verdict import percent
 
 Limits = tuple[float, float]
@@ -50,8 +48,6 @@ def monitor_page(
     return template("monitor.html").render(
         title="Does the promise still hold?",
         names=names,
-        version=__version__,
-        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),
         script=None,
         kind=_kind(followed),
         verdict=verdict_sentences(followed, times),

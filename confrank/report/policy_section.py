@@ -1,10 +1,12 @@
 """The section of the page about a policy: its promise in words, what it does here, and the file to download."""
 
 import base64
+import math
 from typing import Any
 
+from confrank.decisions import OperatingPoint
 from confrank.decisions.costs import ACCEPT_ALL
-from confrank.decisions.outcome import Accepted, Outcome, Sets
+from confrank.decisions.outcome import Outcome, Sets
 from confrank.decisions.policy import Policy
 from confrank.decisions.policy_parts import the_parts
 from confrank.report.verdict import percent
@@ -19,10 +21,10 @@ def policy_section(policy: Policy, outcome: Outcome, name: str, content: bytes) 
     promises = [part.promise for part in policy.parts().values() if part.promise]
     return {
         "parts": [{"text": text, "promise": text in promises} for text in policy.sentences()],
-        "overall": None if outcome.overall is None else _counts(outcome.overall),
+        "overall": None if outcome.overall is None else _counts("all", outcome.overall),
         "cost": None if outcome.cost is None else f"{outcome.cost:.4g}",
         "column": outcome.column,
-        "groups": [_counts(group) for group in outcome.groups],
+        "groups": [_counts(name, point) for name, point in outcome.groups.items()],
         "sets": None if outcome.sets is None else _sets(outcome.sets),
         "seen": outcome.seen,
         "changes": the_parts([slot for slot in CHANGES if slot in policy.parts()]),
@@ -31,21 +33,21 @@ def policy_section(policy: Policy, outcome: Outcome, name: str, content: bytes) 
     }
 
 
-def _counts(one: Accepted) -> dict[str, Any]:
+def _counts(name: str, one: OperatingPoint) -> dict[str, Any]:
     return {
-        "name": one.name,
+        "name": name,
         "threshold": _threshold(one.threshold),
-        "n": one.num_answers,
+        "n": one.num_samples,
         "accepted": f"{one.accepted:,}",
         "wrong": f"{one.wrong:,}",
         "coverage": "-" if one.coverage is None else percent(one.coverage, 2),
         "risk": "-" if one.risk is None else percent(one.risk, 2),
-        "sort": [one.num_answers, one.coverage or 0.0, -1.0 if one.risk is None else one.risk],
+        "sort": [one.num_samples, one.coverage or 0.0, -1.0 if one.risk is None else one.risk],
     }
 
 
-def _threshold(threshold: float | None) -> str:
-    if threshold is None:
+def _threshold(threshold: float) -> str:
+    if threshold == math.inf:
         return NO_THRESHOLD
     return "accepts all" if threshold == ACCEPT_ALL else f"{threshold:.6g}"
 
