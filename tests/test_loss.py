@@ -192,6 +192,12 @@ def test_a_criterion_that_was_cast_keeps_its_class_weight(dtype):
     assert loss.item() == expected.item()
 
 
+@pytest.mark.parametrize("weight", [-1.0, float("nan")])
+def test_negative_class_weights_are_refused(weight):
+    with pytest.raises(ValueError, match=f"expected class weights of at least 0, but got {weight:g}"):
+        CorrectnessRankingLoss(CorrectnessHistory(3), class_weight=torch.tensor([1.0, weight]))
+
+
 def test_ranking_loss_is_linear_in_scale():
     confidence, rate = torch.rand(9), torch.rand(9)
     assert ranking_loss(2 * confidence, 2 * rate).item() == pytest.approx(2 * ranking_loss(confidence, rate).item())
