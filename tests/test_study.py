@@ -3,6 +3,7 @@ import io
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -101,7 +102,7 @@ def test_a_table_or_a_plan_is_printed_without_torch(arguments):
 
 def test_every_recipe_names_its_table_command_time_and_expectation():
     for name, function in RECIPES.items():
-        assert name in paper_tables() or name in ("reproduction", "record")
+        assert name in paper_tables() or name in ("reproduction", "ood", "record")
         for word in (f"Command: confrank study {name}", "Run time:", "Expected"):
             assert word in function.__doc__
     with pytest.raises(ValueError, match="expected a study among"):
@@ -111,30 +112,37 @@ def test_every_recipe_names_its_table_command_time_and_expectation():
 def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
     wanted = plan(*recipe("reproduction"))
     names = [config.run_name for config in wanted.runs]
-    assert len(names) == len({*names}) == 36
+    assert len(names) == len({*names}) == 72
     assert [name for name, config in zip(names, wanted.runs, strict=True) if config.snapshots] == [
         "cifar10-vgg16-baseline-seed0",
         "cifar100-vgg16-baseline-seed0",
         "cifar100-vgg16-baseline-seed4",
         "cifar100-vgg16-baseline-seed5",
+        "svhn-vgg16-baseline-seed0",
+        "cifar100-resnet110-baseline-seed0",
     ]
     members = {item.name: [member.seed for member in item.members] for item in wanted.averages}
     assert members["cifar100-vgg16-ensemble-baseline-of3"] == [1, 2, 3]
     assert members["cifar100-vgg16-ensemble-baseline-of5"] == [4, 5, 6, 7, 8]
     assert members["cifar100-vgg16-ensemble-crl-softmax-of5"] == [4, 5, 6, 7, 8]
+    assert members["cifar10-vgg16-ensemble-crl-softmax-of5"] == [3, 4, 5, 6, 7]
+    assert members["cifar100-vgg16-ensemble-crl-softmax-weight0.5-of5"] == [4, 5, 6, 7, 8]
     assert members["cifar10-vgg16-aes-10-seed0"] == [0]
 
 
-def test_flags_narrow_a_recipe_in_parts(capsys, command):
-    flags = ["--datasets", "cifar10", "--methods", "baseline,aes-10,mcdropout", "--dry-run"]
-    command("study", "reproduction", *flags)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:-1]] == [
-        *(f"cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
-        "cifar10-resnet110-baseline-seed0",
-        "cifar10-vgg16-mcdropout-seed0",
-        "cifar10-vgg16-mcdropout-seed1",
-        "cifar10-vgg16-aes-10-seed0",
+def test_flags_narrow_a_recipe_in_parts(tmp_path, capsys, command):
+    flags = ["--datasets", "cifar10", "--models", "vgg16,resnet110", "--methods", "baseline,aes-10,mcdropout"]
+    shutil.copytree("results", tmp_path / "results", ignore=shutil.ignore_patterns("*resnet110*"))
+    command("study", "reproduction", *flags, "--results", tmp_path / "results", "--dry-run")
+    assert capsys.readouterr().out.splitlines() == [
+        *(f"     done  cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
+        *(f" to train  cifar10-resnet110-baseline-seed{seed}  8.5 minutes" for seed in (0, 1, 2)),
+        "     done  cifar10-vgg16-mcdropout-seed0",
+        "     done  cifar10-vgg16-mcdropout-seed1",
+        "     done  cifar10-vgg16-aes-10-seed0",
+        "cifar10 vgg16: 5 of 5 runs done",
+        "cifar10 resnet110: 0 of 3 runs done, 3 to train (about 25 minutes on one H200)",
+        "8 runs, 3 to train (about 25 minutes on one H200), 1 average",
     ]
 
 
@@ -142,7 +150,7 @@ def test_flags_narrow_a_recipe_in_parts(capsys, command):
     ("flag", "value", "message"),
     [
         ("--methods", "crl-sofmax", "expected methods of reproduction among baseline, crl-softmax, .* crl-sofmax;"),
-        ("--datasets", "svhn", "expected datasets of reproduction among cifar10, cifar100, but got svhn;"),
+        ("--datasets", "digits", "expected datasets of reproduction among cifar10, cifar100, svhn, but got digits;"),
         ("--seeds", "0,9", "expected seeds of reproduction among 0, 1, 2, 3, 4, 5, 6, 7, 8, but got 9;"),
     ],
 )
@@ -421,7 +429,9 @@ def test_record_runs_follow_their_training_recipes_under_names_of_their_own():
 def test_run_times_in_the_recipes_are_the_estimates():
     for name, make in RECIPES.items():
         runs = plan(*recipe(name)).runs
-        assert f"Run time: about {estimated_hours(runs):.2g} hours for {len(runs)} runs." in make.__doc__
+        hours = f"{estimated_hours(runs):.2g}"
+        told = f"Run time: about {hours} hour{'s' if hours != '1' else ''} for {len(runs)} runs."
+        assert told in make.__doc__
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

@@ -302,7 +302,7 @@ def test_selections_that_make_no_study(options, message):
 
 def test_a_recipe_in_parts_is_cut_down():
     with pytest.raises(ValueError, match="no part has all of these"):
-        narrowed("reproduction", datasets=["cifar100"], models=["resnet110"])
+        narrowed("reproduction", datasets=["svhn"], models=["resnet110"])
     alone = plan(*narrowed("reproduction", datasets=["cifar10"], models=["vgg16"], seeds=[0]))
     assert [item.name for item in alone.averages] == ["cifar10-vgg16-aes-10-seed0", "cifar10-vgg16-aes-30-seed0"]
     twice = plan(*narrowed("table-clf-perf", methods=["aes-10", "aes-10"], seeds=[0]))

@@ -1,7 +1,7 @@
 """The settings and files of an experiment: labelled set and metrics of each stage, and all curves in one file."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -223,6 +223,41 @@ def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> 
     """Write the JSON, and the arrays as an .npz with the same name."""
     write_atomically(path.with_suffix(".npz"), packed(**arrays))
     write_atomically(path, json.dumps({key: getattr(curves, key) for key in STORED}, separators=(",", ":")) + "\n")
+
+
+def merged(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> tuple[Curves, dict[str, NDArray[Any]]]:
+    """Curves and arrays with those that the file `path` has of other trials and strategies, e.g. of another machine.
+
+    Curves with another number of stages are left out.
+    """
+    if not path.exists() or len((stored := load_curves(path)).labelled()) != curves.config["stages"]:
+        return curves, arrays
+    before = load_arrays(path)
+    pairs = [(stored, before), (curves, arrays)]  # the newer ones last
+    trials = [(name, trial, one.curves[name][row]) for one, values in pairs
+              for name, found in trials_of(one, values).items() for row, trial in enumerate(found)]  # fmt: skip
+    by_name: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for name, trial, stages in trials:
+        by_name.setdefault(name, {})[trial] = stages
+    names = [name for name in STRATEGIES if name in by_name]
+    entered = sorted({trial for _, trial, _ in trials})
+    config = {**curves.config, "strategies": names, "trials": entered}
+    lists = {name: [by_name[name][trial] for trial in sorted(by_name[name])] for name in names}
+    return Curves(config, curves.environment or stored.environment, lists), {**before, **arrays}
+
+
+def trials_of(curves: Curves, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[int]]:
+    """The trials of each strategy, in the order of its curves."""
+    return {
+        name: [trial for trial in curves.config["trials"] if f"{name}-trial{trial}" in arrays]
+        for name in curves.curves
+    }
+
+
+def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a file that `save_curves` wrote."""
+    with np.load(path.with_suffix(".npz"), allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
 
 
 def load_curves(path: Path) -> Curves:

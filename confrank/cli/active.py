@@ -122,12 +122,12 @@ def _show(arguments: "Namespace") -> None:
 def _show_curves(console: "Console | None", curves: "Curves", picture: Path | None) -> None:
     from confrank.report.active import active_figure, active_table
     from confrank.report.paper_table import render
-    from confrank.study.comparison import of_the_paper
+    from confrank.study.comparison import is_comparable
     from confrank.study.tables import active_cells, active_means
 
     config, values = curves.config, curves.values()
-    # The paper's numbers are shown only for the paper's protocol.
-    with_paper = of_the_paper(curves) and bool(active_means(config["dataset"]))
+    # The paper's numbers are shown only for the paper's protocol, with any learning rate and weight decay.
+    with_paper = is_comparable(curves) and bool(active_means(config["dataset"]))
     if picture is not None:
         count = len(config["trials"])
         title = f"{config['dataset']}, {config['model']}, {count} trial{'s' if count > 1 else ''}"

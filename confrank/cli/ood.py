@@ -1,6 +1,5 @@
 """How well detectors separate out-of-distribution images from those of a trained network."""
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -78,13 +77,12 @@ def _ood(arguments: "Namespace") -> None:
     from confrank.data import load_images
     from confrank.data.texts import is_text_file
     from confrank.environment import environment
-    from confrank.ood.results import results_json
     from confrank.report.detection import title_of
     from confrank.report.detection_page import detection_page
     from confrank.report.detection_plots import detection_figures
     from confrank.report.fonts import font_notes
     from confrank.report.paper_table import render
-    from confrank.study.ood import by_group, ood_cells, summary_json
+    from confrank.study.ood import by_group, detection_json, ood_cells
     from confrank.training.loop import EAGER
 
     # A table that is piped somewhere has the output to itself.
@@ -105,8 +103,7 @@ def _ood(arguments: "Namespace") -> None:
 
     def write() -> None:
         assert table is not None
-        content = results_json(results, protocol, environment(device_of(arguments.device), EAGER))
-        write_atomically(table, json.dumps({**content, "summary": summary_json(ood_cells(results))}, indent=1))
+        write_atomically(table, detection_json(results, protocol, environment(device_of(arguments.device), EAGER)))
 
     def add(result: "OodResult") -> None:
         """Write the results so far, so that a stopped command leaves them. A stream gets them at the end."""
@@ -199,16 +196,7 @@ def _examine(
     out_sets = {name: _out_set(run, trained, name, pixels) for name, pixels in images.items()}
     if any(same_data(dataset, name) or _is_part(name, dataset, root) for name in out_sets):
         raise ValueError(f"expected out-sets other than the network's own data, but got {dataset}")
-    classifier = Classifier(
-        trained.network,
-        trained.data.train,
-        trained.data.test.images,
-        trained.provenance.mean,
-        trained.provenance.std,
-        listed(arguments.layers),
-        run,
-        trained.config.as_dict(),
-    )
+    classifier = Classifier.of_run(trained, run, listed(arguments.layers))
     kind = "texts" if trained.data.is_text else "images"
     show(f"{run}: {len(classifier.train):,} training and {len(classifier.test):,} test {kind}")
     examine(classifier, out_sets, protocol, lambda text: show(f"{run}: {text}"), on_result)

@@ -26,25 +26,24 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
-from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
-    from confrank.config import RunConfig
-    from confrank.study.plan import Plan
-
 
 def _study_arguments(parser: "ArgumentParser") -> None:
-    table = "classification table of the paper, see `confrank table list`, or one of our own studies:"
-    table += " reproduction, the part of the tables that we have run; record, training recipes compared"
+    table = "table of the paper, see `confrank table list`, or one of our own studies: reproduction, our part of the"
+    table += " classification tables; ood, out-of-distribution detection; active, active learning with the settings"
+    table += " that suit few labels; record, training recipes compared"
     parser.add_argument("name", type=str, metavar="TABLE", help=table)
     runs = parser.add_argument_group("runs")
-    methods = "methods (also aes-10, aes-30 and ensemble-METHOD)"
+    methods = "methods (also aes-10, aes-30 and ensemble-METHOD; strategies of active learning)"
     for flag, what in (("dataset", "data sets"), ("model", "networks"), ("method", methods)):
         add_option(runs, f"--{flag}s", str, "NAME,...", with_names(f"only these {what}, separated by commas", flag))
     add_option(runs, "--recipes", str, "NAME,...", "only runs that are trained like this, e.g. best (see train)")
-    add_option(runs, "--seeds", str, "N,...", "only these seeds, e.g. 0,1,2 (default: five)")
+    add_option(runs, "--seeds", str, "N,...", "only these seeds or trials, e.g. 0,1,2 (default: those of the study)")
+    against = with_names("only these out-of-distribution data", "images", "dataset")
+    add_option(runs, "--against", str, "NAME,...", against)
     add_option(runs, "--epochs", int, "N", "passes over the training set (default: 300, or those of the recipe)")
     runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_root(runs)
@@ -65,22 +64,36 @@ def _study_arguments(parser: "ArgumentParser") -> None:
 
 
 def _study(arguments: "Namespace") -> None:
-    from confrank.report.progress import epoch_bar
-    from confrank.study.catalogue import narrowed
-    from confrank.study.plan import plan
+    from confrank.study.active import ACTIVE_RECIPES
 
     at_least(1, arguments, "together")
     at_least(0, arguments, "checkpoint_minutes")
     check_device(arguments.device)
-    lists = {key: listed(getattr(arguments, key)) or None for key in ("datasets", "models", "methods", "recipes")}
-    seeds = None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
-    lists["training"] = lists.pop("recipes")
-    wanted = plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=arguments.epochs, root=root_of(arguments)))
+    (_study_active if arguments.name in ACTIVE_RECIPES else _study_runs)(arguments)
+
+
+def _study_runs(arguments: "Namespace") -> None:
+    """Train runs, average them, and test them against out-sets."""
+    from confrank.cli.plans import plan_lines
+    from confrank.report.progress import epoch_bar
+    from confrank.study.catalogue import narrowed
+    from confrank.study.plan import plan
+
+    names = {
+        "datasets": "datasets",
+        "models": "models",
+        "methods": "methods",
+        "recipes": "training",
+        "against": "out_sets",
+    }
+    lists = {key: listed(getattr(arguments, flag)) or None for flag, key in names.items()}
+    epochs, root = arguments.epochs, root_of(arguments)
+    wanted = plan(*narrowed(arguments.name, **lists, seeds=_seeds(arguments), epochs=epochs, root=root))
     out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
     weights = folder_path(arguments.weights)
     wanted.check(out, results, weights)
     to_train = wanted.to_train(out, results)
-    for line in _plan_lines(wanted, to_train, results):
+    for line in plan_lines(wanted, out, results):
         say(console, line)
     if arguments.dry_run:
         return
@@ -94,7 +107,7 @@ def _study(arguments: "Namespace") -> None:
             together=arguments.together,
             weights=weights,
             shift=arguments.shift,
-            root=root_of(arguments),
+            root=root,
             device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
             ray=arguments.ray,
             checkpoint_minutes=arguments.checkpoint_minutes,
@@ -110,28 +123,50 @@ def _study(arguments: "Namespace") -> None:
         sys.exit(1)
 
 
+def _seeds(arguments: "Namespace") -> list[int] | None:
+    return None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
+
+
+def _study_active(arguments: "Namespace") -> None:
+    """Run the stages of active learning, trial by trial."""
+    from confrank.cli.plans import active_lines
+    from confrank.report.progress import epoch_bar
+    from confrank.study.active import missing_trials, narrowed_active, run_active, stage_runs
+
+    for flag in ("models", "recipes", "against", "weights", "shift", "ray"):
+        if getattr(arguments, flag):
+            raise ValueError(f"expected a study of runs for --{flag}, but got {arguments.name}")
+    lists = {"datasets": listed(arguments.datasets), "strategies": listed(arguments.methods)}
+    parts = narrowed_active(arguments.name, **lists, trials=_seeds(arguments), epochs=arguments.epochs)
+    out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
+    for line in active_lines(parts, out, results):
+        say(console, line)
+    if arguments.dry_run:
+        return
+    runs = [run for part in parts for run, _ in stage_runs(part, missing_trials(part, results))]
+    device = device_of(arguments.device)
+    with epoch_bar(console, sum(run.epochs for run in runs)) as bar:
+        for part in parts:
+            run_active(
+                part,
+                out,
+                results,
+                together=arguments.together,
+                root=root_of(arguments),
+                device=device,
+                on_epoch=lambda config, record: bar.advance(config.run_name, record),
+                on_note=say_once(console),
+            )
+    say(console, f"results: {results}; table: confrank table stable-al-perf --results {results}")
+
+
 def _table_of(study: str, results: Path) -> str:
     """A table that shows results of a study; the paper's tables have no other data sets or shorter runs."""
     from confrank.study.comparison import ALL, comparison_cells
 
-    table = "table-clf-perf" if study in ("reproduction", "record") else study
+    tables = {"reproduction": "table-clf-perf", "record": "table-clf-perf", "ood": "table-ood-perf"}
+    table = tables.get(study, study)
     return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
-
-
-def _plan_lines(wanted: "Plan", to_train: "list[RunConfig]", results: Path) -> list[str]:
-    from confrank.study.plan import estimated_hours, has_result
-
-    states = dict.fromkeys((config.run_name for config in wanted.runs), "done")
-    for config in to_train:
-        states[config.run_name] = "again" if has_result(config, results) else "to train"
-    hours = estimated_hours(to_train)
-    estimate = "no estimate for these" if hours is None else f"about {hours:.2g} hours on one H200"
-    lines = [f"{state:>9}  {name}" for name, state in states.items()]
-    lines += [f"{'average':>9}  {item.name}" for item in wanted.averages]
-    if "again" in states.values():
-        lines.append("again: the result exists, but not the predictions that an average needs")
-    runs, averages = counted(len(wanted.runs), "run"), counted(len(wanted.averages), "average")
-    return [*lines, f"{runs}, {len(to_train)} to train ({estimate}), {averages}"]
 
 
 def _table_arguments(parser: "ArgumentParser") -> None:
@@ -178,7 +213,7 @@ def _table(arguments: "Namespace") -> None:
 
 
 STUDY = Command(
-    "train what a table of the paper still needs, and compute its averages",
+    "train and measure what a table of the paper still needs",
     "confrank study table-clf-perf --datasets cifar100 --models vgg16 --methods baseline,crl-softmax --seeds 0,1,2",
     _study_arguments,
     _study,

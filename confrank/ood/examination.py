@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, Scores
 from confrank.ood.tuning import TuningImages, divide, tune_mahalanobis, tune_odin
 from confrank.phrasing import InputError
+from confrank.trained import TrainedOn
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,13 @@ class Classifier:
     layers: Sequence[str] = ()
     run: str = ""
     config: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_run(cls, trained: TrainedOn, run: str, layers: Sequence[str] = ()) -> Self:
+        """The network of a run with its data."""
+        data, record = trained.data, trained.provenance
+        config = trained.config.as_dict()
+        return cls(trained.network, data.train, data.test.images, record.mean, record.std, layers, run, config)
 
 
 def examine(

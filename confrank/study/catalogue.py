@@ -9,10 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from confrank.data import LOADERS, is_known
+from confrank.data import IMAGE_SETS, LOADERS, is_known
 from confrank.method_facts import facts_of
+from confrank.study.active import ACTIVE_RECIPES
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
+PAIR = ("baseline", "crl-softmax")
 SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
 FIVE = (0, 1, 2, 3, 4)
 
@@ -22,7 +24,7 @@ class Recipe:
     """Cells of a table: every combination, trained with every seed.
 
     `training` is how to train, a name in `confrank.recipes`; it gives the epochs and the weight of the ranking loss
-    unless they are given here.
+    unless they are given here. Each trained network is also tested against the images of the `out_sets`.
     """
 
     datasets: tuple[str, ...]
@@ -33,6 +35,7 @@ class Recipe:
     weight: float | None = None
     training: str = "paper"
     holdout: float = 0.0
+    out_sets: tuple[str, ...] = ()
 
 
 def table_clf_perf() -> Recipe:
@@ -104,23 +107,30 @@ _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy
 
 
 def reproduction() -> tuple[Recipe, ...]:
-    """Our part of the tables: what docs/evidence/reproduction.md shows. On CIFAR-10, ensembles have three members.
+    """Our part of the tables: what docs/evidence/reproduction.md shows, then what it still lacks.
 
-    Command: confrank study reproduction. Run time: about 1.6 hours for 36 runs.
+    Command: confrank study reproduction. Run time: about 5 hours for 72 runs.
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
-    both, vgg = ("cifar10", "cifar100"), ("vgg16",)
+    both, vgg, resnet, densenet = ("cifar10", "cifar100"), ("vgg16",), ("resnet110",), ("densenet-bc",)
     ensembles = ("ensemble-baseline", "ensemble-crl-softmax")
     others = ("aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-entropy", "crl-margin")
     return (
-        Recipe(both, vgg, ("baseline", "crl-softmax"), seeds=(0, 1, 2)),
-        Recipe(("cifar10",), ("resnet110",), ("baseline", "crl-softmax"), seeds=(0,)),
+        Recipe(both, vgg, PAIR, seeds=(0, 1, 2)),
+        Recipe(("cifar10",), resnet, PAIR, seeds=(0, 1, 2)),
         Recipe(("cifar10",), vgg, ensembles, seeds=(0, 1, 2)),
         Recipe(("cifar100",), vgg, ensembles, seeds=(1, 2, 3)),
         Recipe(both, vgg, others, seeds=(0,)),
         Recipe(both, vgg, ("mcdropout",), seeds=(1,)),
         Recipe(("cifar100",), vgg, ensembles, seeds=(4, 5, 6, 7, 8)),
         Recipe(("cifar100",), vgg, ("aes-10", "aes-30"), seeds=(4, 5)),
+        # An average needs predictions, which results/ does not have: new seeds for each ensemble.
+        Recipe(("cifar10",), vgg, ensembles, seeds=(3, 4, 5, 6, 7)),
+        Recipe(("cifar100",), vgg, ("ensemble-crl-softmax",), seeds=(4, 5, 6, 7, 8), weight=0.5),
+        Recipe(("svhn",), vgg, PAIR, seeds=(0, 1, 2)),
+        Recipe(("svhn",), vgg, others, seeds=(0,)),
+        Recipe(("cifar100",), resnet, (*PAIR, "mcdropout", "aes-10", "aes-30"), seeds=(0,)),
+        Recipe(both, densenet, PAIR, seeds=(0,)),
     )
 
 
@@ -142,6 +152,36 @@ def record() -> tuple[Recipe, ...]:
     return tuple(Recipe(both, ("resnet18",), methods, training=name, **cells) for name, methods in trained.items())
 
 
+def table_ood_perf() -> Recipe:
+    """Out-of-distribution detection: maximum probability, ODIN and Mahalanobis on two out-sets.
+
+    Command: confrank study table-ood-perf. Run time: about 12 hours for 40 runs.
+    Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
+    """
+    return Recipe(("svhn", "cifar10"), MODELS[1:], PAIR, out_sets=("tinyimagenet", "lsun"))
+
+
+def stable_ood_perf() -> Recipe:
+    """The same on three out-sets.
+
+    Command: confrank study stable-ood-perf. Run time: about 12 hours for 40 runs.
+    Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
+    """
+    return replace(table_ood_perf(), out_sets=("tinyimagenet", "lsun", "isun"))
+
+
+def ood() -> tuple[Recipe, ...]:
+    """Our part of the detection tables, with the out-sets that we have; SVHN and CIFAR-10 as out-sets are ours.
+
+    Command: confrank study ood. Run time: about 1 hour for 6 runs.
+    Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
+    """
+    return (
+        Recipe(("cifar10",), MODELS[1:], PAIR, seeds=(0,), out_sets=("tinyimagenet", "svhn")),
+        Recipe(("svhn",), ("vgg16",), PAIR, seeds=(0,), out_sets=("tinyimagenet", "cifar10")),
+    )
+
+
 RECIPES: dict[str, Callable[[], Recipe | tuple[Recipe, ...]]] = {
     "table-clf-perf": table_clf_perf,
     "table-clf-ensemble-perf": table_clf_ensemble_perf,
@@ -150,24 +190,18 @@ RECIPES: dict[str, Callable[[], Recipe | tuple[Recipe, ...]]] = {
     "stable-clf-perf-svhn": stable_clf_perf_svhn,
     "stable-clf-ensemble-weight0.5": stable_clf_ensemble_weight05,
     "stable-clf-ensemble-weight1": stable_clf_ensemble_weight1,
+    "table-ood-perf": table_ood_perf,
+    "stable-ood-perf": stable_ood_perf,
     "reproduction": reproduction,
+    "ood": ood,
     "record": record,
-}
-
-
-# Other commands measure the paper's other tables.
-OTHER_COMMANDS = {
-    "table-ood-perf": ", which `confrank ood` measures",
-    "stable-ood-perf": ", which `confrank ood` measures",
-    "stable-al-perf": ", which `confrank active run` measures",
 }
 
 
 def recipe(name: str) -> tuple[Recipe, ...]:
     """The parts of the recipe of that name, or an error that lists the names."""
     if name not in RECIPES:
-        other = OTHER_COMMANDS.get(name, "")
-        raise ValueError(f"expected a study among {', '.join(RECIPES)}, but got {name!r}{other}")
+        raise ValueError(f"expected a study among {', '.join([*RECIPES, *ACTIVE_RECIPES])}, but got {name!r}")
     parts = RECIPES[name]()
     return parts if isinstance(parts, tuple) else (parts,)
 
@@ -180,15 +214,16 @@ def narrowed(
     methods: Sequence[str] | None = None,
     seeds: Sequence[int] | None = None,
     training: Sequence[str] | None = None,
+    out_sets: Sequence[str] | None = None,
     epochs: int | None = None,
     root: Path | None = None,
 ) -> tuple[Recipe, ...]:
-    """The recipe of that name with these data sets, networks, methods and seeds instead of its own.
+    """The recipe of that name with these data sets, networks, methods, seeds and out-sets instead of its own.
 
     Custom data sets may be in `root`. A recipe in several parts is reduced to those given, without ensembles of
     fewer than two members, and any recipe to the parts that are trained like this.
     """
-    given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds}
+    given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds, "out_sets": out_sets}
     wanted: dict[str, Any] = {
         key: tuple(dict.fromkeys(values)) for key, values in given.items() if values is not None
     }
@@ -197,6 +232,11 @@ def narrowed(
     for one in wanted.get("datasets", ()):
         if not is_known(one, root):
             raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
+    for one in wanted.get("out_sets", ()):
+        if one not in IMAGE_SETS and not is_known(one, root):
+            raise ValueError(
+                f"expected out-sets among {', '.join([*IMAGE_SETS, *LOADERS])} or a path, but got {one!r}"
+            )
     _check_networks(wanted.get("models", ()))
     parts = _trained_like(training, name)
     parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in parts)
@@ -209,10 +249,11 @@ def narrowed(
         planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
         if unknown := [str(one) for one in values if one not in planned]:
             raise ValueError(
-                f"expected {key} of {name} among {', '.join(map(str, planned))},"
+                f"expected {key.replace('_', '-')} of {name} among {', '.join(map(str, planned)) or 'none'},"
                 f" but got {', '.join(unknown)}; use a table of the paper for others"
             )
-    cut = tuple(filter(_has_cells, (_cut_down(part, wanted) for part in parts)))
+    pairs = ((part, _cut_down(part, wanted)) for part in parts)
+    cut = tuple(left for part, left in pairs if _has_cells(left) and bool(left.out_sets) == bool(part.out_sets))
     if not cut:
         raise ValueError(f"expected settings of one part of {name}, but no part has all of these")
     return cut

@@ -1,15 +1,19 @@
 """Any table of the paper next to the results in a folder."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from confrank.active.records import Curves, Experiment, load_curves
 from confrank.config import changes
 from confrank.metrics.repeats import Cell
-from confrank.ood.results import OodResult, read_results
 from confrank.study import ood
+from confrank.study.active import ACTIVE
 from confrank.study.tables import ACTIVE_TABLE, active_cells, grouped, load_results, our_cells, table_cells
 
-ACTIVE, OOD, ALL = "active", "ood", "all"
+ALL = "all"
+# Settings of active learning that the paper takes from its other experiments without naming them.
+OPEN_SETTINGS = ("lr", "weight_decay")
 
 
 def comparison_cells(table: str, results: Path) -> list[Cell]:
@@ -19,14 +23,9 @@ def comparison_cells(table: str, results: Path) -> list[Cell]:
     classification result, whatever its settings.
     """
     if table == ACTIVE_TABLE:
-        curves: dict[str, Curves] = {}
-        for path in sorted((results / ACTIVE).glob("*.json")):
-            one = load_curves(path)
-            if of_the_paper(one) and curves.setdefault(one.config["dataset"], one) != one:
-                raise ValueError(f"expected one experiment on {one.config['dataset']}, but {path} has another")
-        return active_cells({dataset: one.values() for dataset, one in curves.items()})
+        return _active_cells(results / ACTIVE)
     if table in ood.TABLES:
-        return _ood_cells(table, results / OOD)
+        return _ood_cells(table, results / ood.OOD)
     ours = load_results(results)
     if table == ALL:
         return our_cells(grouped(ours), list(dict.fromkeys(metric for result in ours for metric in result.metrics)))
@@ -35,17 +34,41 @@ def comparison_cells(table: str, results: Path) -> list[Cell]:
 
 def of_the_paper(curves: Curves) -> bool:
     """Whether an experiment follows the paper's protocol, with any number of stages, trials and strategies."""
-    return not changes(Experiment(dataset=curves.config["dataset"]).settings(), curves.config)
+    return not changes(_letter(curves), curves.config)
+
+
+def is_comparable(curves: Curves) -> bool:
+    """Whether an experiment follows what the paper says about this one; it does not name these settings."""
+    letter = {key: value for key, value in _letter(curves).items() if key not in OPEN_SETTINGS}
+    return not changes(letter, curves.config)
+
+
+def _letter(curves: Curves) -> dict[str, Any]:
+    return Experiment(dataset=curves.config["dataset"]).settings()
+
+
+def _active_cells(folder: Path) -> list[Cell]:
+    """The paper's table, then a row for each strategy with another learning rate or weight decay."""
+    letter: dict[str, Curves] = {}
+    others: list[Cell] = []
+    for path in sorted(folder.glob("*.json")):
+        one = load_curves(path)
+        dataset = one.config["dataset"]
+        if of_the_paper(one):
+            if letter.setdefault(dataset, one) != one:
+                raise ValueError(f"expected one experiment on {dataset}, but {path} has another")
+        elif is_comparable(one):
+            settings = "".join(f", {key.replace('_', ' ')} {one.config[key]:g}" for key in OPEN_SETTINGS)
+            others += [
+                replace(cell, method=f"{cell.method}{settings}")
+                for cell in active_cells({dataset: one.values()})
+                if cell.ours
+            ]
+    return [*active_cells({dataset: one.values() for dataset, one in letter.items()}), *others]
 
 
 def _ood_cells(table: str, folder: Path) -> list[Cell]:
-    results: dict[tuple[str, str, str, str], OodResult] = {}
-    for path in sorted(folder.glob("*.json")):
-        for one in read_results(path):
-            key = one.run, str(one.config), one.detector, one.out_set
-            if one.protocol.is_of_the_paper and results.setdefault(key, one).metrics != one.metrics:
-                raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
-    ours = {cell.key: cell for cell in ood.ood_cells(results.values())}
+    ours = {cell.key: cell for cell in ood.ood_cells(ood.stored_results(folder))}
     paper = {cell.key: cell for cell in table_cells(table, [])}
     return [*(ours.get(key, cell) for key, cell in paper.items()),
             *(cell for key, cell in ours.items() if key not in paper)]  # fmt: skip

@@ -16,6 +16,7 @@ from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
+from confrank.study.detection import measure, missing_detectors
 from confrank.study.exam import examine
 from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
@@ -92,7 +93,16 @@ def run_plan(
     for item in wanted.averages:
         if skipped.isdisjoint(member.run_name for member in item.members):
             problems |= tried(item.name, partial(_derive, item, out, results))
+    for cell, detectors in missing_detectors(wanted.detections, results).items():
+        if cell.run.run_name not in {*skipped, *problems}:
+            work = partial(measure, cell, detectors, out, results, root=root, device=_local(device), on_note=note)
+            problems |= tried(cell.name, work)
     return [f"{name}: {why}" for name, why in problems.items()]
+
+
+def _local(device: torch.device | None) -> torch.device:
+    """The device of this process; a study on a cluster may have none."""
+    return device or default_device()
 
 
 def _needed(wanted: Plan, out: Path, results: Path, runs: Runs) -> Runs:

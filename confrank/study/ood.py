@@ -1,15 +1,31 @@
 """Out-of-distribution results of several runs: mean and spread, next to the paper's numbers."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from confrank.metrics.repeats import Cell, summarise
 from confrank.metrics.separation import DETECTION_METRICS
-from confrank.ood.results import Group, OodResult
+from confrank.ood.protocol import Protocol
+from confrank.ood.results import Group, OodResult, read_results, results_json
 from confrank.study.tables import label_of, table_cells
 
 # The supplement's table contains the paper's, plus iSUN.
 TABLES = "table-ood-perf", "stable-ood-perf"
+# The folder of these results in the folder of results.
+OOD = "ood"
+
+
+def stored_results(folder: Path) -> list[OodResult]:
+    """Every result of the paper's protocol in a folder; two files may repeat one, but not differ."""
+    results: dict[tuple[str, str, str, str], OodResult] = {}
+    for path in sorted(folder.glob("*.json")):
+        for one in read_results(path):
+            key = one.run, str(one.config), one.detector, one.out_set
+            if one.protocol.is_of_the_paper and results.setdefault(key, one).metrics != one.metrics:
+                raise ValueError(f"expected one result of {' '.join((one.run, *key[2:]))}, but {path} has another")
+    return list(results.values())
 
 
 def by_group(results: Iterable[OodResult]) -> dict[Group, list[OodResult]]:
@@ -52,3 +68,10 @@ def summary_json(cells: Iterable[Cell]) -> list[dict[str, Any]]:
         }
         for cell in cells
     ]
+
+
+def detection_json(results: Iterable[OodResult], protocol: Protocol, environment: Mapping[str, Any]) -> str:
+    """The content of a file of results, with their summary."""
+    results = list(results)
+    content = results_json(results, protocol, environment)
+    return json.dumps({**content, "summary": summary_json(ood_cells(results))}, indent=1)

@@ -13,6 +13,7 @@ from confrank.phrasing import InputError
 from confrank.recipes import RECIPES, settings
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
+from confrank.study.detection import Detection, missing_detectors, network_of
 from confrank.study.results import load_result
 
 # Milliseconds per pass and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
@@ -45,15 +46,18 @@ class Average:
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs that recipes train, and the averages that they derive from them."""
+    """The runs that recipes train, and the averages and detections that they derive from them."""
 
     runs: tuple[RunConfig, ...]
     averages: tuple[Average, ...]
+    detections: tuple[Detection, ...] = ()
 
     def to_train(self, out: Path, results: Path) -> list[RunConfig]:
-        """The runs without a result of the same settings, or without predictions that a missing average needs."""
-        sources = [source for item in self._missing(results) for source in item.sources(out).items()]
+        """The runs without a result of the same settings, or without what a missing average or detection needs."""
+        sources = [source for item in self.missing_averages(results) for source in item.sources(out).items()]
         needed = {run.run_name for path, run in sources if not path.exists()}
+        examined = [item.run for item in missing_detectors(self.detections, results)]
+        needed |= {run.run_name for run in examined if network_of(run, out, results) is None}
         return [config for config in self.runs if not has_result(config, results) or config.run_name in needed]
 
     def check(self, out: Path, results: Path, weights: Path | None = None) -> None:
@@ -64,7 +68,7 @@ class Plan:
                 _check_weights(config, path)
         for item in self.averages:
             _check_result(item.config(), results / f"{item.name}.json")
-        missing = self._missing(results)
+        missing = self.missing_averages(results)
         averaged = [member for item in missing for member in item.members]
         for config in (*self.to_train(out, results), *averaged):
             path = out / config.run_name
@@ -74,7 +78,8 @@ class Plan:
             if item.epochs:
                 _check_snapshots(item, out)
 
-    def _missing(self, results: Path) -> list[Average]:
+    def missing_averages(self, results: Path) -> list[Average]:
+        """The averages without a result."""
         return [item for item in self.averages if not is_complete(results / f"{item.name}.json")]
 
 
@@ -82,6 +87,7 @@ def plan(*recipes: Recipe) -> Plan:
     """The runs and averages that fill the cells of the recipes; a run that several cells need is listed once."""
     runs: dict[str, RunConfig] = {}
     averages: dict[str, Average] = {}
+    detections: dict[Detection, None] = {}
     for recipe in recipes:
         snapshots = any(facts_of(method).snapshots for method in recipe.methods)
         for dataset, model, method in product(recipe.datasets, recipe.models, recipe.methods):
@@ -97,7 +103,8 @@ def plan(*recipes: Recipe) -> Plan:
                     )
                 runs[member.run_name] = replace(known, snapshots=known.snapshots or member.snapshots)
             averages |= {item.name: item for item in _averages(method, members)}
-    return Plan(tuple(runs.values()), tuple(averages.values()))
+            detections |= dict.fromkeys(_detections(method, members, recipe.out_sets))
+    return Plan(tuple(runs.values()), tuple(averages.values()), tuple(detections))
 
 
 def _member(base: RunConfig, method: str, seed: int, snapshots: bool) -> RunConfig:
@@ -119,6 +126,12 @@ def _averages(method: str, members: Sequence[RunConfig]) -> list[Average]:
         name = f"{replace(members[0], method=method).name_without_seed}-of{len(members)}"
         return [Average(name, method, tuple(members))]
     return []
+
+
+def _detections(method: str, members: Sequence[RunConfig], out_sets: Sequence[str]) -> list[Detection]:
+    if out_sets and FACTS[method].member is not None:
+        raise ValueError(f"expected methods of one network for detection, but got {method!r}, which averages several")
+    return [Detection(member, out_set) for member in members for out_set in out_sets]
 
 
 def estimated_hours(configs: Iterable[RunConfig]) -> float | None:

@@ -1,0 +1,85 @@
+"""The plan of a study in words: what is done, what is missing, and how long that takes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from confrank.active.records import stage_files
+from confrank.config import RunConfig
+from confrank.ood import DETECTORS
+from confrank.phrasing import counted
+from confrank.study.active import ActiveRecipe, estimated_minutes, missing_trials, stage_runs
+from confrank.study.detection import MINUTES, missing_detectors
+from confrank.study.plan import Plan, estimated_hours, has_result
+
+
+def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
+    """What is done and what is missing, a line each with its minutes, then a line for each data set and network."""
+    to_train = {config.run_name: config for config in wanted.to_train(out, results)}
+    lines = [_run_line(config, config.run_name in to_train, results) for config in wanted.runs]
+    averages = [item.name for item in wanted.missing_averages(results)]
+    lines += [f"{'average' if item.name in averages else 'done':>9}  {item.name}" for item in wanted.averages]
+    missing = missing_detectors(wanted.detections, results)
+    for item in wanted.detections:
+        names = missing.get(item, ())
+        some = f": {', '.join(names)}" if 0 < len(names) < len(DETECTORS) else ""
+        lines.append(f"{'measure' if names else 'done':>9}  {item.name}{some}")
+    if any(has_result(config, results) for config in to_train.values()):
+        lines.append("again: the result exists, but not the predictions or the network that another cell needs")
+    lines += _group_lines(wanted.runs, to_train)
+    runs, estimate = counted(len(wanted.runs), "run"), _estimate(to_train.values())
+    lines.append(f"{runs}, {len(to_train)} to train ({estimate}), {counted(len(wanted.averages), 'average')}")
+    if wanted.detections:
+        measured = f"{len(missing)} to measure (about {_minutes(len(missing) * MINUTES / 60)} on one H200)"
+        lines[-1] += f", {counted(len(wanted.detections), 'detection')}, {measured}"
+    return lines
+
+
+def _run_line(config: RunConfig, missing: bool, results: Path) -> str:
+    if not missing:
+        return f"{'done':>9}  {config.run_name}"
+    state = "again" if has_result(config, results) else "to train"
+    hours = estimated_hours([config])
+    return f"{state:>9}  {config.run_name}" + ("" if hours is None else f"  {_minutes(hours)}")
+
+
+def _group_lines(runs: Sequence[RunConfig], to_train: Mapping[str, RunConfig]) -> list[str]:
+    """How much of each data set and network is done."""
+    groups: dict[tuple[str, str], list[RunConfig]] = {}
+    for config in runs:
+        groups.setdefault((config.dataset, config.model), []).append(config)
+    lines = []
+    for (dataset, model), members in groups.items():
+        missing = [config for config in members if config.run_name in to_train]
+        rest = f", {len(missing)} to train ({_estimate(missing)})" if missing else ""
+        lines.append(f"{dataset} {model}: {len(members) - len(missing)} of {counted(len(members), 'run')} done{rest}")
+    return lines if len(groups) > 1 else []
+
+
+def _estimate(configs: Iterable[RunConfig]) -> str:
+    hours = estimated_hours(configs)
+    return "no estimate for these" if hours is None else f"about {_minutes(hours)} on one H200"
+
+
+def _minutes(hours: float) -> str:
+    """
+    >>> _minutes(0.04), _minutes(0.5), _minutes(12.34)
+    ('2.4 minutes', '30 minutes', '12 hours')
+    """
+    return f"{60 * hours:.2g} minutes" if hours < 1.65 else f"{hours:.2g} hours"
+
+
+def active_lines(parts: Sequence[ActiveRecipe], out: Path, results: Path) -> list[str]:
+    """What is done and what is missing, a line for each trial of each strategy, with an estimate at the end."""
+    lines, runs = [], []
+    for part in parts:
+        missing, stages = missing_trials(part, results), part.experiment.stages
+        for trial, name in product(part.trials, part.strategies):
+            state = "done"
+            if name in missing.get(trial, ()):
+                files = stage_files(part.folder(out), trial, name, stages)
+                state = f"{sum(stage.metrics.exists() for stage in files)} of {stages} stages"
+            lines.append(f"{state:>14}  {part.name} trial {trial} {name}")
+        runs += stage_runs(part, missing)
+    minutes = estimated_minutes(runs)
+    return [*lines, f"{len(runs)} runs in the missing trials (about {minutes:.0f} minutes of steps on one H200)"]
