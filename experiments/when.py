@@ -1,22 +1,26 @@
 """When does the correctness ranking loss help? Epochs x weight x warm-up of the weight, paired over seeds.
 
-    python experiments/when.py RESULTS.jsonl [--data digits] [--model NAME] [--root DATA] [--device cpu]
-                               [--epochs 5 10 20 40 100 200 300] [--weights 0.1 0.5 1] [--seeds 5] [--figure FILE]
+    python experiments/when.py RESULTS.jsonl [--data digits] [--model NAME] [--root DATA] [--samples N]
+                               [--epochs 5 10 20 40 100 200 300] [--weights 0.1 0.5 1] [--warm-ups none linear late]
+                               [--seeds 5] [--first-seed 200] [--device cpu] [--together N] [--figure FILE]
 
-Trains the baseline (weight 0) and each combination for each seed, from 200 on, and appends a line per run to the
-results. A rerun trains only what is missing; `--seeds 0` trains nothing. Runs of one seed share the training images,
-the held-out images, the initial weights and the order of the samples, so their difference is a paired one. `digits`
-has the settings of `confrank demo`; other data have the paper's protocol, with a fifth of the training images held
-out. Use one results file for each data set and network.
+Trains the baseline (weight 0) and each combination for each seed, and appends a line per run to the results. A rerun
+trains only what is missing; `--seeds 0` trains nothing. Runs of one seed share the training samples, the held-out
+samples, the initial weights and the order of the samples, so their difference is a paired one. `digits` has the
+settings of `confrank demo`, a file of texts those of `experiments/text.py`, and other data the paper's protocol. A
+fifth of the training samples is held out. `--samples` limits the training split to a stratified part, the same for
+every seed. On a GPU, steps are captured, and N runs train side by side. Use one results file for each data set,
+network and number of samples.
 
 Warm-up of the weight: `none`; `linear`, which rises over the first half of the epochs and is constant from there on;
-`late`, which is 0 in the first half. The learning rate drops after the same half, and after 5/6 of the epochs.
+`late`, which is 0 in the first half. In the paper's protocol and for `digits`, the learning rate drops after the same
+half, and after 5/6 of the epochs.
 
 Prints two tables: each combination minus the baseline, and each warm-up minus `none` at the same weight. Differences
 are means over n seeds with 95% intervals of Student's t. The metrics are those of the test split, on which nothing
-is chosen. Whether a warm-up is worth an option is read from the AURC of the held-out images. The rule was set before
-the runs: at weight 1, where `none` is worse than the baseline, the warm-up must be better than `none`; nowhere may it
-be worse than `none`, each beyond its interval.
+is chosen. Whether a warm-up is worth an option is read from the AURC of the held-out samples. The rule was set before
+the runs on digits: at weight 1, where `none` is worse than the baseline, the warm-up must be better than `none`;
+nowhere may it be worse than `none`, each beyond its interval.
 """
 
 import argparse
@@ -24,8 +28,11 @@ import itertools
 import json
 import math
 import platform
+import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,19 +41,19 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from scipy.special import stdtrit
+from torch import Tensor, nn
 
 from confrank.config import RunConfig
-from confrank.data import DataSet, Split, hold_out, load
-from confrank.methods import predict_split
-from confrank.metrics import evaluation_of, sample_values
+from confrank.data import DataSet, hold_out, load
+from confrank.loss import CorrectnessRankingLoss
+from confrank.metrics import Evaluation
 from confrank.metrics.repeats import paired_difference, summarise
 from confrank.report.colours import COLOURS
 from confrank.report.plots import legend_below, save_figure, tidy
 from confrank.report.scales import SHOWN
 from confrank.study.demo import SETTINGS as DEMO
-from confrank.training import Run
+from confrank.training import Failed, train_together
 
-FIRST_SEED = 200
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
 WARM_UPS = ("none", "linear", "late")
 TITLES = {"none": "constant weight", "linear": "linear over the first half", "late": "second half only"}
@@ -82,42 +89,111 @@ def weight_at(setting: Setting, epoch: int) -> float:
     return setting.weight * (setting.warm_up == "none" or epoch >= half)
 
 
-def settings_of(epochs: Iterable[int], weights: Sequence[float]) -> Iterator[Setting]:
+def settings_of(epochs: Iterable[int], weights: Sequence[float], warm_ups: Sequence[str]) -> Iterator[Setting]:
     """The baseline of each number of epochs, followed by its combinations."""
     for count in epochs:
         yield Setting(count, 0.0)
-        yield from itertools.starmap(Setting, itertools.product([count], weights, WARM_UPS))
+        yield from itertools.starmap(Setting, itertools.product([count], weights, warm_ups))
 
 
-def trained(setting: Setting, config: RunConfig, data: DataSet, device: torch.device) -> tuple[Run, float]:
-    """A finished run and the training error of its last epoch."""
-    run, record = Run(config, data, device), {"acc": math.nan}
-    while not run.finished:
-        run.criterion.weight = weight_at(setting, run.epoch)
-        for _ in range(run.num_steps):
-            run.step()
-        record = run.finish_epoch()
-    return run, 1 - record["acc"]
+class Scheduled(nn.Module):
+    """A ranking loss whose weight is a tensor, so that a captured step follows it."""
+
+    weight: Tensor
+
+    def __init__(self, criterion: CorrectnessRankingLoss, device: torch.device) -> None:
+        super().__init__()
+        self.criterion = criterion
+        self.register_buffer("weight", torch.zeros((), device=device))
+
+    def forward(self, output: Tensor, label: Tensor, index: Tensor) -> Tensor:
+        parts = self.criterion.parts(output, label, index)
+        return torch.addcmul(parts.base, self.weight, parts.ranking)
+
+    def set_weight(self, weight: float) -> None:
+        self.weight.fill_(weight)
+        if self.weight.is_cuda:  # the steps run on another stream
+            torch.cuda.synchronize(self.weight.device)
 
 
-def measured(run: Run, data: DataSet, split: Split) -> dict[str, float | None]:
-    predictions = predict_split(run.method, run.model, split, data.mean, data.std)
-    metrics = evaluation_of(sample_values(**predictions.evaluation_inputs())).metrics
-    return {key: None if metrics[key] is None else round(metrics[key], 6) for key in METRICS}  # type: ignore[arg-type]
+def settings_for(data: str, model: str | None) -> dict[str, Any]:
+    """What all runs on a data set share."""
+    base: dict[str, Any] = {"dataset": data, "holdout": 0.2}
+    if data == "digits":
+        base = DEMO
+    elif data.endswith((".csv", ".jsonl")):
+        base |= {"model": "bag-of-embeddings", "text_length": 400, "lr": 0.003, "schedule": "cosine"}
+        base |= {"optimizer": "adamw", "weight_decay": 0.0}
+    return {**base, "model": model} if model else base
 
 
-def row_of(setting: Setting, base: Row, seed: int, data: DataSet, device: torch.device) -> Row:
-    """Train and measure one run."""
-    start, method = time.process_time(), "crl-softmax" if setting.weight else "baseline"
-    config = RunConfig(**base, method=method, epochs=setting.epochs, weight=setting.weight, seed=seed)
-    data, held = hold_out(data, config.holdout, seed)
-    assert held is not None
-    run, error = trained(setting, config, data, device)
-    return {
-        "data": config.dataset, "model": config.model, **setting._asdict(), "seed": seed,
-        "train_error": round(error, 6), **measured(run, data, data.test),
-        "held_out_aurc": measured(run, data, held)["aurc"], "cpu_s": round(time.process_time() - start, 2),
-    }  # fmt: skip
+def limited(data: DataSet, samples: int | None) -> DataSet:
+    """The data set with a stratified part of its training split."""
+    if samples is None:
+        return data
+    _, part = hold_out(data, samples / len(data.train))
+    assert part is not None
+    rows = np.isin(data.train.index, part.index)
+    return replace(data, train=data.train.select(np.flatnonzero(rows)))
+
+
+def trained(
+    pairs: Sequence[tuple[Setting, int]], base: Row, data: DataSet, device: torch.device
+) -> list[tuple[dict[str, Evaluation], float]]:
+    """Evaluations and last training error of runs that share a warm-up, each a setting with a seed."""
+    configs = [
+        RunConfig(
+            **base, method="crl-softmax" if one.weight else "baseline", epochs=one.epochs, weight=one.weight, seed=seed
+        )
+        for one, seed in pairs
+    ]
+    numbers = {(config.epochs, config.weight, config.seed): number for number, config in enumerate(configs)}
+    schedules: dict[int, Scheduled] = {}
+    errors = [math.nan] * len(pairs)
+
+    def number_of(config: RunConfig) -> int:
+        return numbers[config.epochs, config.weight, config.seed]
+
+    def start(job: Any) -> None:
+        number = number_of(job.run.config)
+        if pairs[number][0].warm_up != "none":
+            schedules[number] = job.run.criterion = Scheduled(job.run.criterion, device)
+            schedules[number].set_weight(weight_at(pairs[number][0], 0))
+
+    def follow(config: RunConfig, record: Row) -> None:
+        number = number_of(config)
+        errors[number] = 1 - record["acc"]
+        if number in schedules:
+            schedules[number].set_weight(weight_at(pairs[number][0], record["epoch"]))
+
+    with tempfile.TemporaryDirectory() as folder:
+        outs = [Path(folder) / str(number) for number in range(len(pairs))]
+        results = train_together(configs, outs, data=data, device=device, on_start=start, on_epoch=follow)
+    for result in results:
+        if isinstance(result, Failed):
+            raise result.error
+    return [(result.evaluations, error) for result, error in zip(results, errors, strict=True)]  # type: ignore[union-attr]
+
+
+def rows_of(
+    pairs: Sequence[tuple[Setting, int]], base: Row, facts: Row, data: DataSet, device: torch.device
+) -> list[Row]:
+    """Train and measure runs side by side; the time is shared equally."""
+    start = time.process_time()
+    results = trained(pairs, base, data, device)
+    seconds = round((time.process_time() - start) / len(pairs), 2)
+    return [
+        {
+            **facts, **setting._asdict(), "seed": seed, "train_error": round(error, 6),
+            **{key: rounded(evaluations["test"].metrics[key]) for key in METRICS},
+            "held_out_aurc": rounded(evaluations["holdout"].metrics["aurc"]), "cpu_s": seconds,
+        }
+        for (setting, seed), (evaluations, error) in zip(pairs, results, strict=True)
+    ]  # fmt: skip
+
+
+def rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def complete_lines(path: Path) -> bytes:
@@ -134,30 +210,46 @@ def key_of(row: Row) -> tuple[Setting, int]:
     return Setting(row["epochs"], row["weight"], row["warm_up"]), row["seed"]
 
 
-def check_same(rows: Sequence[Row], config: RunConfig) -> None:
-    """Refuse to mix data sets or networks in one file."""
-    wanted = config.dataset, config.model
-    others = {(row["data"], row["model"]) for row in rows} - {wanted}
-    if others:
-        raise SystemExit(f"expected results of {wanted}, but got {others.pop()}; choose another results file")
+def check_same(rows: Sequence[Row], facts: Row) -> None:
+    """Refuse to mix data sets, networks or numbers of samples in one file."""
+    for row in rows:
+        if (there := {key: row.get(key) for key in facts}) != facts:
+            raise SystemExit(f"expected results of {facts}, but got {there}; choose another results file")
+
+
+def grouped(pairs: Sequence[tuple[Setting, int]], together: int) -> Iterator[Sequence[tuple[Setting, int]]]:
+    """Runs to train side by side: of one number of epochs and one warm-up."""
+
+    def kind(pair: tuple[Setting, int]) -> tuple[int, int]:
+        return pair[0].epochs, WARM_UPS.index(pair[0].warm_up)
+
+    if together > 1:
+        pairs = sorted(pairs, key=kind)
+    for _, members in itertools.groupby(pairs, kind):
+        rest = list(members)
+        yield from (rest[start : start + together] for start in range(0, len(rest), together))
 
 
 def train_missing(path: Path, wanted: Sequence[Setting], seeds: range, arguments: argparse.Namespace) -> None:
     """Train what is not in the file, seed by seed, so that an interrupted grid has complete pairs."""
-    base = DEMO if arguments.data == "digits" else {"dataset": arguments.data, "holdout": 0.2}
-    base = {**base, "model": arguments.model} if arguments.model else base
+    base = settings_for(arguments.data, arguments.model)
+    facts = {"data": Path(arguments.data).stem, "model": RunConfig(**base).model}
+    facts |= {"samples": arguments.samples} if arguments.samples else {}
     rows = read(path)
-    check_same(rows, RunConfig(**base))
+    check_same(rows, facts)
     done = {key_of(row) for row in rows}
     missing = [(setting, seed) for seed in seeds for setting in wanted if (setting, seed) not in done]
     if not missing:
         return
-    data, device = load(arguments.data, arguments.root), torch.device(arguments.device)
+    data = limited(load(arguments.data, arguments.root, **RunConfig(**base).reading), arguments.samples)
     with path.open("a") as file:
         file.truncate(len(complete_lines(path)))
-        for setting, seed in missing:
-            file.write(json.dumps(row_of(setting, base, seed, data, device)) + "\n")
+        for pairs in grouped(missing, arguments.together):
+            start = time.monotonic()
+            for row in rows_of(pairs, base, facts, data, torch.device(arguments.device)):
+                file.write(json.dumps(row) + "\n")
             file.flush()
+            print(f"{len(pairs)} runs, {pairs[0][0]}: {time.monotonic() - start:.1f} s", file=sys.stderr, flush=True)
 
 
 def gap_of(rows: Sequence[Row], first: Setting, second: Setting, key: str) -> Gap | None:
@@ -256,7 +348,9 @@ def over_epochs(rows: Sequence[Row], columns: dict[str, tuple[float, str, str]])
         cells, n = [], 0
         for weight, warm_up, key in columns.values():
             gap = gap_of(rows, Setting(epochs, 0.0), Setting(epochs, weight, warm_up), key)
-            assert gap is not None
+            if gap is None:
+                cells.append("-")
+                continue
             mark, factor, n = "" if verdict(gap, key) == "-" else "**", SHOWN[key].factor, gap.n
             cells.append(f"{mark}{factor * gap.mean:+.1f}{mark} [{factor * gap.low:+.1f}, {factor * gap.high:+.1f}]")
         lines.append(f"| {epochs} | {n} | {' | '.join(cells)} |")
@@ -266,11 +360,13 @@ def over_epochs(rows: Sequence[Row], columns: dict[str, tuple[float, str, str]])
 def page_tables(rows: Sequence[Row]) -> list[str]:
     """The tables of docs/when-to-use.md: by weight, by metric, by warm-up."""
     weights = sorted({row["weight"] for row in rows} - {0.0})
-    return [
-        over_epochs(rows, {f"weight {weight:g}": (weight, "none", "aurc") for weight in weights}),
-        over_epochs(rows, {SHOWN[key].heading: (1.0, "none", key) for key in METRICS}),
-        over_epochs(rows, {TITLES[warm_up]: (1.0, warm_up, "aurc") for warm_up in WARM_UPS}),
+    warm_ups = [name for name in WARM_UPS if any(row["warm_up"] == name and row["weight"] for row in rows)]
+    columns = [
+        {f"weight {weight:g}": (weight, "none", "aurc") for weight in weights},
+        {SHOWN[key].heading: (1.0, "none", key) for key in METRICS},
+        {TITLES[warm_up]: (1.0, warm_up, "aurc") for warm_up in warm_ups},
     ]
+    return [over_epochs(rows, each) for each in columns]
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -313,7 +409,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, nargs="+", default=[5, 10, 20, 40, 100, 200, 300])
     parser.add_argument("--weights", type=float, nargs="+", default=[0.1, 0.5, 1.0])
+    parser.add_argument("--warm-ups", nargs="+", choices=WARM_UPS, default=WARM_UPS)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=200)
+    parser.add_argument("--samples", type=int)
+    parser.add_argument("--together", type=int, default=1)
     parser.add_argument("--figure", type=Path)
     return parser.parse_args()
 
@@ -321,8 +421,9 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     arguments = parsed()
     torch.set_num_threads(1)
-    seeds = range(FIRST_SEED, FIRST_SEED + arguments.seeds)
-    train_missing(arguments.results, list(settings_of(arguments.epochs, arguments.weights)), seeds, arguments)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    wanted = list(settings_of(arguments.epochs, arguments.weights, arguments.warm_ups))
+    train_missing(arguments.results, wanted, seeds, arguments)
     rows = read(arguments.results)
     print("\n\n".join(tables(rows)))
     if arguments.figure:
