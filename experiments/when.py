@@ -39,7 +39,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from scipy.special import stdtrit
 from torch import Tensor, nn
 
@@ -48,8 +47,6 @@ from confrank.data import DataSet, hold_out, load
 from confrank.loss import CorrectnessRankingLoss
 from confrank.metrics import Evaluation
 from confrank.metrics.repeats import paired_difference, summarise
-from confrank.report.colours import COLOURS
-from confrank.report.plots import legend_below, save_figure, tidy
 from confrank.report.scales import SHOWN
 from confrank.study.demo import SETTINGS as DEMO
 from confrank.training import Failed, train_together
@@ -371,6 +368,12 @@ def page_tables(rows: Sequence[Row]) -> list[str]:
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Differences in AURC and ECE over the epochs, a column for each warm-up, with their 95% intervals."""
+    # Imported here: a machine that only trains need not have matplotlib.
+    from matplotlib.figure import Figure
+
+    from confrank.report.colours import COLOURS
+    from confrank.report.plots import legend_below, save_figure, tidy
+
     figure = Figure(figsize=(9, 5), layout="constrained")
     panels = figure.subplots(2, len(WARM_UPS), sharex=True, sharey="row")
     weights = sorted({row["weight"] for row in rows} - {0.0})
