@@ -3,10 +3,12 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 # What starts a formula in Excel, LibreOffice or Google Sheets, full-width forms included.
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+LONGEST_FIELD = 1 << 30
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -38,6 +40,16 @@ def unguarded(cell: str) -> str:
     ['cat', '@SUM(A1)', '-1.5', '-cat', "'=x", "'tis"]
     """
     return cell[1:] if cell.startswith("'") and _is_formula(cell[1:]) else cell
+
+
+@contextmanager
+def long_fields() -> Iterator[None]:
+    """Let `csv` read cells of more than 131,072 characters, such as texts."""
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _is_formula(cell: str) -> bool:

@@ -140,7 +140,11 @@ def trained(
     """Evaluations and last training error of runs that share a warm-up, each a setting with a seed."""
     configs = [
         RunConfig(
-            **base, method="crl-softmax" if one.weight else "baseline", epochs=one.epochs, weight=one.weight, seed=seed
+            **base,
+            method="crl-softmax" if one.weight else "baseline",
+            epochs=one.epochs,
+            weight=one.weight,
+            seed=seed,
         )
         for one, seed in pairs
     ]

@@ -121,6 +121,25 @@ def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
 
 
 @pytest.mark.slow
+def test_texts_scored_on_three_nodes_are_equal_to_the_bit(tmp_path):
+    words, random = np.array([f"word{number}" for number in range(500)]), np.random.default_rng(0)
+    texts = [" ".join(row) for row in random.choice(words, (10_000, 12))]
+    (tmp_path / "pool.csv").write_text("\n".join(["text", *texts]) + "\n")
+    labelled = [f"{text},{'ab'[number % 2]}" for number, text in enumerate(texts[:200])]
+    (tmp_path / "labelled.csv").write_text("\n".join(["text,label", *labelled]) + "\n")
+    settings = {"model": "text-encoder", "optimizer": "adamw", "lr": 0.01, "text_length": 12}
+    train(RunConfig(dataset=str(tmp_path / "labelled.csv"), epochs=1, **settings), tmp_path / "run", device="cpu")
+    score = SCORE.replace("pool.npz", "pool.csv").replace("20_000", "10_000").replace("mc-entropy", "margin")
+    with cluster(tmp_path) as (address, _):
+        succeed(start(tmp_path, "-c", score, address))
+    succeed(start(tmp_path, "-c", score))
+    with np.load(tmp_path / "ray.npz") as scored, np.load(tmp_path / "alone.npz") as alone:
+        assert np.array_equal(scored["rows"], alone["rows"])
+        assert scored["values"].tobytes() == alone["values"].tobytes()
+        assert len({*alone["values"]}) > 5_000
+
+
+@pytest.mark.slow
 def test_runs_that_another_process_holds_are_skipped_or_waited_for(tmp_path):
     name = "digits-counting.network-baseline-seed0"
     folder = RunFolder(tmp_path / "runs" / name)

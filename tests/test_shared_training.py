@@ -388,3 +388,25 @@ def test_torchrun(tmp_path):
         "digits-mlp-crl-softmax-seed0",
         "digits-mlp-crl-softmax-seed1",
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["bag-of-embeddings", "text-encoder"])
+def test_torchrun_trains_on_texts_as_one_process_does(tmp_path, command, model):
+    words = ["the", "film", "was", "a", "dull", "awful", "story", "with", "people", "fine", "great", "lovely"]
+    rows = np.random.default_rng(0).choice(words, (125, 6))
+    lines = [f"{' '.join(row)},{'good' if {*row[:3]} & {*words[9:12]} else 'bad'}\n" for row in rows]
+    (tmp_path / "texts.csv").write_text("".join(["text,label\n", *lines]))
+    settings = ["train", "--dataset", tmp_path / "texts.csv", "--model", model, "--optimizer", "adamw", "--lr", 0.01]
+    settings += ["--epochs", 3, "--batch-size", 33, "--text-length", 8, "--holdout", 0.2, "--device", "cpu"]
+    settings += ["--schedule", "cosine"]
+    command(*settings, "--out", tmp_path / "one")
+    running = torchrun(*settings, "--out", tmp_path / "two")
+    _, errors = running.communicate(timeout=300)
+    assert running.returncode == 0, errors
+    if model == "bag-of-embeddings":
+        assert_same(tmp_path / "one", tmp_path / "two", tolerance=1e-5)
+    else:  # the encoder has dropout, whose draws differ
+        counts = [final_state(tmp_path / name)[2] for name in ("one", "two")]
+        assert all(np.array_equal(counts[0][name], counts[1][name]) for name in ("index", "examined"))
+    assert len(load_predictions(RunFolder(tmp_path / "two").predictions("holdout")).label) == 20

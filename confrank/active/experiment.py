@@ -108,9 +108,8 @@ class Trial:
         except DamagedCheckpointError:
             before.metrics.unlink(missing_ok=True)  # the same command then trains that stage again
             raise
-        asked = ask(
-            strategy, trained, self.data.train, labelled, count=wanted.per_stage, subset=wanted.subset, seed=seed
-        )
+        train = self.data.train_in_words_of(trained.provenance.vocabulary)
+        asked = ask(strategy, trained, train, labelled, count=wanted.per_stage, subset=wanted.subset, seed=seed)
         grown = np.concatenate([labelled, asked])
         assert len(np.unique(grown)) == stage * wanted.per_stage, "a sample was asked twice"
         here.write_labelled(grown)

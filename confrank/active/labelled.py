@@ -1,27 +1,32 @@
-"""The labels so far: a CSV with the columns `path` and `label`, which grows from round to round."""
+"""The labels so far: a CSV with the columns `path` (or `id`) and `label`, which grows from round to round."""
 
 import csv
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
 from confrank.phrasing import InputError, named
-from confrank.spreadsheet import unguarded
+from confrank.spreadsheet import long_fields, unguarded
 
 Note = Callable[[str], None]
-COLUMNS = {"path", "label"}
+# The column that names a sample; the first one that is there.
+NAMES = ("path", "id")
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """`labels`: path -> label, in the file's order; `waiting`: paths in the file without a label yet."""
+    """`labels`: name -> label, in the file's order; `waiting`: names in the file without a label yet.
+
+    `texts`: name -> text, if the file repeats the texts of a pool.
+    """
 
     path: Path
     labels: Mapping[str, str]
     waiting: tuple[str, ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def asked(self) -> set[str]:
@@ -36,16 +41,16 @@ def read_labelled(path: Path, note: Note) -> Labelled:
     rows = list(_rows(path))
     labels: dict[str, str] = {}
     conflicts = []
-    for name, label in rows:
+    for name, label, _ in rows:
         if label and labels.setdefault(name, label) != label:
             conflicts.append(f"{name} ({labels[name]} and {label})")
     if conflicts:
         raise ValueError(f"expected one label for each path in {path}, but got two for {named(conflicts)}")
-    repeated = [name for name, number in Counter(name for name, label in rows if label).items() if number > 1]
+    repeated = [name for name, number in Counter(name for name, label, _ in rows if label).items() if number > 1]
     if repeated:
         note(f"warning: {path} has {named(repeated)} more than once, with the same label; counted once")
-    waiting = tuple(dict.fromkeys(name for name, label in rows if name not in labels))
-    return Labelled(path, labels, waiting)
+    waiting = tuple(dict.fromkeys(name for name, _, _ in rows if name not in labels))
+    return Labelled(path, labels, waiting, {name: text for name, _, text in rows if text})
 
 
 def check_replaceable(path: Path, labelled: Labelled | None) -> None:
@@ -54,7 +59,7 @@ def check_replaceable(path: Path, labelled: Labelled | None) -> None:
         return
     known = {} if labelled is None else labelled.labels
     try:
-        lost = [name for name, label in _rows(path) if label and known.get(name) != label]
+        lost = [name for name, label, _ in _rows(path) if label and known.get(name) != label]
     except ValueError as error:
         raise InputError(
             f"expected {path} to be new or an earlier query, which is replaced, but {error}",
@@ -78,34 +83,42 @@ def _is_joined(surplus: list[str], label: str) -> bool:
     return len(filled) > 1 or not is_number or Path(label).suffix.lower() in SUFFIXES
 
 
-def _rows(path: Path) -> Iterable[tuple[str, str]]:
+def _name_column(cells: Sequence[str]) -> str | None:
+    """The column that names the samples, if these cells are a header."""
+    return next((name for name in NAMES if name in cells), None) if "label" in cells else None
+
+
+def _rows(path: Path) -> Iterable[tuple[str, str, str]]:
+    """Name, label and text of each line; what is not there is empty."""
     if not path.is_file():
         raise ValueError(
-            f"expected a CSV with the columns path and label, but {path} does not exist;"
+            f"expected a CSV with the columns path and label (for texts, id and label), but {path} does not exist;"
             " create it with this header line if nothing is labelled yet"
         )
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file, long_fields():
             reader = csv.reader(file)
             header = [name.strip() for name in next(reader, [])]
-            if not {*header} >= COLUMNS:
+            column = _name_column(header)
+            if column is None:
                 raise ValueError(
-                    f"expected the columns path and label in {path}, but got {', '.join(header) or 'nothing'}"
+                    f"expected the columns path and label in {path} (for texts, id and label),"
+                    f" but got {', '.join(header) or 'nothing'}"
                 )
             for row in filter(None, reader):
                 row = [unguarded(cell.strip()) for cell in row]
-                if {*row} >= COLUMNS:  # the header of an appended file
-                    header = row
+                if (appended := _name_column(row)) is not None:  # the header of an appended file
+                    header, column = row, appended
                     continue
                 cells = dict(zip(header, row, strict=False))
-                name, label = cells.get("path", ""), cells.get("label", "")
+                name, label = cells.get(column, ""), cells.get("label", "")
                 if _is_joined(row[len(header) :], label):
                     raise ValueError(
                         f"expected {len(header)} values in line {reader.line_num} of {path}, as in the header,"
                         f" but got {', '.join(row)[:80]}; is a line break missing before appended rows?"
                     )
                 if not name:
-                    raise ValueError(f"expected a path in line {reader.line_num} of {path}, but it is empty")
-                yield name, label
+                    raise ValueError(f"expected a {column} in line {reader.line_num} of {path}, but it is empty")
+                yield name, label, cells.get("text", "")
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"expected a CSV file in UTF-8, but {path} cannot be read: {error}") from None

@@ -1,48 +1,44 @@
 """The labelled samples of a pool as a data set to train on."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from confrank.active.labelled import Labelled
-from confrank.active.pool import ImagePool, TablePool, open_pool
+from confrank.active.pool import SamplePool, TablePool, check_texts, open_pool
+from confrank.active.text_pool import Numbered
 from confrank.atomic import write_atomically
-from confrank.data import DataSet, Split, hold_out, split_of
-from confrank.data.custom import custom_data_set
-from confrank.data.pictures import Picture, stack
-from confrank.data.sets import class_order
+from confrank.data import DataSet
+from confrank.data.sets import class_order, stratified
 from confrank.phrasing import InputError, named
 from confrank.spreadsheet import csv_text
 
 
 def labelled_set(
-    pool_path: Path, labelled: Labelled, test: Labelled | None, *, share: float, image_size: int | None = None
+    pool_path: Path, labelled: Labelled, test: Labelled | None, *, share: float, **reading: Any
 ) -> DataSet:
-    """Images and labels of a pool. The test split comes from `test`, or is a stratified `share` of the labelled.
+    """Samples and labels of a pool. The test split comes from `test`, or is a stratified `share` of the labelled.
 
-    Classes are the labels in alphabetical order (numbers by value). Mean and std are those of the training images.
+    Classes are the labels in alphabetical order (numbers by value). `reading` is what `open_pool` takes.
     """
-    pool = open_pool(pool_path, image_size)
+    pool = open_pool(pool_path, **reading)
     if isinstance(pool, TablePool):
-        raise ValueError(f"expected a pool of images to train on, but {pool_path} holds {', '.join(pool.arrays)}")
+        raise ValueError(
+            f"expected a pool of images or texts to train on, but {pool_path} holds {', '.join(pool.arrays)}"
+        )
     classes = class_order([*labelled.labels.values(), *(test.labels.values() if test else ())])
     if len(classes) < 2:
         raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
-    train = _split(pool, labelled, classes)
-    if test is None:
-        rest, held = hold_out(custom_data_set(pool_path, train, train, classes), share)
-        if held is None:
-            raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
-        return custom_data_set(pool_path, rest.train, held, classes)
-    if both := [name for name in test.labels if name in labelled.labels]:
-        raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
-    tested = _split(pool, test, classes)
-    if tested.images.shape[1:] != train.images.shape[1:]:
-        shapes = f"{list(train.images.shape[1:])} and {list(tested.images.shape[1:])}"
-        raise ValueError(f"expected training and test images of one shape, but got [h, w, channels] {shapes}")
-    return custom_data_set(pool_path, train, tested, classes)
+    rows, numbers = _numbered(pool, labelled, classes)
+    if test is not None:
+        if both := [name for name in test.labels if name in labelled.labels]:
+            raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
+        return pool.data_set(classes, (rows, numbers), _numbered(pool, test, classes))
+    if not 0 < share < 1:
+        raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
+    held = stratified(numbers, len(classes), share, seed=0)
+    return pool.data_set(classes, (rows[~held], numbers[~held]), (rows[held], numbers[held]))
 
 
 def check_labels(run: Path, labelled: Labelled) -> None:
@@ -68,18 +64,14 @@ def _as_csv(labelled: Labelled) -> str:
     return csv_text([("path", "label"), *labelled.labels.items()])
 
 
-def _split(pool: ImagePool, labelled: Labelled, classes: tuple[str, ...]) -> Split:
+def _numbered(pool: SamplePool, labelled: Labelled, classes: tuple[str, ...]) -> Numbered:
+    """The rows of the labelled samples in the pool, ascending, and their class numbers."""
     row_of = {name: row for row, name in enumerate(pool.names)}
     if unknown := [name for name in labelled.labels if name not in row_of]:
-        raise ValueError(f"expected paths of the pool in {labelled.path}, but got {named(unknown)}")
+        raise ValueError(f"expected {pool.key}s of the pool in {labelled.path}, but got {named(unknown)}")
     if not labelled.labels:
         raise ValueError(f"expected labels in {labelled.path}, but there are none")
+    check_texts(pool, labelled)
     rows = np.array(sorted(row_of[name] for name in labelled.labels), dtype=np.int64)
-    names = [pool.names[row] for row in rows.tolist()]
-    pictures: list[Picture] = []
-    for picture in pool.pictures(rows):
-        if isinstance(picture, ValueError):
-            raise picture
-        pictures.append(picture)
-    numbers: NDArray[np.int64] = np.array([classes.index(labelled.labels[name]) for name in names], dtype=np.int64)
-    return replace(split_of(stack(pictures, names), numbers), index=rows)
+    numbers = [classes.index(labelled.labels[pool.names[row]]) for row in rows.tolist()]
+    return rows, np.array(numbers, dtype=np.int64)

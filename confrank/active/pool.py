@@ -1,25 +1,36 @@
-"""Unlabelled samples by name: a folder of pictures, an .npz of images, or a file of a model's outputs."""
+"""Unlabelled samples by name: a folder of pictures, an .npz of images, texts, or a file of a model's outputs."""
 
+import csv
 import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from confrank.active.labelled import Labelled
 from confrank.active.strategies import Rows
-from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail
+from confrank.active.text_pool import Numbered, TextPool, read_text_pool
+from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
+from confrank.data import DataSet, Split
+from confrank.data.custom import custom_data_set
+from confrank.data.pictures import Picture, picture_files, read_picture, read_thumbnail, stack
+from confrank.data.texts import SUFFIXES as TEXT_SUFFIXES
 from confrank.limits import check_npz, npy_header
-from confrank.phrasing import named
+from confrank.phrasing import InputError, named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import open_csv
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
+from confrank.provenance import Provenance
+from confrank.spreadsheet import long_fields
 
 SCORES = ("probabilities", "logits", "confidence")
 # In addition to the roles in files of predictions.
@@ -28,20 +39,70 @@ BLOCK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
-class FolderPool:
-    """Pictures under a folder; a name is the path inside it."""
+class ImagePool:
+    """Images by name; `pictures` and `thumbnails` give them."""
 
     path: Path
     names: Sequence[str]
+    kind = "image"
+    key = "path"
+
+    def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
+        """The pictures of these rows (ascending) in turn, with an error in place of each unreadable one."""
+        raise NotImplementedError
+
+    def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
+        """The same to look at."""
+        raise NotImplementedError
+
+    def inputs(self, rows: Rows, record: Provenance) -> Iterator[Picture | ValueError]:
+        """The pictures of these rows in turn, as the network of a run takes them."""
+        for row, picture in zip(rows.tolist(), self.pictures(rows), strict=True):
+            if isinstance(picture, ValueError):
+                yield picture
+            else:
+                yield fit(picture, record.input_shape, self.names[row])
+
+    def identity(self, row: int) -> str:
+        """What scores of a row depend on, as far as it is cheap to know."""
+        return f"{self.names[row]}\0"
+
+    def columns(self, rows: Rows) -> dict[str, list[str]]:
+        """What people need to label these rows: nothing more than the contact sheet."""
+        return {}
+
+    def data_set(self, classes: tuple[str, ...], train: Numbered, test: Numbered) -> DataSet:
+        """The data set of these rows and their class numbers. Mean and std are those of the training images."""
+        first, second = (Split(self._stacked(rows), labels, rows) for rows, labels in (train, test))
+        shapes = [list(split.images.shape[1:]) for split in (first, second)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                "expected training and test images of one shape,"
+                f" but got [h, w, channels] {shapes[0]} and {shapes[1]}"
+            )
+        return custom_data_set(self.path, first, second, classes)
+
+    def _stacked(self, rows: Rows) -> NDArray[np.uint8]:
+        pictures: list[Picture] = []
+        for picture in self.pictures(rows):
+            if isinstance(picture, ValueError):
+                raise picture
+            pictures.append(picture)
+        return stack(pictures, [self.names[row] for row in rows.tolist()])
+
+
+@dataclass(frozen=True)
+class FolderPool(ImagePool):
+    """Pictures under a folder; a name is the path inside it."""
+
     size: int | None
 
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
-        """The pictures of these rows in turn, with an error in place of each unreadable one."""
         size = None if self.size is None else (self.size, self.size)
         return self._read(rows, lambda path: read_picture(path, size)[0])
 
     def thumbnails(self, rows: Rows, side: int) -> Iterator[Picture | ValueError]:
-        """The same to look at: not cropped, and at most `side` wide and high."""
+        """The pictures to look at: not cropped, and at most `side` wide and high."""
         return self._read(rows, lambda path: read_thumbnail(path, side))
 
     def _read(self, rows: Rows, read: Callable[[Path], Picture]) -> Iterator[Picture | ValueError]:
@@ -53,14 +114,10 @@ class FolderPool:
 
 
 @dataclass(frozen=True)
-class ArchivePool:
+class ArchivePool(ImagePool):
     """`images` of an .npz, streamed so that only a block of them is in memory."""
 
-    path: Path
-    names: Sequence[str]
-
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
-        """The images of these rows (ascending) in turn."""
         try:
             yield from self._stream(rows)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
@@ -94,23 +151,39 @@ class TablePool:
     path: Path
     names: Sequence[str]
     arrays: dict[str, Array]
+    key = "path"
+
+    def columns(self, rows: Rows) -> dict[str, list[str]]:
+        """Nothing that people could look at."""
+        return {}
 
 
-ImagePool = FolderPool | ArchivePool
-Pool = ImagePool | TablePool
+SamplePool = ImagePool | TextPool
+Pool = SamplePool | TablePool
 
 
-def open_pool(path: Path, image_size: int | None = None) -> Pool:
+def open_pool(
+    path: Path,
+    image_size: int | None = None,
+    *,
+    text_length: int = TEXT_LENGTH,
+    vocabulary_size: int = VOCABULARY_SIZE,
+) -> Pool:
     """The pool at a path; its names are unique, and it is not empty."""
     suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
         pool: Pool = FolderPool(path, names, image_size)
-    elif not path.is_file() or suffix not in READERS:
+    elif not path.is_file() or suffix not in (*READERS, *TEXT_SUFFIXES):
         state = "" if path.exists() else ", which does not exist"
-        raise ValueError(
-            f"expected a folder of pictures or a file ending in {', '.join(READERS)} as pool, but got {path}{state}"
-        )
+        known = ", ".join(dict.fromkeys((*READERS, *TEXT_SUFFIXES)))
+        raise ValueError(f"expected a folder of pictures or a file ending in {known} as pool, but got {path}{state}")
+    elif _holds_texts(path):
+        if image_size is not None:
+            raise InputError(
+                f"expected an image size only for images, but {path} holds texts", "leave out {image_size}"
+            )
+        pool = read_text_pool(path, text_length, vocabulary_size)
     else:
         try:
             pool = READERS[suffix](path)
@@ -126,6 +199,45 @@ def open_pool(path: Path, image_size: int | None = None) -> Pool:
         repeated = [name for name, number in Counter(pool.names).items() if number > 1]
         raise ValueError(f"expected each path once in {path}, but got {named(repeated)} more than once")
     return pool
+
+
+def kind_of(path: Path) -> str:
+    """What a pool holds, "image" or "text", by its path; anything else counts as images."""
+    return TextPool.kind if path.is_file() and _holds_texts(path) else ImagePool.kind
+
+
+def check_texts(pool: Pool, labelled: Labelled) -> None:
+    """Raise if the file of labels repeats texts, and the pool has others under their names."""
+    if isinstance(pool, TextPool) and (changed := pool.changed(labelled.texts)):
+        raise ValueError(
+            f"expected the texts of {pool.path} in {labelled.path}, but got another text for {named(changed)};"
+            " give the texts a column id, so that their names do not depend on the rows of the file"
+        )
+
+
+def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
+    """The picture in the network's size; a grey one is repeated for each channel."""
+    height, width, channels = shape
+    if picture.shape[:2] != (height, width):
+        actual = f"{picture.shape[1]}x{picture.shape[0]}"
+        raise InputError(
+            f"expected images of {width}x{height}, as the network was trained on, but {name} is {actual}",
+            "set {image_size} to scale pictures",
+        )
+    if picture.shape[2] not in (1, channels):
+        raise ValueError(f"expected images of {channels} channel, but {name} has {picture.shape[2]}")
+    return np.broadcast_to(picture, (height, width, channels))
+
+
+def _holds_texts(path: Path) -> bool:
+    """Whether a file is a pool of texts: JSON lines, or a CSV with a column text and no scores."""
+    if path.suffix.lower() != ".csv":
+        return path.suffix.lower() in TEXT_SUFFIXES
+    # Read leniently: a file that is no CSV of texts is reported by whoever reads it next.
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file, long_fields(), suppress(csv.Error):
+        header = [name.strip() for name in next(csv.reader(file), [])]
+        return "text" in header and not {*_columns(header)} - {"path"}
+    return False
 
 
 def _roles(names: Iterable[str]) -> dict[str, str]:
@@ -179,7 +291,7 @@ def _from_csv(path: Path) -> TablePool:
     groups = _columns(opened.header)
     if "path" not in groups or len(groups) < 2:
         raise ValueError(
-            f"expected the columns path and confidence, probability_*, logit_* or feature_* in {path},"
+            f"expected the columns path and confidence, probability_*, logit_* or feature_*, or text, in {path},"
             f" but got {', '.join(opened.header) or 'nothing'}"
         )
     numbers = [column for role, columns in groups.items() if role != "path" for column in columns]

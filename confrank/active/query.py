@@ -14,7 +14,7 @@ import torch
 from confrank.active import strategies
 from confrank.active.centres import nearest
 from confrank.active.labelled import Labelled, Note
-from confrank.active.pool import ImagePool, Pool, TablePool, open_pool
+from confrank.active.pool import ImagePool, Pool, SamplePool, TablePool, check_texts, open_pool
 from confrank.active.ray_scoring import Settings, score_on_ray
 from confrank.active.scoring import Progress, Scored, Scorer, chunk_size, score_chunks, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
@@ -42,7 +42,7 @@ class Question:
 
     def pictures(self, most: int, side: int) -> list[tuple[str, Picture]]:
         """Names and thumbnails (at most `side` wide and high) of the first `most` samples; none without images."""
-        if isinstance(self.pool, TablePool):
+        if not isinstance(self.pool, ImagePool):
             return []
         rows = np.sort(self.rows[:most])
         pictures = dict(zip(rows.tolist(), self.pool.thumbnails(rows, side), strict=True))
@@ -69,13 +69,15 @@ def ask_pool(
     """Choose `count` samples of a pool that are not in `labelled`, by the network of a run or a file of its outputs.
 
     The folder `scores` holds the finished part of a stopped call. `subset` is the number of random candidates. `ray`
-    is the address of a Ray cluster that scores the images, or "local".
+    is the address of a Ray cluster that scores the samples, or "local".
     """
     strategy = strategies.get(strategy_name)
     if count < 1:
         raise ValueError(f"expected to ask for at least 1 sample, but got {count}")
     size = load_config(run).image_size if image_size is None and run is not None else image_size
     pool = open_pool(pool_path, size)
+    if labelled is not None:
+        check_texts(pool, labelled)
     candidates, known = _sides(pool, labelled, on_note)
     candidates = np.sort(draw(candidates, subset, seed))
     if strategy.needs == "nothing":
@@ -84,7 +86,7 @@ def ask_pool(
         rows, values, centres = _from_table(pool, strategy, candidates, known)
     else:
         if run is None:
-            raise ValueError(f"expected a run whose network scores the images for {strategy.name}, but got none")
+            raise ValueError(f"expected a run whose network scores the samples for {strategy.name}, but got none")
         needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
         key = _key(pool, strategy, needed, run, size)
         with _scorer(pool, strategy, run, scores, key["network"], device, ray) as (chunk, score):
@@ -100,11 +102,12 @@ def ask_pool(
 
 
 def write_question(path: Path, question: Question) -> None:
-    """Write the CSV to fill in: path, an empty label, and the value by which each sample was chosen."""
-    header, columns = ["path", "label"], [question.names, [""] * len(question.names)]
+    """Write the CSV to fill in: name, an empty label, the value by which each sample was chosen, and its text."""
+    columns = {question.pool.key: question.names, "label": [""] * len(question.names)}
     if question.values is not None:
-        header, columns = [*header, question.value], [*columns, [f"{value:.9g}" for value in question.values]]
-    write_atomically(path, csv_text([header, *zip(*columns, strict=True)]))
+        columns[question.value] = [f"{value:.9g}" for value in question.values]
+    columns |= question.pool.columns(question.rows)
+    write_atomically(path, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
 
 
 def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:
@@ -113,7 +116,7 @@ def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Row
         return np.arange(len(pool.names)), np.arange(0)
     asked, row_of = labelled.asked, {name: row for row, name in enumerate(pool.names)}
     if unknown := [name for name in (*labelled.labels, *labelled.waiting) if name not in row_of]:
-        note(f"warning: {labelled.path} has {counted(len(unknown), 'path')} outside the pool: {named(unknown)}")
+        note(f"warning: {labelled.path} has {counted(len(unknown), pool.key)} outside the pool: {named(unknown)}")
     if labelled.waiting:
         note(f"{counted(len(labelled.waiting), 'sample')} of {labelled.path} without a label yet, not chosen again")
     candidates = [row for name, row in row_of.items() if name not in asked]
@@ -146,7 +149,7 @@ def _from_table(
 
 @contextmanager
 def _scorer(
-    pool: ImagePool,
+    pool: SamplePool,
     strategy: Strategy,
     run: Path,
     scores: Path,
@@ -154,8 +157,8 @@ def _scorer(
     device: torch.device | None,
     ray: str | None,
 ) -> Iterator[tuple[int, Scorer]]:
-    """The number of images to score at once, and what scores them: this process, or a Ray cluster."""
-    trained = _trained(run, strategy, device if ray is None else None)
+    """The number of samples to score at once, and what scores them: this process, or a Ray cluster."""
+    trained = _trained(run, pool, strategy, device if ray is None else None)
     chunk = chunk_size(trained.provenance.input_shape)
     if ray is None:
         yield chunk, partial(score_chunks, pool, trained, strategy)
@@ -165,8 +168,10 @@ def _scorer(
         yield chunk, partial(score_on_ray, cluster, pool, settings, scores)
 
 
-def _trained(run: Path, strategy: Strategy, device: torch.device | None) -> Trained:
+def _trained(run: Path, pool: SamplePool, strategy: Strategy, device: torch.device | None) -> Trained:
     trained = load_trained(run, device)
+    if (kind := trained.provenance.input_kind) != pool.kind:
+        raise ValueError(f"expected a pool of {kind}s, as {run} was trained on, but {pool.path} holds {pool.kind}s")
     if strategy.name == "mc-entropy" and not trained.method.facts.stochastic:
         raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is a run of {trained.config.method}")
     return trained
@@ -191,13 +196,13 @@ def _question(strategy: Strategy, pool: Pool, rows: Rows, values: Array, centres
     return Question(names, pool, rows, "confidence", None if strategy.needs == "nothing" else values)
 
 
-def _key(pool: ImagePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:
+def _key(pool: SamplePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:
     """What finished scores depend on: the network, the samples, and the values that the strategy needs."""
     newest = saved(RunFolder(run).checkpoint)[-1] / "manifest.json"
-    names = "".join(f"{pool.names[row]}\0" for row in rows.tolist())
+    samples = "".join(pool.identity(row) for row in rows.tolist())
     return {
         "network": hashlib.sha256(newest.read_bytes()).hexdigest(),
-        "samples": hashlib.sha256(names.encode()).hexdigest(),
+        "samples": hashlib.sha256(samples.encode()).hexdigest(),
         "pool": str(pool.path),
         "image_size": size,
         "asks": strategy.confidence or strategy.needs,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from confrank.active.pool import ImagePool
+from confrank.active.pool import SamplePool
 from confrank.active.scoring import score_chunks
 from confrank.active.strategies import Rows, Strategy
 from confrank.cluster import Ray, Tasks, reason_of
@@ -29,7 +29,7 @@ class Settings:
     threads: int
 
 
-def score_task(pool: ImagePool, number: int, rows: Rows, settings: Settings) -> bytes:
+def score_task(pool: SamplePool, number: int, rows: Rows, settings: Settings) -> bytes:
     """Score a chunk on a node: the content of its file."""
     os.chdir(settings.folder)
     torch.set_num_threads(settings.threads)
@@ -43,7 +43,7 @@ def _trained(run: Path, network: str, device: str) -> Trained:
 
 
 def score_on_ray(
-    ray: Ray, pool: ImagePool, settings: Settings, folder: Path, chunks: Mapping[int, Rows]
+    ray: Ray, pool: SamplePool, settings: Settings, folder: Path, chunks: Mapping[int, Rows]
 ) -> Iterator[tuple[int, bytes]]:
     """`score_chunks` with each chunk as one task; a signal raises `InterruptedRunError`, which names `folder`."""
     tasks: Tasks[int] = Tasks(ray, score_task, settings.device, settings.threads)

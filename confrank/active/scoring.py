@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from confrank.active.pool import ImagePool
+from confrank.active.pool import SamplePool
 from confrank.active.selection import values_of
 from confrank.active.strategies import Rows, Strategy
 from confrank.atomic import write_atomically
 from confrank.data import Split
-from confrank.data.pictures import Picture
+from confrank.data.sets import Inputs
 from confrank.metrics.arrays import to_numpy
-from confrank.phrasing import InputError
 from confrank.predictions import Array
 from confrank.trained import Trained
 
@@ -66,59 +64,45 @@ def score_pool(
 
 
 def score_chunks(
-    pool: ImagePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows], *, batch_size: int = 500
+    pool: SamplePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows], *, batch_size: int = 500
 ) -> Iterator[tuple[int, bytes]]:
     """The number of each chunk (ascending rows) and the content of its file."""
-    pictures = pool.pictures(np.concatenate([*chunks.values()]))
+    inputs = pool.inputs(np.concatenate([*chunks.values()]), trained.provenance)
     for number, rows in chunks.items():
-        images, good, bad = _read_chunk(pictures, rows, pool.names, trained.provenance.input_shape)
-        unknown = np.zeros(len(images), dtype=np.int64)
+        read, good, bad = _read_chunk(inputs, rows)
+        unknown = np.zeros(len(read), dtype=np.int64)
         # The seed of a stochastic method is the number of the chunk: the order of the chunks does not matter.
-        values = values_of(strategy, trained, Split(images, unknown, unknown), batch_size=batch_size, seed=number)
+        values = values_of(strategy, trained, Split(read, unknown, unknown), batch_size=batch_size, seed=number)
         content, why = io.BytesIO(), np.array(list(bad.values()), dtype=str)
         bad_rows = np.array(list(bad), dtype=np.int64)
         np.savez(content, rows=good, values=to_numpy(values), bad_rows=bad_rows, why=why)
         yield number, content.getvalue()
 
 
-def chunk_size(image_shape: Sequence[int]) -> int:
-    """How many images are decoded at once: 4,096, or as many as fit into 64 MB.
+def chunk_size(input_shape: Sequence[int]) -> int:
+    """How many samples are decoded at once: 4,096, or as many images as fit into 64 MB.
 
     >>> chunk_size([32, 32, 3]), chunk_size([512, 512, 3])
     (4096, 85)
     """
-    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // int(np.prod(image_shape))))
+    return max(1, min(CHUNK_ROWS, CHUNK_BYTES // int(np.prod(input_shape))))
 
 
-def fit(picture: Picture, shape: Sequence[int], name: str) -> Picture:
-    """The picture in the network's size; a grey one is repeated for each channel."""
-    height, width, channels = shape
-    if picture.shape[:2] != (height, width):
-        actual = f"{picture.shape[1]}x{picture.shape[0]}"
-        raise InputError(
-            f"expected images of {width}x{height}, as the network was trained on, but {name} is {actual}",
-            "set {image_size} to scale pictures",
-        )
-    if picture.shape[2] not in (1, channels):
-        raise ValueError(f"expected images of {channels} channel, but {name} has {picture.shape[2]}")
-    return np.broadcast_to(picture, (height, width, channels))
-
-
-def _read_chunk(
-    pictures: Iterator[Picture | ValueError], rows: Rows, names: Sequence[str], shape: Sequence[int]
-) -> tuple[NDArray[np.uint8], Rows, dict[int, str]]:
-    """The readable images of these rows, their rows, and why the others are unreadable."""
-    images = np.empty((len(rows), *shape), dtype=np.uint8)
+def _read_chunk(inputs: Iterator[Inputs | ValueError], rows: Rows) -> tuple[Inputs, Rows, dict[int, str]]:
+    """The readable samples of these rows as the network takes them, their rows, and why others are unreadable."""
+    read: Inputs = np.empty((0, 1, 1, 1), dtype=np.uint8)
     good: list[int] = []
     bad: dict[int, str] = {}
     for row in rows.tolist():
-        picture = next(pictures)
-        if isinstance(picture, ValueError):
-            bad[row] = str(picture)
-        else:
-            images[len(good)] = fit(picture, shape, names[row])
-            good.append(row)
-    return images[: len(good)], np.array(good, dtype=np.int64), bad
+        sample = next(inputs)
+        if isinstance(sample, ValueError):
+            bad[row] = str(sample)
+            continue
+        if not good:
+            read = np.empty((len(rows), *sample.shape), dtype=sample.dtype)
+        read[len(good)] = sample  # a copy: the pool may share memory between samples
+        good.append(row)
+    return read[: len(good)], np.array(good, dtype=np.int64), bad
 
 
 def _prepare(folder: Path, key: dict[str, Any]) -> None:

@@ -75,7 +75,9 @@ def _run(arguments: "Namespace") -> None:
     methods = {name: get(name).method for name in names}
     at_least(1, arguments, "trials", "together")
     experiment = Experiment(**{name: getattr(arguments, name) for name in SETTINGS})
-    stem = f"{Path(experiment.dataset).name.removesuffix('.npz')}-{experiment.model.replace(':', '.')}"
+    data = Path(experiment.dataset)
+    name = data.stem if data.suffix in (".npz", ".csv", ".jsonl") else data.name
+    stem = f"{name}-{experiment.model.replace(':', '.')}"
     out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console(lasting=True)

@@ -19,20 +19,28 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
+from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from jsonargparse._core import ArgumentGroup
 
+    from confrank.config import RunConfig
+
 SHEET_IMAGES = 100
+# Defaults that depend on what the pool holds; for texts, SGD hardly moves the vectors of rare words.
+DEFAULTS = {
+    "image": {"model": "resnet18", "optimizer": "sgd", "lr": 0.1},
+    "text": {"model": "bag-of-embeddings", "optimizer": "adamw", "lr": 0.003},
+}
 
 
 def _add_pool_options(parser: "ArgumentParser") -> "ArgumentGroup":
     data = parser.add_argument_group("data")
-    pool = "folder of images, .npz file with images, or, for a query, a file of predictions"
+    pool = "folder of images, .npz file with images, .csv or .jsonl file with texts, or, for a query, of predictions"
     data.add_argument("--pool", type=str, required=True, metavar="PATH", help=pool)
-    add_option(data, "--labelled", str, "FILE", "CSV with the columns path and label")
+    add_option(data, "--labelled", str, "FILE", "CSV with the columns path (for texts, id) and label")
     add_option(data, "--image-size", int, "N", "crop images to their central square and scale it to N pixels")
     return data
 
@@ -48,9 +56,16 @@ def _query_arguments(parser: "ArgumentParser") -> None:
     add_option(choice, "--subset", int, "N", "choose from N random samples of the pool")
     add_option(choice, "--seed", int, "N", "seed of ties, random choices and the subset", 0)
     output = parser.add_argument_group("output")
-    add_option(output, "--out", str, "FILE", "CSV to write; a contact sheet is written next to it", "to_label.csv")
+    add_option(
+        output,
+        "--out",
+        str,
+        "FILE",
+        "CSV to write; for images, a contact sheet is written next to it",
+        "to_label.csv",
+    )
     computing = parser.add_argument_group("computing")
-    add_ray(computing, "score the images as tasks on a Ray cluster")
+    add_ray(computing, "score the samples as tasks on a Ray cluster")
     add_device(computing)
 
 
@@ -101,23 +116,28 @@ def _query(arguments: "Namespace") -> None:
 
 def _train_arguments(parser: "ArgumentParser") -> None:
     data = _add_pool_options(parser)
-    add_option(data, "--test", str, "FILE", "CSV of samples to test on, with the columns path and label")
+    add_option(data, "--test", str, "FILE", "CSV of samples to test on, with the columns of --labelled")
     test_share = "without --test: share of the labelled samples to test on"
     add_option(data, "--test-share", float, "SHARE", test_share, 0.2)
     network = parser.add_argument_group("network and method")
-    add_option(network, "--model", str, "NAME", with_names("network by name", "model"), "resnet18")
+    models = "network by name (default: resnet18, for texts bag-of-embeddings)"
+    add_option(network, "--model", str, "NAME", with_names(models, "model"))
     methods = with_names("what to train and how it predicts", "method")
     add_option(network, "--method", str, "NAME", methods, "crl-softmax")
     training = parser.add_argument_group("training")
     add_option(training, "--epochs", int, "N", "passes over the labelled samples", 200)
     add_option(training, "--batch-size", int, "N", "samples per step", 128)
-    lr = "initial learning rate; divided by 10 after 60% and 80% of the epochs"
-    add_option(training, "--lr", float, "X", lr, 0.1)
+    add_option(training, "--optimizer", str, "NAME", "sgd or adamw (default: sgd, for texts adamw)")
+    lr = "initial learning rate; divided by 10 after 60% and 80% of the epochs (default: 0.1, for texts 0.003)"
+    add_option(training, "--lr", float, "X", lr)
     add_option(training, "--seed", int, "N", "seed of the initial weights, the sample order and the augmentation", 0)
     padding = "shift images at random by up to N pixels (default: 4 for colour images, else 0)"
     add_option(training, "--padding", int, "N", padding)
     flip = "mirror half of the images left to right (default: for colour images only)"
     training.add_argument("--flip", type=bool | None, nargs="?", const=True, default=None, help=flip)
+    texts = parser.add_argument_group("texts")
+    add_option(texts, "--text-length", int, "N", "words of each text to use", TEXT_LENGTH)
+    add_option(texts, "--vocabulary-size", int, "N", "most frequent words to know", VOCABULARY_SIZE)
     out = "run folder (default: runs/NAME, named by the settings and the number of labels)"
     add_option(parser.add_argument_group("output"), "--out", str, "FOLDER", out)
     add_device(parser.add_argument_group("computing"))
@@ -126,7 +146,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
 def _train(arguments: "Namespace") -> None:
     from confrank.active.labelled import read_labelled
     from confrank.active.labelled_set import check_labels, labelled_set, write_labels
-    from confrank.config import RunConfig
+    from confrank.active.pool import kind_of
     from confrank.report.progress import epoch_bar
     from confrank.training import train
 
@@ -134,13 +154,12 @@ def _train(arguments: "Namespace") -> None:
         raise ValueError("expected --labelled with the labels so far, but got none")
     console, pool = make_console(lasting=True), Path(arguments.pool)
     note = partial(say, console)
-    names = ("model", "method", "epochs", "batch_size", "lr", "seed", "image_size", "padding", "flip")
-    config = RunConfig(dataset=str(pool), lr_drops=(0.6, 0.8), **{name: getattr(arguments, name) for name in names})
+    config = _config(arguments, kind_of(pool))
     labelled = read_labelled(Path(arguments.labelled), note)
     if labelled.waiting:
         note(f"skipping {counted(len(labelled.waiting), 'sample')} without a label yet")
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
-    data = labelled_set(pool, labelled, test, share=arguments.test_share, image_size=arguments.image_size)
+    data = labelled_set(pool, labelled, test, share=arguments.test_share, **config.reading)
     out = Path(arguments.out or f"runs/{config.run_name}-{len(labelled.labels)}labels")
     check_labels(out, labelled)
     note(
@@ -160,8 +179,17 @@ def _train(arguments: "Namespace") -> None:
     note(f"next: confrank active query {out} --pool {pool} --labelled {arguments.labelled}")
 
 
+def _config(arguments: "Namespace", kind: str) -> "RunConfig":
+    from confrank.config import RunConfig
+
+    names = ("model", "method", "epochs", "batch_size", "optimizer", "lr", "seed", "image_size", "padding", "flip")
+    given = {name: getattr(arguments, name) for name in (*names, "text_length", "vocabulary_size")}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return RunConfig(dataset=str(Path(arguments.pool)), lr_drops=(0.6, 0.8), **{**DEFAULTS[kind], **chosen})
+
+
 QUERY = Command(
-    "choose which samples of a pool to label next, as a CSV to fill in and a contact sheet",
+    "choose which samples of a pool to label next, as a CSV to fill in and, for images, a contact sheet",
     "confrank active query runs/mine --pool pool/ --labelled labelled.csv --count 500 --out to_label.csv",
     _query_arguments,
     _query,

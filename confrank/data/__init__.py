@@ -15,7 +15,7 @@ from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
-from confrank.data.texts import is_text_file
+from confrank.data.texts import UnlabelledError, is_text_file
 from confrank.phrasing import InputError
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
@@ -82,7 +82,14 @@ def load_of(source: str | Path, name: str, root: str | Path | None = None, **rea
                 f"expected the data of {source}, train/ and test/, in {path}, but it holds only images;"
                 " a run that was trained on the labels of a pool can only be evaluated (confrank evaluate)"
             )
-    return load(name, root, **reading)
+    try:
+        return load(name, root, **reading)
+    except UnlabelledError:
+        raise InputError(
+            f"expected the data of {source} with labels, but {name} has no column label",
+            "a run that was trained on the labels of a pool can be evaluated (confrank evaluate), and it classifies"
+            " {texts}",
+        ) from None
 
 
 def same_data(one: str, other: str) -> bool:

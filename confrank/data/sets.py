@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.vocabulary import FIRST_WORD, refit
+from confrank.data.vocabulary import FIRST_WORD, refit, renumbered
 from confrank.phrasing import InputError
 
 # Images uint8 [n, h, w, c], or texts as numbers of words int32 [n, length] (see `confrank.data.vocabulary`).
@@ -142,6 +142,12 @@ class DataSet:
             notes=tuple(note for note in self.notes if note != AUGMENTED),
         )
 
+    def train_in_words_of(self, vocabulary: tuple[str, ...]) -> Split:
+        """The training split for a network with this vocabulary, such as one trained on a part of it."""
+        if not self.is_text:
+            return self.train
+        return replace(self.train, images=renumbered(self.train.images, self.vocabulary, vocabulary))
+
     def digest(self, *, test_only: bool = False) -> str:
         """A fingerprint of the class names and of both splits; it differs if the data differ."""
         splits = (self.test,) if test_only else (self.train, self.test)
@@ -196,11 +202,11 @@ def _renumbered(dataset: DataSet, held_out: Split | None) -> tuple[DataSet, Spli
         return dataset, held_out
     vocabulary, number = refit(dataset.train.images, dataset.vocabulary, dataset.vocabulary_size)
 
-    def renumbered(split: Split) -> Split:
+    def refitted(split: Split) -> Split:
         return replace(split, images=number[split.images])
 
-    used = replace(dataset, train=renumbered(dataset.train), test=renumbered(dataset.test), vocabulary=vocabulary)
-    return used, None if held_out is None else renumbered(held_out)
+    used = replace(dataset, train=refitted(dataset.train), test=refitted(dataset.test), vocabulary=vocabulary)
+    return used, None if held_out is None else refitted(held_out)
 
 
 def class_order(labels: Iterable[str]) -> tuple[str, ...]:

@@ -7,19 +7,19 @@ training split alone. Without `id`, predictions name a text by its row, counted 
 import csv
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.sets import DataSet, Split, class_order, split_of, stratified
+from confrank.data.sets import DataSet, Split, class_order, stratified
 from confrank.data.vocabulary import count_words, encode
+from confrank.spreadsheet import long_fields
 
 SUFFIXES = (".csv", ".jsonl")
 TEST_SHARE, SPLIT_SEED = 0.2, 0
-LONGEST_FIELD = 1 << 30
 
 
 class Texts(NamedTuple):
@@ -29,6 +29,19 @@ class Texts(NamedTuple):
     labels: list[str] | None
     splits: list[str] | None
     keys: list[str]
+
+
+class LabelledTexts(NamedTuple):
+    """A split before its words are numbered: texts, class numbers, positions and names [n]."""
+
+    texts: Sequence[str]
+    labels: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    keys: Sequence[str]
+
+
+class UnlabelledError(ValueError):
+    """A file of texts has no column label."""
 
 
 def is_text_file(path: Path) -> bool:
@@ -47,20 +60,38 @@ def load_texts(path: Path, length: int, vocabulary_size: int) -> DataSet:
     labels = np.array([number_of[label] for label in content.labels], dtype=np.int64)
     is_test = _test_rows(path, content, labels, len(class_names))
     _check_classes(path, class_names, labels, is_test)
-    rows = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    train_texts, test_texts = ([content.texts[row] for row in part] for part in rows)
-    vocabulary = count_words(train_texts, length)
-    keys = np.array([key.encode() for key in content.keys])
 
-    def split(texts: list[str], part: NDArray[np.int64]) -> Split:
-        return split_of(encode(texts, vocabulary, length), labels[part], keys[part])
+    def part(rows: NDArray[np.int64]) -> LabelledTexts:
+        texts, keys = ([values[row] for row in rows] for values in (content.texts, content.keys))
+        return LabelledTexts(texts, labels[rows], np.arange(len(rows)), keys)
 
-    name = path.resolve().stem
-    splits = split(train_texts, rows[0]), split(test_texts, rows[1])
-    notes = tuple(filter(None, (_split_note(content, is_test), _cut_note(splits, length))))
+    note, parts = _split_note(content, is_test), (part(np.flatnonzero(~is_test)), part(np.flatnonzero(is_test)))
+    return text_data_set(path, class_names, *parts, length=length, vocabulary_size=vocabulary_size, note=note)
+
+
+def text_data_set(
+    path: Path,
+    class_names: tuple[str, ...],
+    train: LabelledTexts,
+    test: LabelledTexts,
+    *,
+    length: int,
+    vocabulary_size: int,
+    note: str | None = None,
+) -> DataSet:
+    """Texts as numbers of the words in the training split; `length` words of each are used."""
+    vocabulary = count_words(train.texts, length)
+
+    def numbered(part: LabelledTexts) -> Split:
+        keys = np.array([key.encode() for key in part.keys])
+        return Split(encode(part.texts, vocabulary, length), part.labels, part.positions, keys)
+
+    splits = numbered(train), numbered(test)
+    notes = tuple(filter(None, (note, _cut_note(splits, length))))
     return DataSet(
-        name, *splits, class_names, (), (), notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size
-    )
+        path.resolve().stem, *splits, class_names, (), (),
+        notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size,
+    )  # fmt: skip
 
 
 def read_texts(path: Path, *, labelled: bool) -> Texts:
@@ -70,7 +101,7 @@ def read_texts(path: Path, *, labelled: bool) -> Texts:
         raise ValueError(f"expected texts in {path}, but there are none")
     columns = {name for row in rows for name in row}
     if missing := [name for name in ("text", *(["label"] if labelled else [])) if name not in columns]:
-        raise ValueError(
+        raise (UnlabelledError if missing == ["label"] else ValueError)(
             f"expected the columns text{' and label' if labelled else ''} in {path},"
             f" but got {', '.join(map(str, rows[0])) or 'none'}: {' and '.join(missing)} missing"
         )
@@ -116,13 +147,11 @@ def _decoded(path: Path) -> str:
 
 
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    before = csv.field_size_limit(LONGEST_FIELD)
     try:
-        yield from csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
+        with long_fields():
+            yield from csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but {path} cannot be read: {error}") from None
-    finally:
-        csv.field_size_limit(before)
 
 
 def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:

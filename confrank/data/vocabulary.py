@@ -54,6 +54,17 @@ def decode(tokens: Iterable[int], vocabulary: Sequence[str]) -> str:
     return " ".join(names[number] for number in tokens if number != PADDING)
 
 
+def renumbered(tokens: NDArray[np.int32], vocabulary: Sequence[str], other: Sequence[str]) -> NDArray[np.int32]:
+    """Tokens of one vocabulary as those of another; words that it does not have become unknown.
+
+    >>> renumbered(np.array([[2, 3, 0]]), ["the", "cat"], ["cat"]).tolist()
+    [[1, 2, 0]]
+    """
+    number_of = {word: number for number, word in enumerate(other, FIRST_WORD)}
+    numbers = [PADDING, UNKNOWN, *(number_of.get(word, UNKNOWN) for word in vocabulary)]
+    return np.array(numbers, dtype=np.int32)[tokens]
+
+
 def refit(
     train: NDArray[np.int32], vocabulary: Sequence[str], size: int
 ) -> tuple[tuple[str, ...], NDArray[np.int32]]:
