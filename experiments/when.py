@@ -1,6 +1,6 @@
 """When does the correctness ranking loss help? Epochs x weight x warm-up of the weight, paired over seeds.
 
-    python experiments/when.py RESULTS.jsonl [--data digits] [--model NAME] [--root DATA] [--samples N]
+    python experiments/when.py RESULTS.jsonl [--data digits] [--model NAME] [--root DATA] [--samples N] [--plain]
                                [--epochs 5 10 20 40 100 200 300] [--weights 0.1 0.5 1] [--warm-ups none linear late]
                                [--seeds 5] [--first-seed 200] [--device cpu] [--together N] [--figure FILE]
 
@@ -9,7 +9,7 @@ trains only what is missing; `--seeds 0` trains nothing. Runs of one seed share 
 samples, the initial weights and the order of the samples, so their difference is a paired one. `digits` has the
 settings of `confrank demo`, a file of texts those of `experiments/text.py`, and other data the paper's protocol. A
 fifth of the training samples is held out. `--samples` limits the training split to a stratified part, the same for
-every seed. On a GPU, steps are captured, and N runs train side by side. Use one results file for each data set,
+every seed; `--plain` leaves out the augmentation of images. On a GPU, steps are captured, and N runs train side by side. Use one results file for each data set,
 network and number of samples.
 
 Warm-up of the weight: `none`; `linear`, which rises over the first half of the epochs and is constant from there on;
@@ -113,7 +113,7 @@ class Scheduled(nn.Module):
             torch.cuda.synchronize(self.weight.device)
 
 
-def settings_for(data: str, model: str | None) -> dict[str, Any]:
+def settings_for(data: str, model: str | None, plain: bool) -> dict[str, Any]:
     """What all runs on a data set share."""
     base: dict[str, Any] = {"dataset": data, "holdout": 0.2}
     if data == "digits":
@@ -121,6 +121,7 @@ def settings_for(data: str, model: str | None) -> dict[str, Any]:
     elif data.endswith((".csv", ".jsonl")):
         base |= {"model": "bag-of-embeddings", "text_length": 400, "lr": 0.003, "schedule": "cosine"}
         base |= {"optimizer": "adamw", "weight_decay": 0.0}
+    base = {**base, "padding": 0, "flip": False} if plain else base
     return {**base, "model": model} if model else base
 
 
@@ -233,9 +234,10 @@ def grouped(pairs: Sequence[tuple[Setting, int]], together: int) -> Iterator[Seq
 
 def train_missing(path: Path, wanted: Sequence[Setting], seeds: range, arguments: argparse.Namespace) -> None:
     """Train what is not in the file, seed by seed, so that an interrupted grid has complete pairs."""
-    base = settings_for(arguments.data, arguments.model)
+    base = settings_for(arguments.data, arguments.model, arguments.plain)
     facts = {"data": Path(arguments.data).stem, "model": RunConfig(**base).model}
     facts |= {"samples": arguments.samples} if arguments.samples else {}
+    facts |= {"plain": True} if arguments.plain else {}
     rows = read(path)
     check_same(rows, facts)
     done = {key_of(row) for row in rows}
@@ -420,6 +422,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=200)
     parser.add_argument("--samples", type=int)
+    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--together", type=int, default=1)
     parser.add_argument("--figure", type=Path)
     return parser.parse_args()
