@@ -9,8 +9,8 @@ trains only what is missing; `--seeds 0` trains nothing. Runs of one seed share 
 samples, the initial weights and the order of the samples, so their difference is a paired one. `digits` has the
 settings of `confrank demo`, a file of texts those of `experiments/text.py`, and other data the paper's protocol. A
 fifth of the training samples is held out. `--samples` limits the training split to a stratified part, the same for
-every seed; `--plain` leaves out the augmentation of images. On a GPU, steps are captured, and N runs train side by side. Use one results file for each data set,
-network and number of samples.
+every seed; `--plain` leaves out the augmentation of images. On a GPU, steps are captured, and N runs train side by
+side. Use one results file for each data set, network, number of samples and augmentation.
 
 Warm-up of the weight: `none`; `linear`, which rises over the first half of the epochs and is constant from there on;
 `late`, which is 0 in the first half. In the paper's protocol and for `digits`, the learning rate drops after the same
