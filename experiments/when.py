@@ -220,13 +220,14 @@ def check_same(rows: Sequence[Row], facts: Row) -> None:
 
 
 def grouped(pairs: Sequence[tuple[Setting, int]], together: int) -> Iterator[Sequence[tuple[Setting, int]]]:
-    """Runs to train side by side: of one number of epochs and one warm-up."""
+    """Runs to train side by side: of one number of epochs and one warm-up, in the order of their first ones."""
 
-    def kind(pair: tuple[Setting, int]) -> tuple[int, int]:
-        return pair[0].epochs, WARM_UPS.index(pair[0].warm_up)
+    def kind(pair: tuple[Setting, int]) -> tuple[int, str]:
+        return pair[0].epochs, pair[0].warm_up
 
     if together > 1:
-        pairs = sorted(pairs, key=kind)
+        order = [*dict.fromkeys(map(kind, pairs))]
+        pairs = sorted(pairs, key=lambda pair: order.index(kind(pair)))
     for _, members in itertools.groupby(pairs, kind):
         rest = list(members)
         yield from (rest[start : start + together] for start in range(0, len(rest), together))
