@@ -1,9 +1,10 @@
 """Which learning rate and weight decay suit active learning, chosen on unlabelled images?
 
-    python experiments/active_settings.py --root DATA [--dataset cifar10] [--seeds 1 2 3]
+    python experiments/active_settings.py --root DATA [--dataset cifar10] [--seeds 1 2]
 
 ResNet-18 on 2,000 samples (the first labelled set of trial 0) with the schedule of the paper's experiment, judged on
-10,000 unlabelled training images; the test split is not used. Prints a table, then one JSON line.
+10,000 unlabelled training images; the test split is not used. Prints a table, then one JSON line. Run time on one
+NVIDIA H200: about 75 s of steps for the 12 runs.
 """
 
 import argparse
@@ -23,15 +24,15 @@ from confrank.data import load
 from confrank.training import Finished, train_together
 
 LABELS, JUDGED = 2000, 10_000
-# The first is the letter of the paper; the code base that its ResNet-18 comes from uses a weight decay of 5e-4.
-CASES = ((0.1, 1e-4), (0.1, 5e-4), (0.05, 5e-4), (0.02, 5e-4), (0.05, 1e-3))
+# The first of each is the letter of the paper; the code base that its ResNet-18 comes from uses a weight decay of 5e-4.
+CASES = [(lr, decay) for decay in (1e-4, 5e-4) for lr in (0.1, 0.05, 0.02)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder of the data sets")
     parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
     whole = load(arguments.dataset, arguments.root)
     rows = np.sort(first_labelled(len(whole.train), LABELS, 0))
