@@ -24,7 +24,7 @@ from confrank.data import load
 from confrank.training import Finished, train_together
 
 LABELS, JUDGED = 2000, 10_000
-# The first of each is the letter of the paper; the code base that its ResNet-18 comes from uses a weight decay of 5e-4.
+# The first of each is the letter of the paper. The code base of its ResNet-18 has a weight decay of 5e-4.
 CASES = [(lr, decay) for decay in (1e-4, 5e-4) for lr in (0.1, 0.05, 0.02)]
 
 

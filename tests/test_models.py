@@ -97,6 +97,12 @@ def test_convolutions_are_he_normal_by_fan_out():
             assert not module.bias.any()
 
 
+def test_the_head_of_densenet_alone_starts_without_bias():
+    """As in the published code."""
+    assert not create("densenet-bc", 10).head.bias.any()
+    assert all(create(name, 10).head.bias.all() for name in ("resnet110", "resnet18"))
+
+
 def test_a_custom_network(tmp_path, monkeypatch):
     (tmp_path / "my_networks.py").write_text(
         "from torch import nn\n"
