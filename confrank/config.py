@@ -4,8 +4,8 @@ import math
 import operator
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from dataclasses import Field, asdict, dataclass, field, fields
+from typing import Any, Literal, get_args, get_origin
 
 from confrank import recipes
 from confrank.method_facts import facts_of
@@ -31,28 +31,14 @@ def _text(value: Any) -> str:
     return value
 
 
-# For each setting a function that makes it a plain value (numpy's numbers become Python's), and its kind in words.
-KINDS: dict[str, tuple[Callable[[Any], Any], str]] = {
+# By setting or type, a function that makes a value plain (numpy's numbers become Python's), and the kind in words.
+KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     "dataset": (os.fspath, "a name or a path"),
-    **dict.fromkeys(("model", "method", "init"), (_text, "a name")),
-    **dict.fromkeys(
-        ("epochs", "batch_size", "seed", "test_every", "image_size", "padding", "warm_up"),
-        (operator.index, "a whole number"),
-    ),
-    **dict.fromkeys(("text_length", "vocabulary_size"), (operator.index, "a whole number")),
-    **dict.fromkeys(("flip", "mirror"), (lambda value: bool((False, True).index(value)), "true or false")),
-    **dict.fromkeys(("lr", "momentum", "weight_decay", "weight", "holdout"), (float, "a number")),
-    **dict.fromkeys(("averaging_start", "averaging_lr", "sam", "mix_weight", "clip"), (float, "a number")),
-    "lr_drops": (lambda shares: tuple(map(float, shares)), "several numbers"),
-}
-# The values that a setting may have, and how a message calls one of them.
-CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "recipe": ("a recipe", tuple(recipes.RECIPES)),
-    "schedule": ("a schedule", ("step", "cosine", "constant")),
-    "optimizer": ("an optimizer", ("sgd", "adamw")),
-    "averaging": ("an averaging", ("none", "swa", "ema")),
-    "mix": ("a mix", ("none", "mixup", "cutmix", "both")),
-    "head": ("a head", ("linear", "cosine")),
+    str: (_text, "a name"),
+    int: (operator.index, "a whole number"),
+    float: (float, "a number"),
+    bool: (lambda value: bool((False, True).index(value)), "true or false"),
+    tuple[float, ...]: (lambda shares: tuple(map(float, shares)), "several numbers"),
 }
 # Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
 NAMED = (
@@ -151,16 +137,18 @@ class RunConfig:
     )
 
     def __post_init__(self) -> None:
-        for name, (plain, what) in KINDS.items():
-            if (value := getattr(self, name)) is None and getattr(RunConfig, name) is None:
+        for item in fields(self):
+            name, value, choices = item.name, getattr(self, item.name), _choices(item)
+            if choices and value not in choices:
+                article = "an" if name[0] in "aeiou" else "a"
+                raise ValueError(f"expected {article} {name} among {', '.join(choices)}, but got {value!r}")
+            if choices or value is item.default is None:
                 continue
+            plain, what = next(KINDS[key] for key in (name, item.type, *get_args(item.type)) if key in KINDS)
             try:
                 object.__setattr__(self, name, plain(value))
             except (TypeError, ValueError):
                 raise ValueError(f"expected {name} to be {what}, but got {value!r}") from None
-        for name, (what, allowed) in CHOICES.items():
-            if (value := getattr(self, name)) not in allowed:
-                raise ValueError(f"expected {what} among {', '.join(allowed)}, but got {value!r}")
         for names, holds, what in RULES:
             for name in names:
                 if (value := getattr(self, name)) is not None and not holds(value):
@@ -211,6 +199,13 @@ class RunConfig:
         if unknown:
             raise ValueError(f"expected run settings among {', '.join(sorted(known))}, but got {', '.join(unknown)}")
         return cls(**values)
+
+
+def _choices(item: Field[Any]) -> tuple[str, ...]:
+    """The values that a setting may have; empty if they are not listed."""
+    if item.name == "recipe":
+        return tuple(recipes.RECIPES)
+    return get_args(item.type) if get_origin(item.type) is Literal else ()
 
 
 def _tag(name: str, value: Any) -> str:

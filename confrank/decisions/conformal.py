@@ -30,9 +30,7 @@ from confrank.metrics.arrays import (
     ArrayLike,
     Flags,
     Floats,
-    as_probabilities,
     as_scores,
-    as_table,
     chunks,
     labels_for,
     same_length,
@@ -40,6 +38,7 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, counted, named
+from confrank.scores.table import Table, table_of
 
 Per = Literal["all", "class", "group"]
 ALL = "all"
@@ -76,13 +75,15 @@ class ConformalSets:
 
         A set may be empty. In an unknown group it holds all classes.
         """
-        table, is_logits = _checked(logits, probabilities)
-        if table.shape[1] != self.num_classes:
-            raise ValueError(f"expected {self.num_classes} classes, as in the calibration, but got {table.shape[1]}")
+        table = table_of(logits, probabilities)
+        if table.num_classes != self.num_classes:
+            raise ValueError(
+                f"expected {self.num_classes} classes, as in the calibration, but got {table.num_classes}"
+            )
         u, limits = _uniforms(self.method, key, uniform, len(table), self.seed), self._limits(group, len(table))
-        members = np.empty(table.shape, dtype=bool)
+        members = np.empty(table.values.shape, dtype=bool)
         options = (self.method, self.penalty, self.free_rank)
-        for rows, scores in _scored(table, u, self.seed, options, is_logits=is_logits):
+        for rows, scores in _scored(table, u, self.seed, options):
             members[rows] = scores <= limits[rows] + TOLERANCE
         return members
 
@@ -163,20 +164,20 @@ def conformal_sets(
     _check_options(method, penalty, free_rank)
     if per_class and group is not None:
         raise InputError("expected sets per class or per group, but got both", "choose {per_class} or {by}")
-    table, is_logits = _checked(logits, probabilities)
-    labels = labels_for(label, predictions=table)
+    table = table_of(logits, probabilities)
+    labels = labels_for(label, predictions=table.values)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
     u, scores = _uniforms(method, key, uniform, len(table), seed), np.empty(len(table))
-    for rows, part in _scored(table, u, seed, (method, penalty, free_rank), is_logits=is_logits):
+    for rows, part in _scored(table, u, seed, (method, penalty, free_rank)):
         scores[rows] = part[np.arange(len(part)), labels[rows]]
     per: Per = "class" if per_class else "all" if group is None else "group"
     cells = {ALL: np.arange(len(table))} if group is None else _grouped(group, len(table))
     if per_class:
-        cells = {str(number): np.flatnonzero(labels == number) for number in range(table.shape[1])}
+        cells = {str(number): np.flatnonzero(labels == number) for number in range(table.num_classes)}
     quantiles = {name: conformal_quantile(scores[rows], level) for name, rows in cells.items()}
     counts = {name: len(rows) for name, rows in cells.items()}
-    return ConformalSets(method, level, table.shape[1], per, quantiles, counts, seed, penalty, free_rank)
+    return ConformalSets(method, level, table.num_classes, per, quantiles, counts, seed, penalty, free_rank)
 
 
 def _check_options(method: str, penalty: float, free_rank: int) -> None:
@@ -187,27 +188,15 @@ def _check_options(method: str, penalty: float, free_rank: int) -> None:
             raise ValueError(f"expected a {name} of at least 0, but got {value}")
 
 
-def _checked(logits: ArrayLike | None, probabilities: ArrayLike | None) -> tuple[Array, bool]:
-    """The table [n, K], and whether it holds logits."""
-    if logits is not None and probabilities is None:
-        return as_table(logits, "logits"), True
-    if probabilities is not None and logits is None:
-        return as_probabilities(probabilities), False
-    raise ValueError(f"expected logits or probabilities, but got {'neither' if logits is None else 'both'}")
-
-
-def _distributions(table: Array, *, is_logits: bool) -> Floats:
-    values: Floats = np.ascontiguousarray(table, dtype=np.float64)
-    with np.errstate(over="ignore"):  # logits may be further apart than numbers go
-        return softmax(values, axis=1) if is_logits else values
-
-
 def _scored(
-    table: Array, uniform: Floats | None, seed: int, options: tuple[SetMethod, float, int], *, is_logits: bool
+    table: Table, uniform: Floats | None, seed: int, options: tuple[SetMethod, float, int]
 ) -> Iterator[tuple[slice, Floats]]:
     """The nonconformity of each class [m, K], for parts of m rows; `options` are method, penalty and free rank."""
-    for rows in chunks(*table.shape):
-        part = _distributions(table[rows], is_logits=is_logits)
+    for rows in chunks(*table.values.shape):
+        part = np.ascontiguousarray(table.values[rows], dtype=np.float64)
+        if table.kind == "logits":
+            with np.errstate(over="ignore"):  # logits may be further apart than numbers go
+                part = softmax(part, axis=1)
         u = content_uniforms(part, seed) if uniform is None else uniform[rows]
         yield rows, nonconformity(part, u, *options)
 

@@ -2,7 +2,8 @@
 
 import json
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,15 @@ Shapes = Mapping[str, tuple[int, ...]]
 def open_safetensors(path: Path) -> Opened:
     """Arrays and the file's metadata."""
 
+    kind = "a safetensors file"
+
     def load(names: Collection[str]) -> dict[str, Array]:
-        with safe_open(path, framework="numpy") as file:
+        with _readable(kind), safe_open(path, framework="numpy") as file:
             return {name: tensor(path, file, name) for name in names}
 
-    try:
-        with safe_open(path, framework="numpy") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            metadata = dict(file.metadata() or {})
-        return _opened(shapes, lambda names: _guarded(load, names, "a safetensors file"), metadata)
-    except Exception as error:  # the reader raises type and attribute errors for what it cannot represent
-        raise ValueError(f"expected a safetensors file, but it cannot be read: {error}") from None
+    with _readable(kind), safe_open(path, framework="numpy") as file:
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        return _opened(shapes, load, dict(file.metadata() or {}))
 
 
 def tensor(path: Path, file: Any, name: str) -> Array:
@@ -53,43 +52,39 @@ def tensor(path: Path, file: Any, name: str) -> Array:
 def open_npz(path: Path) -> Opened:
     """Arrays; `class_names` may be an array of strings. Pickles are not opened."""
 
+    kind = "an npz archive of arrays"
+
     def load(names: Collection[str]) -> dict[str, Array]:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        with _readable(kind), path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return {name: np.empty((0, 0)) if name in odd else file[name] for name in names}
 
     shapes: dict[str, tuple[int, ...]] = {}
     odd = set()  # Python objects, which are never opened, cannot identify samples
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as stream:
-                    shape, _, dtype = npy_header(stream)
-                shapes[name.removesuffix(".npy")] = shape
-                if dtype.hasobject and key_of(name.removesuffix(".npy")):
-                    odd.add(name.removesuffix(".npy"))
-    except Exception as error:  # numpy raises zipfile, value, key, memory and OS errors for broken archives
-        raise ValueError(f"expected an npz archive of arrays, but it cannot be read: {error}") from None
-    return _opened(shapes, lambda names: _guarded(load, names, "an npz archive of arrays"), {})
+    with _readable(kind), zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            with archive.open(name) as stream:
+                shape, _, dtype = npy_header(stream)
+            shapes[name.removesuffix(".npy")] = shape
+            if dtype.hasobject and key_of(name.removesuffix(".npy")):
+                odd.add(name.removesuffix(".npy"))
+    return _opened(shapes, load, {})
 
 
-def _guarded(
-    load: Callable[[Collection[str]], dict[str, Array]], names: Collection[str], kind: str
-) -> dict[str, Array]:
+@contextmanager
+def _readable(kind: str) -> Iterator[None]:
+    """Turn errors of reading into a `ValueError` that says what was expected."""
     try:
-        return load(names)
-    except Exception as error:  # as above
+        yield
+    except Exception as error:  # numpy and safetensors raise errors of many types for broken and unsupported files
         objects = "; save text as np.array(names, dtype=str)" if "allow_pickle" in str(error) else ""
         raise ValueError(f"expected {kind}, but it cannot be read: {error}{objects}") from None
 
 
 def open_npy(path: Path) -> Opened:
     """Rows of (confidence, correct), or a structured array with named fields; read in chunks."""
-    try:
-        with path.open("rb") as file:
-            shape, fortran, dtype = npy_header(file)
-            start = file.tell()
-    except Exception as error:  # numpy parses the header as Python literals and raises many kinds of errors
-        raise ValueError(f"expected an npy file, but it cannot be read: {error}") from None
+    with _readable("an npy file"), path.open("rb") as file:
+        shape, fortran, dtype = npy_header(file)
+        start = file.tell()
     expected = start + dtype.itemsize * int(np.prod(shape, dtype=object))
     if dtype.hasobject or path.stat().st_size != expected:
         raise ValueError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from confrank.phrasing import InputError
-from confrank.predictions.cells import TRUTH, Column, Text
+from confrank.predictions.cells import TRUTH, Column, Text, number
 from confrank.predictions.schema import Array
 
 
@@ -48,11 +48,11 @@ def as_text(column: Column, index_of: Mapping[str, int], role: str) -> Text:
     """A column as text: integers lose their decimals (1.0 becomes 1), unless that text is itself a class name."""
     if not isinstance(column, Text):
         distinct, codes = np.unique(whole_numbers(column, role), return_inverse=True)
-        return Text(codes, [str(number) for number in distinct])
+        return Text(codes, [str(whole) for whole in distinct])
     numbers = {
-        value: number
+        value: whole
         for value in column.values
-        if value not in index_of and (number := whole_number(value)) is not None
+        if value not in index_of and (whole := whole_number(value)) is not None
     }
     return Text(column.codes, [str(numbers.get(value, value)) for value in column.values])
 
@@ -62,7 +62,7 @@ def _as_numbers(column: Column, role: str) -> Array:
         return column
     numbers = [TRUTH.get(value.strip().lower(), whole_number(value)) for value in column.values]
     remedy = "for names, add columns like probability_NAME or an array class_names in class order"
-    refuse_values(column, [number is None for number in numbers], "a class index", role, remedy)
+    refuse_values(column, [whole is None for whole in numbers], "a class index", role, remedy)
     return np.array(numbers, dtype=np.int64)[column.codes]
 
 
@@ -83,11 +83,10 @@ def whole_number(value: str) -> int | None:
     >>> whole_number(" 3.0"), whole_number("01"), whole_number("3.5"), whole_number("cat")
     (3, 1, None, None)
     """
-    try:
-        number = float(value) if value.isascii() and "_" not in value else math.nan
-    except ValueError:
+    read = number(value)
+    if read is None or not math.isfinite(read) or read != int(read) or abs(read) >= 2**53:
         return None
-    return int(number) if math.isfinite(number) and number == int(number) and abs(number) < 2**53 else None
+    return int(read)
 
 
 def whole_numbers(column: Array, role: str) -> Array:
