@@ -271,5 +271,4 @@ def _positive(value: int, name: str) -> int:
 
 
 def _where(mask: Tensor) -> list[int]:
-    rows: list[int] = mask.nonzero().flatten().tolist()
-    return rows
+    return mask.nonzero().flatten().tolist()

@@ -29,8 +29,7 @@ def fit_isotonic(confidence: Floats, correct: Flags) -> tuple[Parameters, list[s
 
 def apply_isotonic(confidence: Floats, parameters: Parameters) -> Floats:
     """Linear between the points, constant outside them."""
-    result: Floats = np.interp(confidence, parameters["confidence"], parameters["probability"])
-    return result
+    return np.interp(confidence, parameters["confidence"], parameters["probability"])
 
 
 def fit_histogram(confidence: Floats, correct: Flags) -> tuple[Parameters, list[str]]:
@@ -45,8 +44,7 @@ def fit_histogram(confidence: Floats, correct: Flags) -> tuple[Parameters, list[
 def apply_histogram(confidence: Floats, parameters: Parameters) -> Floats:
     """The share of right predictions in the bin of each confidence."""
     bin_of = np.searchsorted(np.asarray(parameters["edges"], dtype=np.float64), confidence, side="right")
-    result: Floats = np.asarray(parameters["probability"], dtype=np.float64)[bin_of]
-    return result
+    return np.asarray(parameters["probability"], dtype=np.float64)[bin_of]
 
 
 def fit_platt(confidence: Floats, correct: Flags) -> tuple[Parameters, list[str]]:
@@ -154,8 +152,7 @@ def _sigmoid(score: Floats) -> Floats:
 
 
 def _log_odds(share: Floats) -> Floats:
-    odds: Floats = np.log(share) - np.log1p(-share)
-    return odds
+    return np.log(share) - np.log1p(-share)
 
 
 def _limits(confidence: Floats) -> tuple[list[float], list[str]]:
@@ -176,8 +173,7 @@ def _limits(confidence: Floats) -> tuple[list[float], list[str]]:
 
 def _clipped(confidence: Floats, limits: list[float], method: str) -> Floats:
     _check_shares(confidence, method)
-    clipped: Floats = np.clip(confidence, limits[0], limits[1])
-    return clipped
+    return np.clip(confidence, limits[0], limits[1])
 
 
 def _check_shares(confidence: Floats, method: str) -> None:

@@ -174,8 +174,7 @@ def _cheapest(rows: _Rows, cost_reject: float) -> float:
 
 def _accepted(rows: _Rows, threshold: float | Floats) -> Flags:
     """As `at_or_above` does, but the threshold may differ between rows."""
-    accepted: Flags = rows.confidence.astype(np.float64) >= threshold - TOLERANCE
-    return accepted
+    return rows.confidence.astype(np.float64) >= threshold - TOLERANCE
 
 
 def _costs(rows: _Rows, threshold: float | Floats, cost_reject: float) -> Floats:

@@ -102,8 +102,7 @@ def benjamini_hochberg(p_value: Array, level: float) -> Flags:
     ordered = np.sort(p_value)
     # Rounding must not decide whether p equals its limit.
     below = np.flatnonzero(ordered <= level * np.arange(1, len(ordered) + 1) / max(1, len(ordered)) + TOLERANCE)
-    rejected: Flags = p_value <= (ordered[below[-1]] if len(below) else -1)
-    return rejected
+    return p_value <= (ordered[below[-1]] if len(below) else -1)
 
 
 def selection_rows_needed(selection: Selection) -> int | None:

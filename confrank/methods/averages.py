@@ -59,8 +59,7 @@ def _probabilities(member: Predictions) -> Array:
     if member.logits is not None:
         # A copy: torch rejects negative strides and other byte orders.
         logits = torch.from_numpy(as_table(member.logits, "logits").astype(np.float64))
-        probabilities: Array = torch.softmax(logits, dim=1).numpy()
-        return probabilities
+        return torch.softmax(logits, dim=1).numpy()
     if member.probabilities is None:
         raise ValueError("expected members with logits or probabilities, but got one without")
     return as_probabilities(member.probabilities.astype(np.float64))

@@ -54,8 +54,7 @@ def aupr_error_terms(
 ) -> Floats:
     """The step's errors times the precision of flagging this step and all less sure predictions."""
     flagged = at_least_some(num_samples - accepted_before)
-    terms: Floats = (wrong - wrong_before) * ((num_wrong - wrong_before) / flagged)
-    return terms
+    return (wrong - wrong_before) * ((num_wrong - wrong_before) / flagged)
 
 
 def aupr_correct_terms(accepted_before: Amounts, wrong_before: Amounts, accepted: Amounts, wrong: Amounts) -> Floats:
@@ -77,8 +76,7 @@ def auroc_terms(
 def best_aurc(risk: Floats) -> Floats:
     """r + (1 - r) ln(1 - r): the AURC of a perfect ranking at error rate r, for large n; 1 at r = 1."""
     below = np.minimum(risk, 1 - 2.0**-53)
-    best: Floats = np.where(risk < 1, risk + (1 - risk) * np.log1p(-below), 1.0)
-    return best
+    return np.where(risk < 1, risk + (1 - risk) * np.log1p(-below), 1.0)
 
 
 def at_least_some(amounts: Amounts) -> Amounts:

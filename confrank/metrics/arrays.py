@@ -184,8 +184,7 @@ def at_or_above(confidence: ArrayLike, threshold: float) -> Flags:
     [True, True, False]
     """
     scores = as_scores(confidence).astype(np.float64)  # in float32 the threshold would be rounded too
-    accepted: Flags = scores >= threshold - TOLERANCE
-    return accepted
+    return scores >= threshold - TOLERANCE
 
 
 def scores_and_flags(confidence: ArrayLike, correct: ArrayLike, some: str = "") -> tuple[Array, Flags]:

@@ -85,14 +85,12 @@ def check_shares(scores: Array) -> None:
 
 def bin_edges(bins: int) -> Floats:
     """The floating-point numbers nearest to k / bins; `numpy.linspace` may be off by one unit."""
-    edges: Floats = np.arange(bins + 1) / bins
-    return edges
+    return np.arange(bins + 1) / bins
 
 
 def bin_index(confidence: Floats, edges: Floats) -> Ints:
     """Which bin (lo, hi] each confidence falls into."""
-    inside: Ints = np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
-    return inside
+    return np.maximum(np.searchsorted(edges, confidence, side="left") - 1, 0)
 
 
 def ece(
@@ -150,8 +148,7 @@ def equal_mass_edges(scores: Floats, bins: int) -> Floats:
     ordered = np.sort(scores)
     starts = np.arange(1, bins) * len(ordered) // bins
     inside = ordered[starts]
-    edges: Floats = np.unique(inside[inside > ordered[0]])
-    return edges
+    return np.unique(inside[inside > ordered[0]])
 
 
 def classwise_ece(probabilities: ArrayLike, label: ArrayLike, bins: int = 15) -> float | None:

@@ -145,8 +145,7 @@ def paired_differences(
 
 def _rounded(difference: float | Floats) -> Floats:
     """0 instead of a rounding error: sums of weights depend on the order of their rows, which each model sorts."""
-    rounded: Floats = np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
-    return rounded
+    return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
 
 
 def _difference(value: float, resampled: Floats, level: float) -> PairedDifference | None:

@@ -109,8 +109,7 @@ def _sorted_keys(scores: Array, flags: Flags) -> Array:
 
 
 def _values(keys: Array) -> Array:
-    magnitudes: Array = (keys >> 1).view(np.float32 if keys.dtype == np.uint32 else np.float64)
-    return magnitudes
+    return (keys >> 1).view(np.float32 if keys.dtype == np.uint32 else np.float64)
 
 
 def sum_over_steps(ranking: AnyRanking, term: Callable[[Amounts, Amounts, Amounts, Amounts], Floats]) -> float:
@@ -346,8 +345,7 @@ class RiskCoverageCurve:
 
         `accepted` and `wrong` at this position are what the threshold does to these predictions.
         """
-        position: Ints = np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
-        return position
+        return np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
 
     def taken(self, positions: Ints) -> "RiskCoverageCurve":
         """The curve at these positions only."""

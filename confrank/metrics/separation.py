@@ -115,8 +115,7 @@ def _curve_in_terms(
     """Area under precision over recall of the inside; precision is 1 before anything is accepted."""
     gained = (accepted - wrong) - (accepted_before - wrong_before)
     precision = _share(accepted - wrong, accepted) + _share(accepted_before - wrong_before, accepted_before)
-    terms: Floats = gained / num_in * precision / 2
-    return terms
+    return gained / num_in * precision / 2
 
 
 def _curve_out_terms(
@@ -125,13 +124,11 @@ def _curve_out_terms(
     """The same for the outside, flagged from the lowest score up."""
     flagged, flagged_before = num_in + num_out - accepted_before, num_in + num_out - accepted
     precision = _share(num_out - wrong_before, flagged) + _share(num_out - wrong, flagged_before)
-    terms: Floats = (wrong - wrong_before) / num_out * precision / 2
-    return terms
+    return (wrong - wrong_before) / num_out * precision / 2
 
 
 def _share(part: Ints, whole: Ints) -> Floats:
-    share: Floats = np.where(whole > 0, part / np.maximum(whole, 1), 1.0)
-    return share
+    return np.where(whole > 0, part / np.maximum(whole, 1), 1.0)
 
 
 @dataclass(frozen=True)

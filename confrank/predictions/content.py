@@ -74,5 +74,4 @@ def _numbers_if_all(text: Text) -> Column:
     numbers = [np.nan if value in MISSING else number(value) for value in text.values]
     if any(value is None for value in numbers) or all(value in MISSING for value in text.values):
         return text
-    whole: Array = np.array(numbers, dtype=np.float64)[text.codes]
-    return whole
+    return np.array(numbers, dtype=np.float64)[text.codes]

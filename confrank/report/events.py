@@ -53,8 +53,7 @@ def _edges(examined: Ints) -> Floats:
     """
     total = int(np.bincount(examined[examined > 0]).argmax())
     width = -(-(total + 1) // NUM_BINS)
-    edges: Floats = (np.arange(total, -1 - width, -width)[::-1] + 0.5) / total
-    return edges
+    return (np.arange(total, -1 - width, -width)[::-1] + 0.5) / total
 
 
 def events_figure(events: Events, path: str | Path, title: str = "", count: int = 24) -> None:
