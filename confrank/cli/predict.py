@@ -45,6 +45,8 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
 
 
 def _predict(arguments: "Namespace") -> None:
+    from confrank.cli.apply import check_answers, write_answers
+    from confrank.decisions.policy import Policy
     from confrank.predict import predict
     from confrank.predictions import save_predictions
     from confrank.report.progress import sample_bar
@@ -56,36 +58,27 @@ def _predict(arguments: "Namespace") -> None:
         raise ValueError(
             "expected --threshold only with --images or --texts; to measure one on a split, run confrank threshold"
         )
-    if arguments.policy is not None:
-        return _answer_split(arguments)
     run, wanted = Path(arguments.run), arguments.split or "test"
-    next_to_weights = run.with_name(f"{run.stem}-{wanted}-predictions.safetensors")
-    usual = next_to_weights if run.suffix == ".safetensors" else RunFolder(run).predictions(wanted)
-    out = safetensors_path(arguments.out) or usual
+    policy = None if arguments.policy is None else Policy.load(arguments.policy)
+    if policy is None:
+        next_to_weights = run.with_name(f"{run.stem}-{wanted}-predictions.safetensors")
+        usual = next_to_weights if run.suffix == ".safetensors" else RunFolder(run).predictions(wanted)
+        out = safetensors_path(arguments.out) or usual
+    else:
+        out = csv_path(arguments.out or "answers.csv")
+        check_answers(out)
     others = [RunFolder(run).predictions(split) for split in get_args(Split) if split != wanted]
-    keep_inputs([run, *others], out)
-    root, device = root_of(arguments), device_of(arguments.device)
-    with sample_bar(make_console(), "predicting") as advance:
-        predictions = predict(run, wanted, root=root, device=device, on_progress=advance)
-    save_predictions(out, predictions)
-    print(f"wrote {predictions.describe()} to {out}")
-
-
-def _answer_split(arguments: "Namespace") -> None:
-    """Answer the images of a split by a policy."""
-    from confrank.cli.apply import check_answers, write_answers
-    from confrank.decisions.policy import Policy
-    from confrank.predict import predict
-    from confrank.report.progress import sample_bar
-
-    out, run, policy = csv_path(arguments.out or "answers.csv"), Path(arguments.run), Policy.load(arguments.policy)
-    keep_inputs([run, arguments.policy], out)
-    check_answers(out)
+    keep_inputs([run, arguments.policy, *others], out)
     root, device, console = root_of(arguments), device_of(arguments.device), make_console()
     with sample_bar(console, "predicting") as advance:
-        predictions = predict(run, arguments.split or "test", root=root, device=device, on_progress=advance)
-    for line in write_answers(out, policy, predictions, policy.apply(predictions)):
-        say(console, line)
+        predictions = predict(run, wanted, root=root, device=device, on_progress=advance)
+    if policy is None:
+        save_predictions(out, predictions)
+        print(f"wrote {predictions.describe()} to {out}")
+    else:
+        for line in write_answers(out, policy, predictions, policy.apply(predictions)):
+            say(console, line)
+    return None
 
 
 def _answer(arguments: "Namespace") -> None:

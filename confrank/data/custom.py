@@ -75,37 +75,32 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     if extra := sorted({*_class_folders(folder / "test")} - {*class_names}):
         raise ValueError(f"expected the classes of {folder / 'train'} in test too, but got {', '.join(extra)} there")
     size = None if image_size is None else (image_size, image_size)
+    splits = [[picture_files(folder / "train" / name) for name in class_names]]
+    for name, files in zip(class_names, splits[0], strict=True):
+        if not files:
+            raise ValueError(f"expected images in {folder / 'train' / name}, but there are none")
+    splits.append([picture_files(folder / "test" / name) for name in class_names])
+    if not any(splits[1]):
+        raise ValueError(f"expected images in {folder / 'test'}, but there are none")
+    origins = [path for split in splits for files in split for path in files]
+    labels = np.concatenate([np.repeat(np.arange(len(split)), [*map(len, split)]) for split in splits])
     pictures: list[Picture] = []
     sizes: list[Size] = []
     unreadable: list[str] = []
-    origins: list[Path] = []
-    labels: list[int] = []
-    starts = []
-    for split in ("train", "test"):
-        starts.append(len(labels))
-        for label, class_name in enumerate(class_names):
-            files = picture_files(folder / split / class_name)
-            if split == "train" and not files:
-                raise ValueError(f"expected images in {folder / split / class_name}, but there are none")
-            for path in files:
-                try:
-                    picture, original = read_picture(path, size)
-                except ValueError as error:
-                    unreadable.append(str(error))
-                    continue
-                pictures.append(picture)
-                sizes.append(original)
-            origins += files
-            labels += [label] * len(files)
-    num_train = starts[1]
-    if num_train == len(labels):
-        raise ValueError(f"expected images in {folder / 'test'}, but there are none")
+    for path in origins:
+        try:
+            picture, original = read_picture(path, size)
+        except ValueError as error:
+            unreadable.append(str(error))
+            continue
+        pictures.append(picture)
+        sizes.append(original)
     if unreadable:
         raise UnreadableError(folder, unreadable, len(labels))
-    images, label_array = stack(pictures, [*map(str, origins)]), np.array(labels, dtype=np.int64)
+    images, num_train = stack(pictures, [*map(str, origins)]), sum(map(len, splits[0]))
     paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
     parts = slice(num_train), slice(num_train, None)
-    train, test = (split_of(images[part], label_array[part], paths[part]) for part in parts)
+    train, test = (split_of(images[part], labels[part], paths[part]) for part in parts)
     return custom_data_set(folder, train, test, class_names, size and crop_note(sizes, size))
 
 

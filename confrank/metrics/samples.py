@@ -204,15 +204,19 @@ def _from_table(
 def _check_prediction(prediction: Array, table: Array) -> None:
     """Raise if a prediction is not a class with the largest value of its row."""
     same_length(prediction=prediction, predictions=table)
-    rows = np.arange(len(table))
-    inside = (prediction >= 0) & (prediction < table.shape[1])
-    wrong = ~inside | (table[rows, np.where(inside, prediction, 0)] < table.max(axis=1))
-    if wrong.any():
-        row = int(wrong.argmax())
+    if (row := first_not_largest(prediction, table)) is not None:
         raise ValueError(
             f"expected prediction to be the class with the largest value, but got {prediction[row]} in row {row},"
             f" where class {table[row].argmax()} has the largest value"
         )
+
+
+def first_not_largest(prediction: Array, table: Array) -> int | None:
+    """The first row of a table [n, K] whose prediction [n] is not a class with its largest value; None if all are."""
+    inside = (prediction >= 0) & (prediction < table.shape[1])
+    predicted = table[np.arange(len(table)), np.where(inside, prediction, 0)]
+    wrong = ~inside | (predicted < table.max(axis=1))
+    return int(wrong.argmax()) if wrong.any() else None
 
 
 def _consistent(prediction: Array, flags: Array, labels: Array, table: Array) -> Array:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from confrank.metrics.samples import first_not_largest
 from confrank.phrasing import InputError, class_text, counted
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array
@@ -163,14 +164,7 @@ def kind_of(table: Array) -> str:
 
 def check_prediction(prediction: Array | None, table: Array, kind: str) -> None:
     """Raise if a prediction is not a class with the largest value of its row of the table [n, K]."""
-    if prediction is None:
-        return
-    num_classes = table.shape[1]
-    inside = (prediction >= 0) & (prediction < num_classes)
-    predicted = table[np.arange(len(table)), np.where(inside, prediction, 0)]
-    wrong = ~inside | (predicted < table.max(axis=1))
-    if wrong.any():
-        row = int(wrong.argmax())
+    if prediction is not None and (row := first_not_largest(prediction, table)) is not None:
         raise ValueError(
             f"expected the prediction to be the class with the largest of the {kind}, but row {row} predicts class"
             f" {prediction[row]} where class {table[row].argmax()} is largest; name class columns"
