@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Command, add_option
 from confrank.cli.new_rows import answered, write_rows
 from confrank.cli.paths import csv_path, keep_inputs
-from confrank.cli.source import add_reading, predictions_path, reading_of
+from confrank.cli.source import add_file, predictions_path, reading_of
 from confrank.phrasing import counted, named
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def _apply_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
-    parser.add_argument("file", type=str, metavar="NEW", help="new predictions, with or without labels")
-    add_reading(parser, labelled=False)
+    add_file(parser, "new predictions, with or without labels", "NEW", labelled=False)
     add_option(parser.add_argument_group("output"), "--out", str, "FILE", "file to write", "answers.csv")
 
 

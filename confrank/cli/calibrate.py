@@ -8,7 +8,7 @@ from confrank.cli.calibrated_file import calibrated_predictions, write_calibrate
 from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import calibrated_path, json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, ranked_by, save_policy, uses_all_rows
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, temperature_of
+from confrank.cli.source import add_file, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,8 +24,7 @@ FOLDS = 5
 
 
 def _calibrate_arguments(parser: "ArgumentParser") -> None:
-    parser.add_argument("file", type=str, metavar="FILE", help="predictions, or a run folder")
-    add_reading(parser)
+    add_file(parser, "predictions, or a run folder")
     fit = parser.add_argument_group("fit")
     method = (
         "temperature and vector calibrate the logits of all classes; isotonic, platt, beta and histogram the"

@@ -19,6 +19,7 @@ from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
     add_reading,
+    kept,
     predictions_path,
     read_source,
     reading_of,
@@ -78,8 +79,7 @@ def _evaluate(arguments: "Namespace") -> None:
         # A file may be given twice, e.g. to check that it does not differ from itself.
         is_repeated = any(item.name == file for item in sources)
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
-        needed = dict.fromkeys([*by, *filter(None, [weight]), *([] if policy is None else policy.columns)])
-        columns = [column for column in needed if column not in reading["columns"]]
+        columns = kept(reading, *by, weight, *([] if policy is None else policy.columns))
         sources.append(_read(file, name, reading, columns, is_first=not sources))
     if arguments.show:
         show_sources(make_console(), sources)

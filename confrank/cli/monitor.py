@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Command, add_option, between_0_and_1
 from confrank.cli.paths import json_path, keep_inputs, page_path, write_json
-from confrank.cli.source import add_reading, predictions_path, reading_of, role_columns
+from confrank.cli.source import add_file, kept, predictions_path, reading_of, role_columns
 from confrank.phrasing import about, counted
 
 if TYPE_CHECKING:
@@ -24,8 +24,7 @@ DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 def _monitor_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
-    parser.add_argument("file", type=str, metavar="LABELLED", help="new predictions with their labels")
-    add_reading(parser)
+    add_file(parser, "new predictions with their labels", "LABELLED")
     test = parser.add_argument_group("test")
     time = "sort rows by this column of numbers or ISO dates (default: the order of the file)"
     add_option(test, "--time", str, "COLUMN", time)
@@ -71,11 +70,9 @@ def _read(arguments: "Namespace", policy: "Policy") -> "tuple[Predictions, Chron
 
     reading = reading_of(arguments)
     column = arguments.time or next(iter(role_columns(reading, "time")), None)
-    needed = dict.fromkeys([*policy.columns, *([] if column is None else [column])])
-    kept = [name for name in needed if name not in reading["columns"]]
-    labelled = not arguments.unlabelled
+    labelled, keep = not arguments.unlabelled, kept(reading, *policy.columns, column)
     path = predictions_path(arguments.file)
-    predictions = read(path, **reading, labelled=labelled, classes=policy.classes, keep=kept)
+    predictions = read(path, **reading, labelled=labelled, classes=policy.classes, keep=keep)
     return predictions, None if column is None else chronology(predictions.extra[column], column)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import add_option
 from confrank.cli.paths import csv_path
-from confrank.cli.source import predictions_path
+from confrank.cli.source import kept, predictions_path
 from confrank.phrasing import about
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
     """The predictions of a file, read without labels, and what a policy answers."""
     from confrank.predictions import read
 
-    keep = [column for column in policy.columns if column not in reading["columns"]]
-    path = predictions_path(file)
+    path, keep = predictions_path(file), kept(reading, *policy.columns)
     predictions = read(path, **reading, labelled=False, classes=policy.classes, keep=keep)
     if reading["skip_missing"] and "row" in row_names(predictions):
         raise ValueError(

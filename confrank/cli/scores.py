@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Command, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
-from confrank.cli.source import Source, add_reading, predictions_path, read_source, reading_of
+from confrank.cli.source import Source, add_file, predictions_path, read_source, reading_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def _scores_arguments(parser: "ArgumentParser") -> None:
-    file = "predictions with logits or probabilities of all classes, or a run folder"
-    parser.add_argument("file", type=str, metavar="FILE", help=file)
-    add_reading(parser)
+    add_file(parser, "predictions with logits or probabilities of all classes, or a run folder")
     choice = parser.add_argument_group("choice")
     add_option(choice, "--seed", int, "N", "seed of the split into halves, and of the resamples", 0)
     resamples = (
@@ -62,8 +60,7 @@ def _chosen(
         table = table_of(predictions.logits, predictions.probabilities)
         return chosen(table, source.samples.correct, seed, resamples), None
     index, rows = policy.usable(predictions, "design", file=source.name, seed=seed, every=every)
-    given = policy.table(predictions)
-    table = table_of(given.get("logits"), given.get("probabilities"))
+    table = table_of(**policy.table(predictions))
     return chosen(table, policy.correct(predictions), seed, resamples, index), rows
 
 

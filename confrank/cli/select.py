@@ -6,16 +6,14 @@ from confrank.cli.command import Command, add_option, at_least, between_0_and_1
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, role_columns
+from confrank.cli.source import add_file, predictions_path, read_source, reading_of, role_columns
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 
 def _select_arguments(parser: "ArgumentParser") -> None:
-    file = "labelled predictions on data that the model was not trained on, or a run folder"
-    parser.add_argument("file", type=str, metavar="FILE", help=file)
-    add_reading(parser)
+    add_file(parser, "labelled predictions on data that the model was not trained on, or a run folder")
     selection = parser.add_argument_group("selection")
     fdr = "largest expected share of wrong answers among the selected (false-discovery rate)"
     add_option(selection, "--fdr", float, "SHARE", fdr, 0.05)

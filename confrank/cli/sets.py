@@ -7,7 +7,7 @@ from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_reading, predictions_path, read_source, reading_of, role_columns
+from confrank.cli.source import add_file, kept, predictions_path, read_source, reading_of, role_columns
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -24,9 +24,7 @@ Method = Literal["lac", "aps", "raps"]
 
 
 def _sets_arguments(parser: "ArgumentParser") -> None:
-    file = "labelled predictions on data that the model was not trained on, or a run folder"
-    parser.add_argument("file", type=str, metavar="FILE", help=file)
-    add_reading(parser)
+    add_file(parser, "labelled predictions on data that the model was not trained on, or a run folder")
     sets = parser.add_argument_group("sets")
     add_option(sets, "--level", float, "SHARE", "probability that a set includes the true class", 0.9)
     add_option(sets, "--method", Method, "NAME", "lac (smallest), aps (adaptive) or raps (regularised)", "lac")
@@ -79,7 +77,7 @@ def _read(arguments: "Namespace", reading: dict[str, Any], by: str | None) -> "S
     from confrank.decisions.guarantee import refuse_weights
 
     refuse_weights([] if role_columns(reading, "sample_weight") else None)
-    source = read_source(arguments.file, reading=reading, keep=[by] if by and by not in reading["columns"] else [])
+    source = read_source(arguments.file, reading=reading, keep=kept(reading, by))
     if source.predictions.table is None or source.predictions.label is None:
         raise ValueError(
             f"expected logits or probabilities of all classes to build sets, but {arguments.file} has"

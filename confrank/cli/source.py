@@ -44,6 +44,12 @@ def add_reading(parser: "ArgumentParser", *, labelled: bool = True) -> None:
     add_option(reading, "--max-gigabytes", float, "X", limit)
 
 
+def add_file(parser: "ArgumentParser", what: str, metavar: str = "FILE", *, labelled: bool = True) -> None:
+    """Add the file of predictions that a command reads, and the flags of `add_reading`."""
+    parser.add_argument("file", type=str, metavar=metavar, help=what)
+    add_reading(parser, labelled=labelled)
+
+
 def reading_of(arguments: "Namespace") -> dict[str, Any]:
     """What `confrank.predictions.read` takes, from the flags of `add_reading`."""
     names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing", "max_gigabytes")
@@ -54,6 +60,11 @@ def reading_of(arguments: "Namespace") -> dict[str, Any]:
 def role_columns(reading: Mapping[str, Any], role: str) -> list[str]:
     """The role as the name of a column, if --columns gives it one."""
     return [role] if role in reading["columns"] else []
+
+
+def kept(reading: Mapping[str, Any], *columns: str | None) -> list[str]:
+    """The columns that `read` has to keep: those that are given and that --columns does not name already."""
+    return [*dict.fromkeys(column for column in columns if column is not None and column not in reading["columns"])]
 
 
 def weight_column(arguments: "Namespace", reading: Mapping[str, Any]) -> str | None:
@@ -114,8 +125,7 @@ def read_weighted(arguments: "Namespace") -> tuple["Predictions", "Samples"]:
 
     reading = reading_of(arguments)
     column = weight_column(arguments, reading)
-    keep = [] if arguments.sample_weight is None else [arguments.sample_weight]
-    source = read_source(arguments.file, reading=reading, keep=keep)
+    source = read_source(arguments.file, reading=reading, keep=kept(reading, arguments.sample_weight))
     if column is None:
         return source.predictions, source.samples
     return source.predictions, source.samples.weighted(weights_of(source.predictions.extra[column], column))

@@ -7,16 +7,14 @@ from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import add_reading, confidence_rule, predictions_path, read_weighted, temperature_of
+from confrank.cli.source import add_file, confidence_rule, predictions_path, read_weighted, temperature_of
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
 
 def _threshold_arguments(parser: "ArgumentParser") -> None:
-    file = "predictions on data that the model was not trained on, or a run folder"
-    parser.add_argument("file", type=str, metavar="FILE", help=file)
-    add_reading(parser)
+    add_file(parser, "predictions on data that the model was not trained on, or a run folder")
     threshold = parser.add_argument_group("threshold")
     add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
     add_option(threshold, "--delta", float, "SHARE", "largest probability that the guarantee does not hold", 0.001)

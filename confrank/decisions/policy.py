@@ -214,10 +214,6 @@ class Policy:
         prediction, confidence = ranking_confidence(self.confidence_calibrator, self.score, given, table)
         return predictions.prediction if prediction is None else prediction, confidence
 
-    def prediction(self, predictions: Predictions) -> Array | None:
-        """The predicted classes [n], if known."""
-        return self.predicted(predictions)[0]
-
     def confidence(self, predictions: Predictions) -> Array:
         """The confidence [n] that the acceptance rule compares."""
         return self.predicted(predictions)[1]
@@ -227,7 +223,7 @@ class Policy:
         if predictions.correct is not None and self.table_calibrator is None:
             return as_flags(predictions.correct)
         predictions = self.matched(predictions)
-        prediction = self.prediction(predictions)
+        prediction, _ = self.predicted(predictions)
         if predictions.label is None or prediction is None:
             raise InputError("expected labels, but there are none", "name them with {columns}, as in label=COLUMN")
         right: Flags = prediction == predictions.label

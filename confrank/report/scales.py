@@ -49,6 +49,13 @@ def shown(key: str, value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value * SHOWN[key].factor:.{digits}f}"
 
 
+def metric_text(key: str, metrics: Mapping[str, float | None], intervals: Mapping[str, Interval | None]) -> str:
+    """For the terminal: a metric, and its interval in brackets if it has one."""
+    limits = intervals.get(key)
+    behind = "" if limits is None else f" ({shown(key, limits.low)}, {shown(key, limits.high)})"
+    return shown(key, metrics[key], 3) + behind
+
+
 def metric_cell(key: str, evaluation: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, str | None]:
     """For the page: a metric, the limits of its interval, and why it is undefined."""
     limits = intervals.get(key)

@@ -7,12 +7,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from confrank.metrics import Interval, Samples, aurc
+from confrank.metrics import Samples, aurc
 from confrank.phrasing import counted
-from confrank.report.scales import SHOWN, shown
+from confrank.report.scales import SHOWN, metric_text, shown
 from confrank.scores import Choice
-
-STANDARD = "max-probability"
+from confrank.scores.registry import STANDARD
 
 
 def scores_table(choice: Choice) -> Table:
@@ -27,14 +26,9 @@ def scores_table(choice: Choice) -> Table:
         table.add_column(SHOWN[key].heading, justify="right")
     for name in sorted(judged.metrics, key=lambda name: judged.metrics[name]["aurc"] or 0):
         heading = f"{name}{parameter_text(choice.fitted[name])}{' *' if name == choice.name else ''}"
-        cells = [_cell(key, judged.metrics[name][key], judged.intervals.get(name, {}).get(key)) for key in keys]
+        cells = [metric_text(key, judged.metrics[name], judged.intervals.get(name, {})) for key in keys]
         table.add_row(Text(heading), *cells, style="bold" if name == choice.name else None)
     return table
-
-
-def _cell(key: str, value: float | None, interval: Interval | None) -> str:
-    limits = "" if interval is None else f" ({shown(key, interval.low)}, {shown(key, interval.high)})"
-    return shown(key, value, 3) + limits
 
 
 def parameter_text(parameters: Mapping[str, Any]) -> str:

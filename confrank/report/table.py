@@ -8,15 +8,13 @@ from rich.text import Text
 from confrank.analysis import Analysis, Repeats
 from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.report.repeats import repeats_rows
-from confrank.report.scales import SHOWN, p_text, shown
+from confrank.report.scales import SHOWN, metric_text, p_text
 from confrank.report.verdict import ece_note
-
-Intervals = Mapping[str, Interval | None]
 
 
 def evaluation_table(
     evaluations: Mapping[str, Evaluation],
-    intervals: Mapping[str, Intervals] | None = None,
+    intervals: Mapping[str, Mapping[str, Interval | None]] | None = None,
     more: Sequence[Sequence[str]] = (),
 ) -> Table:
     """All metrics, one row each, with one column per named evaluation and its intervals if there are any.
@@ -29,19 +27,11 @@ def evaluation_table(
         table.add_column(Text(name), justify="right", overflow="fold")
     table.add_column("meaning", style="dim")
     for key, how in SHOWN.items():
-        cells = [
-            shown(key, evaluation.metrics[key], 3) + _limits(key, (intervals or {}).get(name, {}))
-            for name, evaluation in evaluations.items()
-        ]
+        cells = [metric_text(key, one.metrics, (intervals or {}).get(name, {})) for name, one in evaluations.items()]
         table.add_row(how.heading, *cells, how.meaning)
     for row in more:
         table.add_row(*row)
     return table
-
-
-def _limits(key: str, intervals: Intervals) -> str:
-    limits = intervals.get(key)
-    return "" if limits is None else f" ({shown(key, limits.low)}, {shown(key, limits.high)})"
 
 
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:

@@ -34,7 +34,7 @@ class Table:
             yield part, self.values[rows[part]]
 
 
-def table_of(logits: ArrayLike | None, probabilities: ArrayLike | None) -> Table:
+def table_of(logits: ArrayLike | None = None, probabilities: ArrayLike | None = None) -> Table:
     """Check what a caller gave: logits or probabilities [n, K]."""
     if (logits is None) == (probabilities is None):
         raise ValueError(f"expected logits or probabilities, but got {'neither' if logits is None else 'both'}")
