@@ -78,6 +78,8 @@ def test_best_values_are_bold_and_contradictions_marked():
     assert "9.49±0.14†" in markdown and markdown.count(note) == plain.count(note) == 1
     assert r"9.49$\pm$0.14$\dagger$" in latex
     assert "†" not in render(cells, "csv")
+    learning = render(table_cells("stable-al-perf", []), "markdown", paper_only=True)
+    assert "| **65.91±1.44** |" in learning and "| **94.33±0.17** |" in learning and learning.count("**") == 2 * 20
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from confrank.metrics.repeats import Cell
-from confrank.report.scales import ALL_SHOWN, with_spread
+from confrank.report.scales import ALL_SHOWN, Shown, with_spread
 from confrank.spreadsheet import csv_text
 
 # Marks a number that another table of the paper contradicts.
 CONTRADICTED = "†"
 # A best value stands between two pairs of asterisks, as in Markdown; the other forms translate that.
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
+STAGE = "acc_stage"
 TextRows = list[list[str]]
 
 
@@ -124,14 +125,17 @@ def _best(cells: Sequence[Cell], paper_only: bool) -> set[int]:
     competing: dict[tuple[str, ...], list[tuple[float, Cell]]] = {}
     for cell in cells:
         value = cell.paper if paper_only else cell.ours
-        if value is not None and cell.metric in ALL_SHOWN:
-            detector = cell.method.partition("/")[2]
-            key = cell.dataset, cell.model, detector, cell.out_set, cell.metric
+        if value is not None and _scale(cell.metric) is not None:
+            # Only the same detector competes, and in active learning, the same settings.
+            same = cell.method.partition("/")[2] or cell.method.partition(", ")[2]
+            key = cell.dataset, cell.model, same, cell.out_set, cell.metric
             competing.setdefault(key, []).append((round(value.mean * _factor(cell.metric), 2), cell))
     best = set()
     for (*_, metric), entries in competing.items():
         if len(entries) > 1:
-            chosen = (min if ALL_SHOWN[metric].lower_is_better else max)(number for number, _ in entries)
+            scale = _scale(metric)
+            lowest = scale is not None and scale.lower_is_better
+            chosen = (min if lowest else max)(number for number, _ in entries)
             best |= {id(cell) for number, cell in entries if number == chosen}
     return best
 
@@ -164,13 +168,19 @@ def cell_text(cell: Cell, paper_only: bool = False, *, bold: bool = False) -> st
     return f"{ours} ({paper}){gap}"
 
 
+def _scale(metric: str) -> Shown | None:
+    """How a metric is shown; active learning has the accuracy of each stage."""
+    return ALL_SHOWN.get("acc" if metric.startswith(STAGE) else metric)
+
+
 def _factor(metric: str) -> float:
-    return ALL_SHOWN[metric].factor if metric in ALL_SHOWN else 100
+    scale = _scale(metric)
+    return 100 if scale is None else scale.factor
 
 
 def _heading(metric: str) -> str:
-    if metric.startswith("acc_stage"):
-        return f"stage {metric.removeprefix('acc_stage')} accuracy %"
+    if metric.startswith(STAGE):
+        return f"stage {metric.removeprefix(STAGE)} accuracy %"
     return ALL_SHOWN[metric].heading if metric in ALL_SHOWN else f"{metric} %"
 
 

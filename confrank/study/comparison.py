@@ -38,7 +38,7 @@ def of_the_paper(curves: Curves) -> bool:
 
 
 def is_comparable(curves: Curves) -> bool:
-    """Whether an experiment follows what the paper says about this one; it does not name these settings."""
+    """Whether an experiment follows the paper's protocol, with any learning rate and weight decay."""
     letter = {key: value for key, value in _letter(curves).items() if key not in OPEN_SETTINGS}
     return not changes(letter, curves.config)
 
