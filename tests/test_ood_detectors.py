@@ -21,7 +21,7 @@ from confrank.models import create
 from confrank.ood import LogitDetector, Mahalanobis, NearestNeighbours, Odin
 from confrank.ood import neighbours as neighbours_module
 from confrank.ood import odin as odin_module
-from confrank.ood.features import block_layers, features_of, repeatable
+from confrank.ood.features import block_layers, feature_of, features_of, repeatable
 from confrank.ood.gaussian import Moments, fit_gaussians
 from confrank.ood.mahalanobis import EPS, LayerWeights, layer_scores
 from confrank.ood.neighbours import kth_distance
@@ -62,6 +62,16 @@ def test_the_last_layer_is_taken_after_its_norm_and_relu(name):
         expected = network.features(image).penultimate
     assert torch.allclose(features[-1], expected, atol=1e-6)
     assert block_layers(create("vgg16", 4))[-1] == f"blocks.{len(create('vgg16', 4).blocks) - 1}"
+    # One layer alone has the same features, and nothing behind it runs.
+    ran = []
+    for part in (*network.blocks, network.head):
+        part.register_forward_hook(lambda module, *_: ran.append(module))
+    with torch.no_grad():
+        alone = [feature_of(network, image, layer) for layer in layers]
+        assert all(torch.equal(one, other) for one, other in zip(alone, features, strict=True))
+        assert network.head not in ran and [*map(ran.count, network.blocks)] == [4, 3, 2, 1]
+        network(image)
+    assert network.head in ran
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -95,6 +95,30 @@ def features_of(model: nn.Module, images: Tensor, layers: Sequence[str]) -> tupl
     return logits, [outputs[name] for name in layers]
 
 
+class _ReachedError(Exception):
+    """A forward pass has computed the layer it was started for."""
+
+
+def feature_of(model: nn.Module, images: Tensor, layer: str) -> Tensor:
+    """The features [n, d] of one layer; in confrank's networks nothing behind the layer is computed."""
+    if not isinstance(model, Network):  # a layer may run twice
+        return features_of(model, images, [layer])[1][0]
+    outputs: dict[str, Tensor] = {}
+
+    def stop(module: nn.Module, inputs: Any, output: Any) -> None:
+        _store(outputs, layer, module, inputs, output)
+        raise _ReachedError
+
+    handle = model.get_submodule(layer).register_forward_hook(stop)
+    try:
+        forward_logits(model, images)
+    except _ReachedError:
+        return outputs[layer]
+    finally:
+        handle.remove()
+    raise ValueError(f"expected layer {layer!r} to run in a forward pass, but it did not; name another one")
+
+
 def _store(outputs: dict[str, Tensor], name: str, module: nn.Module, inputs: Any, output: Any) -> None:
     # Copied at once: a later layer may overwrite the output in place.
     outputs[name] = as_vectors(output, name)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from confrank.ood.features import block_layers, check_layers, features_of, labelled_batches, repeatable
+from confrank.ood.features import block_layers, check_layers, feature_of, features_of, labelled_batches, repeatable
 from confrank.ood.gaussian import Gaussians, Moments
 from confrank.ood.perturbation import direction
 
@@ -66,7 +66,7 @@ def _swept(
     model: nn.Module, layer: str, gaussians: Gaussians, images: Tensor, eps: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     def score(image: Tensor) -> Tensor:
-        return gaussians.score(features_of(model, image, [layer])[1][0])
+        return gaussians.score(feature_of(model, image, layer))
 
     step = direction(score, images, std)
     with torch.no_grad():
