@@ -18,6 +18,7 @@ import json
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,17 @@ class Found:
         """The result of a row, None if there is none."""
         mine = self.results / f"{name_of(row, config)}.json"
         others = (path for folder in self.also for path in sorted(folder.glob("*.json")))
-        return next((path for path in (mine, *others) if path.exists() and _is_of(load_result(path), config)), None)
+        return next((path for path in (mine, *others) if path.exists() and _is_of(read(path), config)), None)
+
+
+def read(path: Path) -> Result:
+    """A result, read once for each time that it is written."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _read(path: Path, written: int) -> Result:
+    return load_result(path)
 
 
 def _is_of(result: Result, config: RunConfig) -> bool:
@@ -189,7 +200,7 @@ def compared(
             one = config_of(row, config.dataset, config.model, config.epochs, seed)
             if (path := found.path(row, one)) is not None:
                 parts[row, seed] = resampled(path, prefix, seed if prefix else 0)
-                digests[row, seed] = load_result(path).environment.get("data")
+                digests[row, seed] = read(path).environment.get("data")
     table = []
     for row in rows:
         there = [seed for seed in seeds if (row, seed) in parts]
