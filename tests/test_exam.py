@@ -24,7 +24,7 @@ from confrank.predict import predict
 from confrank.scores import score
 from confrank.study.exam import examine
 from confrank.study.results import export_run, load_result, read_run, samples_in
-from confrank.trained import load_trained
+from confrank.trained import load_run, load_trained
 from confrank.training import train
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3)).astype(np.uint8)
@@ -165,6 +165,22 @@ def test_mirrored_and_shifted_metrics_are_those_of_predictions_for_such_images(e
     noisy = replace(data, test=replace(data.test, images=corrupted(data.test.images, "noise", 4)))
     expected = evaluate(probabilities=_probabilities(run, noisy), label=data.test.labels).metrics
     assert result.shift["noise"]["4"]["acc"] == expected["acc"] != result.metrics["acc"]
+
+
+def test_the_exam_uses_the_device_that_training_would_use(examined, tmp_path, monkeypatch):
+    run, path, plain = examined
+    used = []
+
+    def load(run, *, device, **options):
+        used.append(str(device))
+        return load_run(run, device="cpu", **options)
+
+    monkeypatch.setattr("confrank.study.exam.load_run", load)
+    monkeypatch.setattr("confrank.study.exam.default_device", lambda: "cuda:3")
+    for device in (None, "cpu"):
+        (tmp_path / path.name).write_text(plain)
+        examine(run, tmp_path, device=device)
+    assert used == ["cuda:3", "cpu"]
 
 
 def test_a_study_adds_the_shift_to_new_results_and_to_those_that_lack_it(tmp_path, monkeypatch, command, capsys):

@@ -8,6 +8,7 @@ import torch
 
 from confrank.data import DataSet, Split
 from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
+from confrank.environment import default_device
 from confrank.methods import predict_split
 from confrank.metrics import evaluate
 from confrank.phrasing import InputError
@@ -25,11 +26,14 @@ def examine(
     device: str | torch.device | None = None,
     data: DataSet | None = None,
 ) -> Path:
-    """Add `mirrored` and `shift` to the result of a finished run, unless it has them; options as in `load_run`."""
+    """Add `mirrored` and `shift` to the result of a finished run, unless it has them; options as in `load_run`.
+
+    Without `device`, it is the one that training would use: eighteen passes over a test set take long on a CPU.
+    """
     path = results / f"{run.name}.json"
     if load_result(path).shift:
         return path
-    trained = load_run(run, root=root, device=device, data=data)
+    trained = load_run(run, root=root, device=device or default_device(), data=data)
     if trained.data.is_text:
         raise InputError(
             f"expected a run on images to mirror and corrupt, but {run} is on texts", "leave out {shift}"
