@@ -364,9 +364,9 @@ def test_recipes_resolve_once():
     assert RunConfig.from_dict(config.as_dict()) == config
     assert config.departures == {}
     assert config.run_name == "cifar10-resnet18-crl-softmax-stretched-weight0.5-sure-holdout0.1-seed0"
-    changed = recipes.settings("best", mix="both", epochs=100, mirror=True)
-    assert changed.departures == {"epochs": 100, "mix": "both", "mirror": True}
-    assert changed.run_name == "digits-small-baseline-best-epochs100-mixboth-mirror-seed0"
+    changed = recipes.settings("best", mix="mixup", epochs=100, mirror=True)
+    assert changed.departures == {"epochs": 100, "mix": "mixup", "mirror": True}
+    assert changed.run_name == "digits-small-baseline-best-epochs100-mixmixup-mirror-seed0"
     assert RunConfig(epochs=7, sam=0.05).run_name == "digits-small-crl-softmax-sam0.05-seed0"
     with pytest.raises(ValueError, match="expected a recipe among paper, fmfp, sure, best, but got 'bst'"):
         recipes.settings("bst")
