@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE, changes
 from confrank.data.cifar import load_cifar10, load_cifar100
-from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images
+from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images, refuse_size
 from confrank.data.digits import load_digits
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
@@ -49,11 +49,7 @@ def load(
     """
     _check_image_size(image_size)
     if name in LOADERS:
-        if image_size is not None:
-            raise InputError(
-                f"expected an image size only for a folder of images, but got {image_size} with {name}",
-                "leave out {image_size}",
-            )
+        refuse_size(image_size, name)
         return LOADERS[name](None if root is None else Path(root))
     if name in IMAGE_SETS:
         raise ValueError(

@@ -39,12 +39,17 @@ def load_custom(
     """The data set in a folder or file; `image_size` crops and scales the images of a folder."""
     if path.is_dir():
         return _from_folder(path, image_size)
+    refuse_size(image_size, path)
+    return load_texts(path, text_length, vocabulary_size) if is_text_file(path) else _from_npz(path)
+
+
+def refuse_size(image_size: int | None, name: str | Path) -> None:
+    """Raise if an image size is given for data that cannot be scaled."""
     if image_size is not None:
         raise InputError(
-            f"expected an image size only for a folder of images, but got {image_size} with {path}",
+            f"expected an image size only for a folder of images, but got {image_size} with {name}",
             "leave out {image_size}",
         )
-    return load_texts(path, text_length, vocabulary_size) if is_text_file(path) else _from_npz(path)
 
 
 def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc, softmax
 
-from confrank.decisions.rows import Hashes, Positions, Sample, Sketch, mixed
-from confrank.metrics.arrays import Flags
+from confrank.decisions.rows import Hashes, Sample, Sketch, mixed
+from confrank.metrics.arrays import Flags, Ints
 from confrank.predictions import Predictions
 from confrank.predictions.schema import as_keys
 
@@ -45,7 +45,7 @@ class Identity:
     rounded: Hashes | None = None
     keys: Hashes | None = None
 
-    def select(self, rows: Positions) -> "Identity":
+    def select(self, rows: Ints) -> "Identity":
         rounded, keys = (None if one is None else one[rows] for one in (self.rounded, self.keys))
         return Identity(self.content[rows], self.confidence[rows], self.distinct[rows], rounded, keys)
 
@@ -126,7 +126,7 @@ def _hashes(words: Hashes, *, skip_zeros: bool = False) -> Hashes:
     return total
 
 
-def copied_from(identity: Identity) -> Positions:
+def copied_from(identity: Identity) -> Ints:
     """The first row [n] of which each row is a copy; the row itself if it is none."""
     first = np.arange(len(identity.content))
     rows = np.flatnonzero(identity.distinct)
@@ -137,7 +137,7 @@ def copied_from(identity: Identity) -> Positions:
     return first
 
 
-def sketch_of(identity: Identity, rows: Positions) -> Sketch:
+def sketch_of(identity: Identity, rows: Ints) -> Sketch:
     """The sketch of some rows of a file, without the copies among them."""
     used = identity.select(rows[copied_from(identity)[rows] == rows])
     rounded = None if used.rounded is None else _sample(used.rounded)

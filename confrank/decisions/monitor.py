@@ -16,7 +16,6 @@ from confrank.decisions.drift import DriftTest, Reference, drift_test
 from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
 from confrank.metrics.groups import rows_by_group
 
-Rows = Ints
 ERRORS = "error rate among accepted answers"
 MISSES = "share of sets without the true class"
 SURE_ERRORS = "share of answers that are wrong"
@@ -32,7 +31,7 @@ class Claim:
     what: str
     limit: float
     bad: Flags
-    rows: Rows
+    rows: Ints
     group: str | None = None
     parts: int = 1
 
@@ -43,7 +42,7 @@ class Watch:
 
     what: str
     group: str | None
-    rows: Rows
+    rows: Ints
     test: RiskTest
 
     @property
@@ -98,7 +97,7 @@ def monitor(
     right = as_flags(correct)
     taken = np.ones(len(right), dtype=bool) if accepted is None else as_flags(accepted, "accepted")
     same_length(correct=right, accepted=taken)
-    groups: Mapping[str, Rows] = {"": np.arange(len(right))} if group is None else rows_by_group(group)
+    groups: Mapping[str, Ints] = {"": np.arange(len(right))} if group is None else rows_by_group(group)
     claims = [Claim(ERRORS, risk, ~right, rows[taken[rows]], name or None) for name, rows in groups.items()]
     drift = None if confidence is None or reference is None else drift_test(confidence, reference, alpha=alpha)
     return Monitored(alpha, watched(claims, alpha), drift)

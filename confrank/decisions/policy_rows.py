@@ -16,7 +16,8 @@ from confrank.decisions.identity import (
     tells_rows_apart,
 )
 from confrank.decisions.policy_parts import FEEDS, WORDS, Part
-from confrank.decisions.rows import Half, Positions, Rows, Sketch, design_rows, file_digest
+from confrank.decisions.rows import Half, Rows, Sketch, design_rows, file_digest
+from confrank.metrics.arrays import Ints
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
@@ -33,7 +34,7 @@ def usable_rows(
     file: str = "",
     seed: int = 0,
     every: bool = False,
-) -> tuple[Positions, Rows]:
+) -> tuple[Ints, Rows]:
     """The positions of the rows that a new part may use, and the record of them; see `Policy.usable`."""
     digest, num_rows, identity = file_digest(predictions), len(predictions), identity_of(predictions)
     seeds = [part.rows.seed for part in parts.values() if part.rows is not None and part.rows.digest == digest]

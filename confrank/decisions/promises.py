@@ -15,7 +15,6 @@ from confrank.decisions.monitor import (
     SURE_ERRORS,
     Claim,
     Monitored,
-    Rows,
     miscoverage_bound,
     order_statistic_bound,
     watched,
@@ -24,7 +23,7 @@ from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished, group_of
 from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart, matched
-from confrank.metrics.arrays import Flags
+from confrank.metrics.arrays import Flags, Ints
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, class_text
 from confrank.predictions import Predictions
@@ -47,7 +46,7 @@ class Followed:
     """
 
     monitored: Monitored
-    order: Rows
+    order: Ints
     accepted: Flags | None
     wrong: Flags | None
     remarks: tuple[str, ...]
@@ -69,7 +68,7 @@ class Followed:
         return bool(bdtrc(self.num_wrong_accepted - 1, int(self.accepted.sum()), self.fdr) < FAR_ABOVE)
 
 
-def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
+def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: float = 0.05) -> Followed:
     """Test what the policy promises about labelled predictions; `order` are their rows in the order of time."""
     answers, right = policy.apply(predictions), policy.correct(predictions)
     seen = was_made_on(policy, predictions)
@@ -89,7 +88,7 @@ def follow(policy: Policy, predictions: Predictions, order: Rows, *, alpha: floa
     return Followed(monitored, order, accepted, ~right[order], tuple(remarks), fdr, seen)
 
 
-def follow_unlabelled(policy: Policy, predictions: Predictions, order: Rows, *, alpha: float = 0.05) -> Followed:
+def follow_unlabelled(policy: Policy, predictions: Predictions, order: Ints, *, alpha: float = 0.05) -> Followed:
     """Test drift alone."""
     answers = policy.apply(predictions)
     drift = drift_of(policy, answers.confidence[order], alpha)
@@ -114,7 +113,7 @@ def drift_of(policy: Policy, confidence: NDArray[Any], alpha: float) -> DriftTes
     return None if reference is None else drift_test(confidence, reference, alpha=alpha)
 
 
-def _positions(rows: Rows, order: Rows) -> Rows:
+def _positions(rows: Ints, order: Ints) -> Ints:
     """Where rows of the file are in the order of time, ascending."""
     flags = np.zeros(len(order), dtype=bool)
     flags[rows] = True
@@ -122,7 +121,7 @@ def _positions(rows: Rows, order: Rows) -> Rows:
 
 
 def _error_claims(
-    part: ThresholdPart | None, predictions: Predictions, answers: Answers, wrong: Flags, order: Rows
+    part: ThresholdPart | None, predictions: Predictions, answers: Answers, wrong: Flags, order: Ints
 ) -> Iterator[Claim]:
     """The error rate among accepted, of each group or class that has a threshold, and of each class with a risk."""
     if part is None or not part.promise or part.settings.get("risk") is None:
@@ -140,7 +139,7 @@ def _error_claims(
             yield Claim(what, risk_of_class, wrong[order], _positions(taken[flags[taken]], order), value or None)
 
 
-def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Rows]:
+def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Ints]:
     """The rows of each class or group that has a threshold; "" for all."""
     if part.per == "all":
         return {"": np.arange(len(answers))}
@@ -199,10 +198,10 @@ def sure_claims(
 
 def _miss_claims(
     part: SetsPart | None,
-    groups: Mapping[str, tuple[int, Rows]],
+    groups: Mapping[str, tuple[int, Ints]],
     predictions: Predictions,
     answers: Answers,
-    order: Rows,
+    order: Ints,
     level: float,
 ) -> Iterator[Claim]:
     """The share of sets without the true class, of each class or group."""
@@ -215,7 +214,7 @@ def _miss_claims(
             yield Claim(MISSES, bound, missed[order], _positions(rows, order), value or None, parts=2)
 
 
-def _calibrated(part: SetsPart | None, predictions: Predictions) -> dict[str, tuple[int, Rows]]:
+def _calibrated(part: SetsPart | None, predictions: Predictions) -> dict[str, tuple[int, Ints]]:
     """The number of calibration rows, and the new rows, of each true class or group with sets; "" for all."""
     label = predictions.label
     if part is None or not part.promise or label is None:

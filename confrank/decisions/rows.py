@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.drift import Reference
-from confrank.metrics.arrays import Flags, Ints
+from confrank.metrics.arrays import Flags
 from confrank.predictions import Predictions
 
 Half = Literal["all", "design", "promise"]
-Positions = Ints
 Hashes = NDArray[np.uint64]
 # The arrays that make up the content of a file.
 CONTENT = ("logits", "probabilities", "confidence", "prediction", "label", "correct")

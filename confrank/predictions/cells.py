@@ -48,6 +48,13 @@ def codes_of(words: Any, known: dict[str, int]) -> Array:
     return codes
 
 
+def with_words(columns: dict[int, Array], words: dict[int, dict[str, int]]) -> dict[int, Column]:
+    """The columns by number, with text in place of the numbers of words."""
+    return {
+        at: stripped(Text(values, list(words[at]))) if words.get(at) else values for at, values in columns.items()
+    }
+
+
 def text_of(cells: Iterable[str]) -> Text:
     """
     >>> text_of(["a", "b ", "a"])

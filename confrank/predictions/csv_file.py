@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, stripped
+from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, with_words
 from confrank.predictions.content import WORDS, Content, Opened, by_role, key_numbers, may_be_named
 from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array
@@ -186,10 +186,7 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
                 table[:, position] = batch.column(str(at)).to_numpy(zero_copy_only=False)
             tables.append(table)
         row += len(batch)
-    columns: dict[int, Column] = {}
-    for at, arrays in parts.items():
-        joined = _joined(arrays)
-        columns[at] = stripped(Text(joined, list(words[at]))) if at in words else joined
+    columns = with_words({at: _joined(arrays) for at, arrays in parts.items()}, words)
     if not layout.table:
         return columns, None
     return columns, _joined(tables) if whole is None else whole
@@ -223,11 +220,8 @@ def _read_row_by_row(file: CsvFile, layout: Layout) -> Numbered:
             else:
                 arrays.append(_numbers(cells[column], file.header[column], row, lines, forms[column]))
     joined = {column: _joined(arrays) for column, arrays in parts.items()}
-    columns: dict[int, Column] = {
-        column: stripped(Text(values, list(words[column]))) if column in words else values
-        for column, values in joined.items()
-    }
-    return columns, np.stack([joined[column] for column in layout.table], axis=1) if layout.table else None
+    table = np.stack([joined[column] for column in layout.table], axis=1) if layout.table else None
+    return with_words(joined, words), table
 
 
 def _chunks(file: CsvFile) -> Iterator[tuple[int, list[int], list[tuple[str, ...]]]]:

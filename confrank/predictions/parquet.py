@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, stripped
+from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array
@@ -65,11 +65,7 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
                 arrays.append(_values(column, header[number], words.setdefault(number, {})))
     if not sum(map(len, next(iter(parts.values())))):
         raise ValueError("expected rows of predictions, but there are none")
-    joined = {number: np.concatenate(arrays) for number, arrays in parts.items()}
-    return {
-        number: stripped(Text(values, list(words[number]))) if words.get(number) else values
-        for number, values in joined.items()
-    }
+    return with_words({number: np.concatenate(arrays) for number, arrays in parts.items()}, words)
 
 
 def _keys(column: Any) -> Array:

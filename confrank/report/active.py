@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -10,7 +11,7 @@ from rich.table import Table
 from confrank.metrics.repeats import Summary, summarise
 from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
-from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
+from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN, with_spread
 
 Trials = Sequence[Sequence[float]]
@@ -31,12 +32,8 @@ def active_figure(
     figure = Figure(figsize=(7.5, 4.4), layout="constrained")
     axes = figure.subplots()
     for colour, (name, trials) in zip(colours_of([*curves]), curves.items(), strict=True):
-        values = ACCURACY.factor * np.array(trials)
-        mean = values.mean(axis=0)
-        axes.plot(labelled, mean, color=colour, marker="o", markersize=3.5, label=legend_text(name))
-        if len(values) > 1:
-            spread = values.std(axis=0, ddof=1)
-            axes.fill_between(labelled, mean - spread, mean + spread, color=colour, alpha=0.12, linewidth=0)
+        style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "label": legend_text(name)}
+        draw_mean(axes, labelled, ACCURACY.factor * np.array(trials), colour, alpha=0.12, **style)
         if paper and name in paper:
             means = ACCURACY.factor * np.array(paper[name][: len(labelled)])
             axes.plot(labelled[: len(means)], means, color=colour, linestyle="--", linewidth=1)

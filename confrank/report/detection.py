@@ -28,10 +28,9 @@ def title_of(group: Group) -> str:
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """ROC curves of several runs: mean height at each FPR of `GRID`, its spread, mean AUROC and FPR at 95% TPR."""
+    """ROC curves of several runs: heights [runs, 401] at each FPR of `GRID`, mean AUROC and FPR at 95% TPR."""
 
-    tpr: Floats
-    spread: Floats | None
+    heights: Floats
     auroc: float
     fpr95: float
 
@@ -41,8 +40,7 @@ def mean_roc(runs: Runs) -> MeanCurve:
     heights = np.array([np.interp(GRID, curve.fpr, curve.tpr) for curve in curves])
     ranked = [rank_sets(*run) for run in runs]
     areas, rates = ([value for item in ranked if (value := of(item)) is not None] for of in (auroc_of, fpr_at_tpr_of))
-    spread = heights.std(axis=0, ddof=1) if len(runs) > 1 else None
-    return MeanCurve(heights.mean(axis=0), spread, float(np.mean(areas)), float(np.mean(rates)))
+    return MeanCurve(heights, float(np.mean(areas)), float(np.mean(rates)))
 
 
 def detection_verdict(curves: Mapping[str, MeanCurve], out_set: str, tuned: Collection[str]) -> list[str]:

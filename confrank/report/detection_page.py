@@ -57,7 +57,7 @@ def _section(
 
 def _charts(curve: MeanCurve, runs: Runs) -> dict[str, Any]:
     return {
-        "curve": svg.line(GRID, curve.tpr),
+        "curve": svg.line(GRID, curve.heights.mean(axis=0)),
         "auroc": percent(curve.auroc, 1),
         **histogram_chart(score_histogram(*runs[0]), is_share=False),
     }

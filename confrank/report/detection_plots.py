@@ -12,7 +12,7 @@ from confrank.analysis import Histogram
 from confrank.ood.results import Groups, pairs_by_detector
 from confrank.report.colours import COLOURS, colours_of
 from confrank.report.detection import GRID, Runs, mean_roc, score_histogram, title_of
-from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy
+from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import shown
 
 
@@ -43,10 +43,7 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     for colour, (name, runs) in zip(colours_of([*detectors]), detectors.items(), strict=True):
         curve = mean_roc(runs)
         label = f"{legend_text(name)} (AUROC {shown('auroc', curve.auroc, 1)}%)"
-        axes.plot(GRID, curve.tpr, color=colour, label=label)
-        if curve.spread is not None:
-            band = curve.tpr - curve.spread, curve.tpr + curve.spread
-            axes.fill_between(GRID, *band, color=colour, alpha=0.15, linewidth=0)
+        draw_mean(axes, GRID, curve.heights, colour, label=label)
     axes.axhline(0.95, color="0.6", linewidth=1, linestyle="--")
     axes.set(xlabel="out-of-distribution images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
     axes.set(xlim=(0, 1), ylim=(0, 1.005))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from confrank.decisions.drift import DriftTest
-from confrank.decisions.monitor import Rows, Watch
+from confrank.decisions.monitor import Watch
 from confrank.decisions.promises import Followed
-from confrank.metrics.arrays import Flags, Floats
+from confrank.metrics.arrays import Flags, Floats, Ints
 from confrank.report import svg
 from confrank.report.colours import COLOURS
 from confrank.report.monitoring import (
@@ -110,7 +110,7 @@ class Series:
     """A curve: its name, the answers (counted from 0), the values at them, and the position of its alarm."""
 
     name: str
-    rows: Rows
+    rows: Ints
     values: Floats
     alarm: int | None = None
 
@@ -137,7 +137,7 @@ def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, A
     return {"name": one.name, "colour": colour, "path": path, "dot": dot}
 
 
-def _thinned(values: Floats, buckets: int = 300) -> Rows:
+def _thinned(values: Floats, buckets: int = 300) -> Ints:
     """Positions that show the shape of a long curve: the lowest and the highest of each part of it."""
     if len(values) <= 2 * buckets:
         return np.arange(len(values))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from confrank.analysis import Analysis
 from confrank.analysis.repeats import GRID, risks_on_grid
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
+from confrank.metrics.arrays import Floats
 from confrank.report.colours import colours_of
 from confrank.report.fonts import drawable
 from confrank.report.names import shortened, with_short_names
@@ -48,22 +50,19 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path
 def _risk_coverage(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:
     risks, areas = risks_on_grid(runs), (aurc(run.confidence, run.correct, sample_weight=run.weight) for run in runs)
     area = float(np.mean([value for value in areas if value is not None]))
-    axes.plot(
-        GRID,
-        risks.mean(axis=0),
-        color=colour,
-        label=f"{legend_text(name)} ({SHOWN['aurc'].heading} {shown('aurc', area, 1)})",
-    )
-    if len(runs) > 1:
-        spread = risks.std(axis=0, ddof=1)
-        axes.fill_between(
-            GRID,
-            risks.mean(axis=0) - spread,
-            risks.mean(axis=0) + spread,
-            color=colour,
-            alpha=0.15,
-            linewidth=0,
-        )
+    label = f"{legend_text(name)} ({SHOWN['aurc'].heading} {shown('aurc', area, 1)})"
+    draw_mean(axes, GRID, risks, colour, label=label)
+
+
+def draw_mean(
+    axes: Axes, x: Sequence[float] | Floats, values: Floats, colour: str, *, alpha: float = 0.15, **style: Any
+) -> None:
+    """A line for the mean of values [runs, n], and a band of one standard deviation if there are several runs."""
+    mean = values.mean(axis=0)
+    axes.plot(x, mean, color=colour, **style)
+    if len(values) > 1:
+        spread = values.std(axis=0, ddof=1)
+        axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=alpha, linewidth=0)
 
 
 def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) -> None:

@@ -180,18 +180,11 @@ def _judged(
     samples = {name: Samples(values, right) for name, values in scored(table, rows, parameters).items()}
     metrics = {name: _metrics(one) for name, one in samples.items()}
     count = default_resamples(len(rows) * len(samples)) if resamples is None else resamples
-    intervals = {name: _intervals(*given) for name, given in _resampled(samples, metrics, count, seed).items()}
+    drawn = zip(samples, bootstrap(list(samples.values()), count, seed), strict=True) if count else ()
+    intervals = {name: _intervals(values, metrics[name], samples[name]) for name, values in drawn}
     pair = [] if candidate is None else [samples[STANDARD], samples[candidate]]
     del samples  # by far the largest part
     return Judged(rows, metrics, intervals, count, _difference(*pair) if pair else None)
-
-
-def _resampled(
-    samples: Mapping[str, Samples], metrics: Mapping[str, Metrics], count: int, seed: int
-) -> dict[str, tuple[dict[str, Floats], Metrics, Samples]]:
-    """What `_intervals` takes, by score; empty without resamples."""
-    drawn = bootstrap(list(samples.values()), count, seed) if count else []
-    return {name: (values, metrics[name], samples[name]) for name, values in zip(samples, drawn, strict=False)}
 
 
 def _intervals(resampled: dict[str, Floats], metrics: Metrics, samples: Samples) -> dict[str, Interval | None]:
