@@ -50,8 +50,7 @@ class SelectiveClassifier(nn.Module):
         predictions: `Policy.load(path).apply({"logits": ...})`.
         """
         policy = policy if isinstance(policy, Policy) else Policy.load(policy)
-        rule = network_rule(policy)
-        classifier = cls(model, rule.threshold, rule.confidence, rule.temperature)
+        classifier = cls(model, *network_rule(policy))
         classifier.policy = policy
         return classifier
 

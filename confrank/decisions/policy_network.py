@@ -1,6 +1,5 @@
 """A policy as one pass of a network can carry it out: a temperature, a named confidence and a threshold."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from confrank.decisions.policy import Policy
@@ -17,17 +16,11 @@ SCORES: "dict[str, ConfidenceName]" = {
 }
 
 
-@dataclass(frozen=True)
-class NetworkRule:
-    """Accept if the confidence of logits / temperature reaches the threshold."""
+def network_rule(policy: Policy) -> "tuple[float, ConfidenceName, float]":
+    """The threshold, confidence and temperature by which a network follows the policy.
 
-    threshold: float
-    confidence: "ConfidenceName"
-    temperature: float
-
-
-def network_rule(policy: Policy) -> NetworkRule:
-    """What a network computes to follow the policy; an error says what it cannot compute."""
+    An error says what a network cannot compute.
+    """
     rule, calibrator = policy.threshold, policy.table_calibrator
     if rule is None or rule.threshold is None:
         _refuse("one threshold for all answers")
@@ -37,7 +30,7 @@ def network_rule(policy: Policy) -> NetworkRule:
     if given := [name for name, there in others.items() if there]:
         _refuse("only a temperature, a confidence and a threshold", joined(given))
     temperature = 1.0 if calibrator is None else float(calibrator.parameters["temperature"])
-    return NetworkRule(rule.threshold, _confidence(policy), temperature * float(policy.input.temperature or 1))
+    return rule.threshold, _confidence(policy), temperature * float(policy.input.temperature or 1)
 
 
 def _confidence(policy: Policy) -> "ConfidenceName":

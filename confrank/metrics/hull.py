@@ -24,9 +24,7 @@ def cheapest_curve(ranking: AnyRanking) -> RiskCoverageCurve:
     # A threshold accepts confidences just below it too.
     every = curve_of(ranking)
     every = every.taken(np.unique(every.last_accepted(every.threshold)))
-    if every.accepted_weight is not None and every.wrong_weight is not None:
-        return every.taken(hull_positions(every.accepted_weight, every.wrong_weight))
-    return every.taken(hull_positions(every.accepted, every.wrong))
+    return every.taken(hull_positions(*every.amounts))
 
 
 def _streamed(ranking: Ranking) -> RiskCoverageCurve:

@@ -329,10 +329,16 @@ class RiskCoverageCurve:
         return self.accepted_weight / self.accepted_weight[-1:]
 
     @property
-    def risk(self) -> Floats:
+    def amounts(self) -> tuple[Amounts, Amounts]:
+        """Accepted and wrong predictions at each threshold: sums of weights if there are any, otherwise numbers."""
         if self.accepted_weight is None or self.wrong_weight is None:
-            return self.wrong / np.maximum(self.accepted, 1)
-        return self.wrong_weight / areas.at_least_some(self.accepted_weight)
+            return self.accepted, self.wrong
+        return self.accepted_weight, self.wrong_weight
+
+    @property
+    def risk(self) -> Floats:
+        accepted, wrong = self.amounts
+        return wrong / areas.at_least_some(accepted)
 
     def at_coverage(self, coverage: float) -> int:
         """Position of the largest threshold that accepts at least this share."""

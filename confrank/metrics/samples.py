@@ -99,7 +99,8 @@ def sample_values(
             raise ValueError("expected correct to agree with the label and the prediction, but it differs")
         correct = equal
     if confidence is None or correct is None:
-        names = _given(**given, confidence=confidence, correct=correct)
+        every = {**given, "confidence": confidence, "correct": correct}
+        names = [name for name, value in every.items() if value is not None]
         raise ValueError(
             "expected (logits or probabilities) and label, or confidence and correct (or label and prediction),"
             f" but got {', '.join(names) or 'nothing'}"
@@ -148,10 +149,6 @@ def _probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
     if is_logits:
         return proper.largest_probability(table)
     return np.minimum(table[np.arange(len(table)), prediction], 1)
-
-
-def _given(**named: ArrayLike | None) -> list[str]:
-    return [name for name, value in named.items() if value is not None]
 
 
 def _checked_table(values: ArrayLike, *, is_logits: bool) -> tuple[Array, list[str]]:

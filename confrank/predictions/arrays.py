@@ -181,9 +181,7 @@ def _flags(values: Array, row: int = 0) -> Array:
     return values.astype(bool)
 
 
-def _class_names(values: Array | None) -> list[str] | None:
-    if values is None:
-        return None
+def _class_names(values: Array) -> list[str]:
     if values.ndim != 1 or values.dtype.kind not in "USiu":
         raise ValueError(f"expected class_names to be a list of strings, but got {values.dtype} {values.shape}")
     return [str(name) for name in values.astype(str).tolist()]

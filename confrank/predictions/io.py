@@ -17,11 +17,21 @@ from confrank.predictions.csv_file import open_csv
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
-from confrank.predictions.parquet import open_parquet
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale
 from confrank.predictions.schema import Predictions
 from confrank.predictions.text_file import suffix_of
 from confrank.predictions.truth import with_truth
+
+
+def _open_parquet(path: Path) -> Opened:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
+    from confrank.predictions.parquet import open_parquet
+
+    return open_parquet(path)
+
 
 READERS: dict[str, Callable[[Path], Opened]] = {
     ".safetensors": open_safetensors,
@@ -29,7 +39,7 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     ".npy": open_npy,
     ".csv": open_csv,
     ".tsv": open_csv,
-    ".parquet": open_parquet,
+    ".parquet": _open_parquet,
     ".json": open_json,
     ".jsonl": open_json,
     ".ndjson": open_json,

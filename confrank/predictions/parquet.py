@@ -1,4 +1,4 @@
-"""Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Needs pyarrow."""
+"""Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Importing it needs pyarrow."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute, parquet
 
 from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
@@ -15,10 +17,6 @@ from confrank.predictions.schema import Array
 
 def open_parquet(path: Path) -> Opened:
     """Read the names of the columns; a `ValueError` gives the column and the row."""
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
     with _readable():
         file = parquet.ParquetFile(path)
         schema = file.schema_arrow
@@ -27,8 +25,6 @@ def open_parquet(path: Path) -> Opened:
 
 
 def _loaded(path: Path, layout: Layout) -> Content:
-    from pyarrow import parquet
-
     with _readable(), parquet.ParquetFile(path) as file:
         header = list(file.schema_arrow.names)
         wanted = [header[number] for number in dict.fromkeys([*layout.numbers().values(), *layout.table])]
@@ -40,8 +36,6 @@ def _loaded(path: Path, layout: Layout) -> Content:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    import pyarrow as pa
-
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
@@ -70,8 +64,6 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
 
 def _keys(column: Any) -> Array:
     """Names as bytes, or numbers; an array without values for what cannot identify samples."""
-    import pyarrow as pa
-
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_floating(kind):
         numbers: Array = column.to_numpy(zero_copy_only=False)
@@ -84,8 +76,6 @@ def _keys(column: Any) -> Array:
 
 def _extra(column: Any) -> Array:
     """Numbers as they are; anything else as text, with the empty text for what is missing."""
-    import pyarrow as pa
-
     is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     if is_number and not column.null_count:
         numbers: Array = column.to_numpy(zero_copy_only=False)
@@ -96,8 +86,6 @@ def _extra(column: Any) -> Array:
 
 def _values(column: Any, name: str, words: dict[str, int]) -> Array:
     """Numbers (NaN where a value is missing), lists of them [n, K], or the numbers of words."""
-    import pyarrow as pa
-
     if _is_list(column.type):
         return _lists(column, name)
     if pa.types.is_dictionary(column.type):  # it may list words that do not occur
@@ -118,15 +106,10 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
 
 
 def _is_list(kind: Any) -> bool:
-    import pyarrow as pa
-
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _lists(column: Any, name: str) -> Array:
-    import pyarrow as pa
-    from pyarrow import compute
-
     kind = column.type
     if not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
         raise ValueError(f"expected a list of numbers in column {name!r}, but got {kind}")

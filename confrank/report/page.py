@@ -129,8 +129,7 @@ def _points(item: Analysis, colour: int) -> dict[str, Any]:
 
 def _cheapest(curve: RiskCoverageCurve) -> dict[str, Any]:
     """What the cost slider chooses from: the thresholds that are cheapest for some costs, in numbers or weights."""
-    accepted = curve.accepted if curve.accepted_weight is None else curve.accepted_weight
-    wrong = curve.wrong if curve.wrong_weight is None else curve.wrong_weight
+    accepted, wrong = curve.amounts
     points = {"threshold": curve.threshold.tolist(), "accepted": accepted.tolist(), "wrong": wrong.tolist()}
     return {**points, "total": accepted[-1].item()}  # the lowest threshold accepts everything
 
