@@ -132,6 +132,19 @@ def test_active_learning_is_resumed_from_its_results(tmp_path):
     assert not (tmp_path / "two" / "active-digits-mlp-per_stage20-subset50-epochs1/trial1/entropy").exists()
 
 
+def test_the_command_runs_active_learning(tmp_path, monkeypatch, capsys, command):
+    monkeypatch.setitem(ACTIVE_RECIPES, "active", lambda: (ActiveRecipe(TINY, (0,), ("random",)),))
+    flags = ["--out", tmp_path / "runs", "--results", tmp_path, "--device", "cpu"]
+    command("study", "active", *flags)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == " 0 of 2 stages  digits-mlp-per_stage20-subset50-epochs1 trial 0 random"
+    assert lines[-1] == f"results: {tmp_path}; table: confrank table stable-al-perf --results {tmp_path}"
+    command("study", "active", *flags)
+    assert capsys.readouterr().out.startswith(
+        "          done  digits-mlp-per_stage20-subset50-epochs1 trial 0 random\n0 runs"
+    )
+
+
 def test_curves_with_fewer_stages_are_replaced_by_all_of_them_only(tmp_path):
     part = ActiveRecipe(TINY, trials=(0, 1), strategies=("random",))
     run_active(part, tmp_path / "runs", tmp_path, device=CPU)

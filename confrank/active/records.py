@@ -235,7 +235,7 @@ def merged(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> tuple
     before = load_arrays(path)
     pairs = [(stored, before), (curves, arrays)]  # the newer ones last
     trials = [(name, trial, one.curves[name][row]) for one, values in pairs
-              for name, found in trials_of(one, values).items() for row, trial in enumerate(found)]  # fmt: skip
+              for name, ids in trials_of(one, values).items() for row, trial in enumerate(ids)]  # fmt: skip
     by_name: dict[str, dict[int, list[dict[str, Any]]]] = {}
     for name, trial, stages in trials:
         by_name.setdefault(name, {})[trial] = stages
