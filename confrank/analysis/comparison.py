@@ -174,16 +174,13 @@ def _with_groups(
         rows = rows_by_group(cells[group[0]], column)
         aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
         groupings = [grouping_of(column, one, rows, coverage) for one in aligned]
-        parts: list[list[Group]] = [[] for _ in group]
+        counts, judged = [num_resamples[group[0]]] * len(group), []
         for position, chosen in enumerate(rows.values()):
             same = [(np.arange(len(chosen)), pairings[number][1]) for number in group]
-            chosen_samples = [one.select(chosen) for one in aligned]
             found = [grouping.groups[position] for grouping in groupings]
-            counts = [num_resamples[group[0]]] * len(group)
-            for part, one in zip(parts, with_intervals(found, chosen_samples, same, counts, seed), strict=True):
-                part.append(one)
-        for number, grouping, part in zip(group, groupings, parts, strict=True):
-            finished = replace(grouping, groups=tuple(part))
+            judged.append(with_intervals(found, [one.select(chosen) for one in aligned], same, counts, seed))
+        for number, grouping, parts in zip(group, groupings, zip(*judged, strict=True), strict=True):
+            finished = replace(grouping, groups=parts)
             results[number] = replace(results[number], groups=results[number].groups | {column: finished})
     return results
 

@@ -271,21 +271,15 @@ class Policy:
 def _refuse(part: Part, dropped: Sequence[str]) -> NoReturn:
     """Raise because a part cannot be added without dropping others."""
     new, names = WORDS[part.slot], joined([WORDS[slot] for slot in dropped])
-    lost = the_parts(dropped)
+    start = "start a new policy"
     if part.slot in dropped:
-        raise InputError(
-            f"expected a policy without {new}, but this one has {names}",
-            f"start a new policy, or use {{replace}}, which drops {lost}",
-        )
-    if part.slot in RULES:
-        raise InputError(
-            f"expected a policy without another acceptance rule to add {new} to, but this one has {names}",
-            f"start a new policy, or use {{replace}}, which drops {lost}",
-        )
-    raise InputError(
-        f"expected to add {new} before the parts that rest on it, but the policy already has {names}",
-        f"start a new policy with {new} first, or use {{replace}}, which drops {lost}",
-    )
+        problem = f"expected a policy without {new}, but this one has {names}"
+    elif part.slot in RULES:
+        problem = f"expected a policy without another acceptance rule to add {new} to, but this one has {names}"
+    else:
+        problem = f"expected to add {new} before the parts that rest on it, but the policy already has {names}"
+        start += f" with {new} first"
+    raise InputError(problem, f"{start}, or use {{replace}}, which drops {the_parts(dropped)}")
 
 
 def _model(predictions: Predictions) -> dict[str, Any]:
