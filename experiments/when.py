@@ -361,6 +361,22 @@ def over_epochs(rows: Sequence[Row], columns: dict[str, tuple[float, str, str]])
     return "\n".join(lines)
 
 
+def overview(rows: Sequence[Row]) -> list[str]:
+    """A line for each number of epochs: the baseline, and the difference at weight 1, for a table of several files."""
+    lines = []
+    for epochs in sorted({row["epochs"] for row in rows}):
+        base = Setting(epochs, 0.0)
+        gap = gap_of(rows, base, Setting(epochs, 1.0), "aurc")
+        assert gap is not None
+        mine = [row for row in rows if key_of(row)[0] == base]
+        error, ece, aurc = (summarise([row[key] for row in mine]).mean for key in ("train_error", "ece", "aurc"))
+        mark = "" if verdict(gap, "aurc") == "-" else "**"
+        cells = f"{100 * error:.1f} | {100 * ece:.1f} | {1000 * aurc:.1f} | {mark}{text_of(gap, 'aurc').split()[0]}{mark}"
+        limits = f"[{1000 * gap.low:+.1f}, {1000 * gap.high:+.1f}]"
+        lines.append(f"| {rows[0]['data']}, {rows[0]['model']} | {epochs} | {gap.n} | {cells} {limits} |")
+    return lines
+
+
 def page_tables(rows: Sequence[Row]) -> list[str]:
     """The tables of docs/when-to-use.md: by weight, by metric, by warm-up."""
     weights = sorted({row["weight"] for row in rows} - {0.0})

@@ -123,8 +123,8 @@ def test_a_limited_training_split_is_stratified():
 def test_the_page_and_the_results_show_the_rows_of_the_grid(result):
     rows = WHEN["read"](result.with_suffix(".jsonl"))
     page, printed = (ROOT / "docs/when-to-use.md").read_text(), result.read_text()
-    shown = WHEN["page_tables"](rows)
-    assert all(table in page for table in (shown if result.stem.startswith("when_digits") else shown[:1]))
+    shown = [*WHEN["overview"](rows), *WHEN["page_tables"](rows)[: 3 if result.stem.startswith("when_digits") else 1]]
+    assert all(table in page for table in shown)
     assert all(table in printed for table in WHEN["tables"](rows))
     gaps = [
         WHEN["gap_of"](rows, Setting(one.epochs, 0.0), one, "aurc") for one in WHEN["present"](rows) if one.weight
