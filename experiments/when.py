@@ -371,7 +371,9 @@ def overview(rows: Sequence[Row]) -> list[str]:
         mine = [row for row in rows if key_of(row)[0] == base]
         error, ece, aurc = (summarise([row[key] for row in mine]).mean for key in ("train_error", "ece", "aurc"))
         mark = "" if verdict(gap, "aurc") == "-" else "**"
-        cells = f"{100 * error:.1f} | {100 * ece:.1f} | {1000 * aurc:.1f} | {mark}{text_of(gap, 'aurc').split()[0]}{mark}"
+        cells = (
+            f"{100 * error:.1f} | {100 * ece:.1f} | {1000 * aurc:.1f} | {mark}{text_of(gap, 'aurc').split()[0]}{mark}"
+        )
         limits = f"[{1000 * gap.low:+.1f}, {1000 * gap.high:+.1f}]"
         lines.append(f"| {rows[0]['data']}, {rows[0]['model']} | {epochs} | {gap.n} | {cells} {limits} |")
     return lines
