@@ -362,7 +362,7 @@ def over_epochs(rows: Sequence[Row], columns: dict[str, tuple[float, str, str]])
 
 
 def overview(rows: Sequence[Row]) -> list[str]:
-    """A line for each number of epochs: the baseline, and the difference at weight 1, for a table of several files."""
+    """A line for each number of epochs: the baseline, and the gain at weight 1, for a table of several files."""
     lines = []
     for epochs in sorted({row["epochs"] for row in rows}):
         base = Setting(epochs, 0.0)
@@ -371,11 +371,10 @@ def overview(rows: Sequence[Row]) -> list[str]:
         mine = [row for row in rows if key_of(row)[0] == base]
         error, ece, aurc = (summarise([row[key] for row in mine]).mean for key in ("train_error", "ece", "aurc"))
         mark = "" if verdict(gap, "aurc") == "-" else "**"
-        cells = (
-            f"{100 * error:.1f} | {100 * ece:.1f} | {1000 * aurc:.1f} | {mark}{text_of(gap, 'aurc').split()[0]}{mark}"
-        )
-        limits = f"[{1000 * gap.low:+.1f}, {1000 * gap.high:+.1f}]"
-        lines.append(f"| {rows[0]['data']}, {rows[0]['model']} | {epochs} | {gap.n} | {cells} {limits} |")
+        start = f"| {rows[0]['data']}, {rows[0]['model']} | {epochs} | {gap.n}"
+        cells = f"{100 * error:.1f} | {100 * ece:.1f} | {1000 * aurc:.1f}"
+        change = f"{mark}{1000 * gap.mean:+.1f}{mark} [{1000 * gap.low:+.1f}, {1000 * gap.high:+.1f}]"
+        lines.append(f"{start} | {cells} | {change} |")
     return lines
 
 
