@@ -451,7 +451,8 @@ def main() -> None:
     torch.set_num_threads(1)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     wanted = list(settings_of(arguments.epochs, arguments.weights, arguments.warm_ups))
-    train_missing(arguments.results, wanted, seeds, arguments)
+    if seeds:
+        train_missing(arguments.results, wanted, seeds, arguments)
     rows = read(arguments.results)
     print("\n\n".join(tables(rows)))
     if arguments.figure:
