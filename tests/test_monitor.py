@@ -18,6 +18,7 @@ from confrank.decisions.betting import ODDS, START, log_e_values, risk_test
 from confrank.decisions.drift import SHIFTS, SPREADS, Reference, drift_test, reference_of
 from confrank.decisions.drift import log_e_values as drift_values
 from confrank.decisions.monitor import miscoverage_bound
+from confrank.decisions.policy_file import restored
 
 
 def naive_capital(wrong, risk):
@@ -99,7 +100,7 @@ def test_slots_count_the_gaps_between_calibration_values(seed, size, levels):
     assert reference.slots.sum() == size + 1 and (reference.slots > 0).all()
     assert [int((values <= value).sum()) for value in reference.values] == [*reference.at_most]
     assert [int((values == value).sum()) for value in reference.values] == [*reference.equal]
-    assert Reference.from_dict(json.loads(json.dumps(asdict(reference)))) == reference
+    assert restored(Reference, json.loads(json.dumps(asdict(reference)))) == reference
 
 
 def test_expected_drift_value_is_one_over_the_urn():

@@ -9,9 +9,7 @@ bins (`SHIFTS`), or at both ends or in the middle (`SPREADS`). Her capital ever 
 most alpha, however often one looks. Ties with a recorded quantile are broken at random, as exactness requires.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -36,10 +34,6 @@ class Reference:
     def slots(self) -> Ints:
         """The number of gaps between calibration values in each bin; their sum is `num_samples` + 1."""
         return np.diff(np.array([0, *self.at_most, self.num_samples + 1]))
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> "Reference":
-        return cls(record["num_samples"], *(tuple(record[name]) for name in ("values", "at_most", "equal")))
 
 
 def reference_of(confidence: ArrayLike, num_bins: int = NUM_BINS) -> Reference:

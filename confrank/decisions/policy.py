@@ -40,7 +40,7 @@ from confrank.decisions.policy_apply import (
     row_keys,
     unknown_groups,
 )
-from confrank.decisions.policy_file import input_from_dict, part_as_dict, part_from_dict, policy_text, read_policy
+from confrank.decisions.policy_file import part_as_dict, part_from_dict, policy_text, read_policy, restored
 from confrank.decisions.policy_parts import (
     FEEDS,
     SLOTS,
@@ -106,7 +106,7 @@ class Policy:
         try:
             parts: Any = {slot: part_from_dict(slot, values[slot]) for slot in SLOTS if slot in values}
             others = {name: values.get(name, {}) for name in ("model", "replaced")}
-            return cls(input_from_dict(values["input"]), **parts, **others)
+            return cls(restored(Input, values["input"]), **parts, **others)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path}: expected a policy that confrank wrote, but got: {error}") from None
 

@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
-from confrank.decisions.drift import Reference
-from confrank.decisions.policy_parts import SLOTS, Input, Part
-from confrank.decisions.rows import Rows, Sample, Sketch
+from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.phrasing import InputError
 
 VERSION = 1
@@ -115,36 +114,18 @@ def _defaults(kind: type[Part]) -> dict[str, Any]:
 
 def part_from_dict(slot: str, values: Mapping[str, Any]) -> Part:
     """The part that `part_as_dict` wrote; a ValueError or TypeError if it is none."""
-    given = dict(values)
-    if given.get("rows") is not None:
-        given["rows"] = _rows(given["rows"])
-    if "scores" in given:
-        given["scores"] = tuple(given["scores"])
-    kind: Any = SLOTS[slot]
-    part: Part = kind(**given)
+    part: Part = restored(SLOTS[slot], values)
     if part.slot != slot:
         raise ValueError(f"expected a {slot}, but got a {part.slot}")
     return part
 
 
-def _rows(values: Mapping[str, Any]) -> Rows:
-    sketch, reference = values.get("sketch"), values.get("reference")
-    made = {
-        "sketch": None if sketch is None else _sketch(sketch),
-        "reference": None if reference is None else Reference.from_dict(reference),
-    }
-    return Rows(**{**values, **made, "notes": tuple(values.get("notes", ()))})
-
-
-def _sketch(values: Mapping[str, Any]) -> Sketch:
-    rounded = values.get("rounded")
-    samples = {
-        "content": Sample(**values["content"]),
-        "rounded": None if rounded is None else Sample(**rounded),
-    }
-    return Sketch(**{**values, **samples})
-
-
-def input_from_dict(values: Mapping[str, Any]) -> Input:
-    names = values.get("class_names")
-    return Input(**{**values, "class_names": None if names is None else tuple(names)})
+def restored(kind: Any, value: Any) -> Any:
+    """A JSON value as the type of its field says: records from objects, tuples from lists, anything else as it is."""
+    if isinstance(kind, UnionType) and value is not None:
+        kind = get_args(kind)[0]  # of X | None
+    if is_dataclass(kind) and value is not None:
+        kinds = get_type_hints(kind)
+        record: Any = kind
+        return record(**{name: restored(kinds[name], each) for name, each in value.items()})
+    return tuple(value) if get_origin(kind) is tuple else value
