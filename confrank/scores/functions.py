@@ -13,21 +13,17 @@ GAMMA, TOP = 0.1, 100
 ROWS = 64
 
 
-def max_probability(probabilities: Floats) -> Floats:
-    largest: Floats = probabilities.max(axis=1)
-    return largest
+def largest(values: Floats) -> Floats:
+    """The largest probability or logit."""
+    top: Floats = values.max(axis=1)
+    return top
 
 
-def margin(probabilities: Floats) -> Floats:
-    """The largest minus the second largest probability."""
-    second, first = _top_two(probabilities)
-    return first - second
-
-
-def logit_margin(logits: Floats) -> Floats:
-    """The largest minus the second largest logit; the logits may be shifted."""
-    second, first = _top_two(logits)
-    return first - second
+def margin(values: Floats) -> Floats:
+    """The largest minus the second largest probability or logit; logits may be shifted."""
+    position = values.shape[1] - 2
+    parts = np.partition(values, position, axis=1)
+    return parts[:, position + 1] - parts[:, position]
 
 
 def negative_entropy(probabilities: Floats) -> Floats:
@@ -51,11 +47,6 @@ def gen(probabilities: Floats, gamma: float = GAMMA, top: int = TOP) -> Floats:
     terms: Floats = np.ascontiguousarray(np.power(largest * (1 - largest), gamma))
     value: Floats = -terms.sum(axis=1)
     return value
-
-
-def max_logit(logits: Floats) -> Floats:
-    largest: Floats = logits.max(axis=1)
-    return largest
 
 
 def energy(logits: Floats) -> Floats:
@@ -116,10 +107,3 @@ def shifted(logits: Floats) -> Floats:
     with np.errstate(over="ignore"):
         differences: Floats = logits - logits.max(axis=1, keepdims=True)
     return np.maximum(differences, -FARTHEST)
-
-
-def _top_two(values: Floats) -> tuple[Floats, Floats]:
-    """The second largest and the largest value of each row."""
-    position = values.shape[1] - 2
-    parts = np.partition(values, position, axis=1)
-    return parts[:, position], parts[:, position + 1]

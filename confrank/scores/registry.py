@@ -57,15 +57,15 @@ def _matrix(value: Any) -> Floats:
 
 # In order of preference: of scores that rank equally well, `choose` takes the first.
 SCORES: dict[str, Score] = {
-    "max-probability": Score("probabilities", functions.max_probability, "the largest probability", {}),
+    "max-probability": Score("probabilities", functions.largest, "the largest probability", {}),
     "margin": Score("probabilities", functions.margin, "largest minus second probability", {}),
-    "logit-margin": Score("shifted", functions.logit_margin, "largest minus second logit", {}),
+    "logit-margin": Score("shifted", functions.margin, "largest minus second logit", {}),
     "negative-entropy": Score("probabilities", functions.negative_entropy, "1 - entropy / ln K", {}),
     "sum-of-squares": Score("probabilities", functions.sum_of_squares, "sum of p²; ranks as DOCTOR", {}),
     "gen": Score(
         "probabilities", functions.gen, "generalised entropy (GEN), negative", {"gamma": _positive, "top": _count}
     ),
-    "max-logit": Score("logits", functions.max_logit, "the largest logit", {}, needs_logits=True),
+    "max-logit": Score("logits", functions.largest, "the largest logit", {}, needs_logits=True),
     "energy": Score("logits", functions.energy, "log sum exp of the logits", {}, needs_logits=True),
     "p-norm": Score("shifted", functions.p_norm, "largest centred logit over the p-norm", {"p": _power}, fit_power),
     "max-probability-temperature": Score(
