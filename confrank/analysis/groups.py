@@ -94,7 +94,7 @@ def grouping_of(column: str, samples: Samples, rows: Mapping[str, Ints], coverag
         raise ValueError(f"expected a coverage in (0, 1], but got {coverage}")
     curve = curve_of(ranked(samples.confidence, samples.correct, samples.weight))
     overall = accepted_at(samples, float(curve.threshold[curve.at_coverage(coverage)]))
-    total = len(samples) if samples.weight is None else float(samples.weight.sum())
+    total = samples.total
     groups = tuple(_group(value, samples.select(chosen), overall, coverage, total) for value, chosen in rows.items())
     return Grouping(column, coverage, overall, groups)
 
@@ -110,7 +110,7 @@ def _group(value: str, part: Samples, overall: Acceptance, coverage: float, tota
         acceptance=point,
         risk_at_coverage=None if own is None else float(curve.risk[own]),
         curve=thinned_curve(ranking, NUM_POINTS),
-        weight=(len(part) if part.weight is None else float(part.weight.sum())) / total,
+        weight=part.total / total,
         too_small=_is_too_small(point, overall),
     )
 

@@ -56,8 +56,14 @@ def write_calibrated(
         write_atomically(out, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
 
 
-def _names(given: "Predictions", num_classes: int) -> list[str]:
-    return given.class_names or [str(number) for number in range(num_classes)]
+def _table(given: "Predictions", logits: "Floats") -> tuple[str, list[str], "Floats"]:
+    """What the file has of each class (logit or probability), the names of the classes, and the calibrated table."""
+    from scipy.special import softmax
+
+    names = given.class_names or [str(number) for number in range(logits.shape[1])]
+    if given.logits is not None:
+        return "logit", names, logits
+    return "probability", names, softmax(logits, axis=1)
 
 
 def _named(classes: "NDArray[Any]", names: Sequence[str] | None) -> list[Any]:
@@ -67,18 +73,13 @@ def _named(classes: "NDArray[Any]", names: Sequence[str] | None) -> list[Any]:
 
 def _columns(given: "Predictions", result: "Predictions") -> Columns:
     """All columns of a file that had none."""
-    from scipy.special import softmax
-
     columns: Columns = {name: [bytes(key).decode() for key in keys] for name, keys in result.keys.items()}
     if result.index is not None:
         columns["index"] = result.index.tolist()
     if result.label is not None:
         columns["label"] = _named(result.label, given.class_names)
     if result.logits is not None:
-        is_logits = given.logits is not None
-        table = result.logits if is_logits else softmax(result.logits, axis=1)
-        kind = "logit" if is_logits else "probability"
-        names = _names(given, table.shape[1])
+        kind, names, table = _table(given, result.logits)
         return columns | {f"{kind}_{name}": table[:, number].tolist() for number, name in enumerate(names)}
     if result.prediction is not None:
         columns["prediction"] = _named(result.prediction, given.class_names)
@@ -116,13 +117,11 @@ def _class_columns(
     """The columns of a CSV file with the logits or probabilities of classes."""
     from scipy.special import softmax
 
-    table = logits if given.logits is not None else softmax(logits, axis=1)
-    names = _names(given, logits.shape[1])
-    kind = "logit" if given.logits is not None else "probability"
-    single = next((by_role[role] for role in SINGLE if role in by_role), None)
+    kind, names, table = _table(given, logits)
     columns: Columns = {}
-    if reading["positive"] is not None or "binary" in given.metadata:
-        column = by_role.get("confidence") if single is None else single
+    is_single = reading["positive"] is not None or "binary" in given.metadata
+    if is_single:
+        column = next((by_role[role] for role in (*SINGLE, "confidence") if role in by_role), None)
         number = 1 if reading["positive"] is None else names.index(reading["positive"])
         columns = {} if column is None else {column: _rescaled(table[:, number], column, reading)}
     else:
@@ -134,7 +133,7 @@ def _class_columns(
         if "confidence" in by_role:
             largest = softmax(logits, axis=1).max(axis=1)
             columns[by_role["confidence"]] = _rescaled(largest, by_role["confidence"], reading)
-    if len(columns) < (1 if "binary" in given.metadata or reading["positive"] is not None else logits.shape[1]):
+    if len(columns) < (1 if is_single else len(names)):
         raise InputError(
             "expected a column for each class to write calibrated values to, but the file has none",
             "choose an {out} that ends in .safetensors",

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confrank.metrics.arrays import Flags
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import aurc
 from confrank.metrics.samples import Samples
@@ -39,7 +38,7 @@ def class_summaries(samples: Samples) -> list[ClassSummary]:
     order = np.argsort(samples.label.astype(np.uint16) if few else samples.label, kind="stable")
     ordered = samples.label[order]
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-    num_wrong, summaries = _amount(samples, ~samples.correct), []
+    num_wrong, summaries = samples.select(~samples.correct).total, []
     for label, rows in zip(ordered[starts].tolist(), np.split(order, starts[1:]), strict=True):
         part = samples.select(rows)
         if part.weight is None or part.weight.any():
@@ -51,16 +50,9 @@ def _summary(label: int, part: Samples, num_wrong: float) -> ClassSummary:
     area = aurc(part.confidence, part.correct, sample_weight=part.weight)
     mean = mean_of(part.confidence.astype(np.float64), part.weight)
     assert area is not None and mean is not None, "every class that occurs has a sample"
-    size, wrong = _amount(part, np.ones(len(part), dtype=bool)), _amount(part, ~part.correct)
+    wrong = part.select(~part.correct).total
     share = wrong / num_wrong if num_wrong else None
-    return ClassSummary(label, len(part), 1 - wrong / size, mean, area, share)
-
-
-def _amount(samples: Samples, chosen: Flags) -> float:
-    """The number of chosen samples, or the sum of their weights."""
-    if samples.weight is None:
-        return int(np.count_nonzero(chosen))
-    return float(samples.weight[chosen].sum())
+    return ClassSummary(label, len(part), 1 - wrong / part.total, mean, area, share)
 
 
 def confident_mistakes(samples: Samples, limit: int) -> list[int]:

@@ -53,6 +53,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.correct)
 
+    @property
+    def total(self) -> float:
+        """The number of samples, or the sum of their weights."""
+        return len(self) if self.weight is None else float(self.weight.sum())
+
     def select(self, rows: Array) -> "Samples":
         """The samples in these rows, in this order."""
         names = ("confidence", "correct", "probability", "nll", "brier", "label", "prediction", "weight")
