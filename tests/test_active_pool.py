@@ -109,7 +109,7 @@ def test_the_contact_sheet_shows_files_uncut(run, tmp_path):
 
 
 def test_an_archive_of_images_gives_the_same_question(run, images, tmp_path, monkeypatch):
-    monkeypatch.setattr("confrank.active.pool.BLOCK_BYTES", 64 * 7)  # the stream crosses block borders
+    monkeypatch.setattr("confrank.active.image_pool.BLOCK_BYTES", 64 * 7)  # the stream crosses block borders
     np.savez_compressed(tmp_path / "pool.npz", images=images[..., 0], path=[f"x{place}" for place in range(40)])
     assert command("query", run, "--pool", tmp_path / "pool.npz", "--count", 5, "--out", tmp_path / "a.csv") == 0
     order = np.argsort(by_hand(run, images))[:5]

@@ -13,8 +13,9 @@ import torch
 
 from confrank.active import strategies
 from confrank.active.centres import nearest
+from confrank.active.image_pool import ImagePool
 from confrank.active.labelled import Labelled, Note
-from confrank.active.pool import ImagePool, Pool, SamplePool, TablePool, check_texts, open_pool
+from confrank.active.pool import Pool, SamplePool, TablePool, check_texts, open_pool
 from confrank.active.ray_scoring import Settings, score_on_ray
 from confrank.active.scoring import Progress, Scored, Scorer, chunk_size, score_chunks, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
