@@ -14,7 +14,6 @@ from confrank.cli.paths import (
     picture_path,
     write_json,
 )
-from confrank.cli.policy_page import decision_of, policy_for_page
 from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
@@ -26,12 +25,14 @@ from confrank.cli.source import (
     role_columns,
     weight_column,
 )
+from confrank.phrasing import about
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
     from confrank.analysis import Analysis, Comparison, Repeats
+    from confrank.decisions.policy import Policy
 
 
 def _evaluate_arguments(parser: "ArgumentParser") -> None:
@@ -68,7 +69,7 @@ def _evaluate(arguments: "Namespace") -> None:
     report, table = page_path(arguments.report), json_path(arguments.json)
     inputs = [*arguments.files, *map(predictions_path, arguments.files), arguments.truth, arguments.policy]
     keep_inputs(inputs, figure, report, table)
-    policy = policy_for_page(arguments.policy, report, arguments.files)
+    policy = _policy_for_page(arguments.policy, report, arguments.files)
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:
         raise ValueError(f"expected --coverage in (0, 1], but got {arguments.coverage:g}")
@@ -107,7 +108,7 @@ def _evaluate(arguments: "Namespace") -> None:
 
         written += font_notes(short_names([item.name for item in sources]))
     if report:
-        decision = None if policy is None else decision_of(policy, arguments.policy, sources[0])
+        decision = None if policy is None else _decision_of(policy, arguments.policy, sources[0])
         written += write_page(models, sources, report, root_of(arguments), arguments.seed, decision=decision)
     console = make_console()
     for item in sources:
@@ -188,6 +189,29 @@ def write_page(
             pictured.append(model)
     write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats, decision=decision))
     return [*lines, f"report: {path}"]
+
+
+def _policy_for_page(path: str | None, page: Path | None, files: Sequence[str]) -> "Policy | None":
+    """The policy to show; an error if there is no page to show it on, or more than one file."""
+    from confrank.decisions.policy import Policy
+
+    if path is None:
+        return None
+    if page is None:
+        raise ValueError("expected --report with --policy, which the page shows, but got none")
+    if len(files) > 1:
+        raise ValueError(f"expected one file with --policy, but got {len(files)}")
+    return Policy.load(path)
+
+
+def _decision_of(policy: "Policy", path: str, source: Source) -> dict[str, Any]:
+    """What the page says about a policy and what it does to the predictions."""
+    from confrank.decisions.outcome import outcome_of
+    from confrank.report.policy_section import policy_section
+
+    with about(source.name):
+        outcome = outcome_of(policy, source.predictions)
+    return policy_section(policy, outcome, Path(path).name, Path(path).read_bytes())
 
 
 def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any]:
