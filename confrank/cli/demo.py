@@ -64,7 +64,7 @@ def _demo(arguments: "Namespace") -> None:
     lines = threshold_lines(thresholds)
     note = f"Seed {configs[0].seed} of {arguments.seeds}, test split. {lines[0]}"
     all_seeds = repeats if arguments.seeds > 1 else None
-    lines += write_page(compare_sources(runs, None, 0), runs, out / "report.html", None, 0, note, all_seeds)
+    lines += write_page(compare_sources(runs, None, 0).models, runs, out / "report.html", None, 0, note, all_seeds)
     for line in (*lines[:-1], OVERFITTED, lines[-1]):
         say(console, line)
 

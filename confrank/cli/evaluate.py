@@ -85,7 +85,7 @@ def _evaluate(arguments: "Namespace") -> None:
     if arguments.show:
         show_sources(make_console(), sources)
         return
-    compared = _compared(
+    compared = compare_sources(
         sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage
     )
     models = list(compared.models)
@@ -128,12 +128,8 @@ def _read(file: str, name: str, reading: dict[str, Any], columns: list[str], *, 
         return read_source(file, name, reading)  # which raises, too, if not the columns were missing
 
 
-def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int) -> "list[Analysis]":
-    """What a report says about each source; the later ones are compared with the first."""
-    return list(_compared(sources, resamples, seed).models)
-
-
-def _compared(sources: Sequence[Source], resamples: int | None, seed: int, **options: Any) -> "Comparison":
+def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int, **options: Any) -> "Comparison":
+    """`confrank.analysis.compare_samples` of what was read."""
     from confrank.analysis import compare_samples
 
     names, samples = [item.name for item in sources], [item.samples for item in sources]

@@ -40,6 +40,11 @@ class Published:
     train: tuple[int, ...] = ()
 
 
+def _at(url: str, md5: str | None = None) -> PublishedFile:
+    """The file at an address, which ends with its name and perhaps a query."""
+    return PublishedFile(url.rpartition("/")[2].partition("?")[0], url, md5)
+
+
 _TORONTO = "https://www.cs.toronto.edu/~kriz"
 _STANFORD = "http://ufldl.stanford.edu/housenumbers"
 _ODIN = "https://www.dropbox.com/s"
@@ -47,22 +52,14 @@ _ODIN = "https://www.dropbox.com/s"
 PUBLISHED: dict[str, Published] = {
     "cifar10": Published(
         summary="32x32 photographs in 10 classes",
-        files=(
-            PublishedFile(
-                "cifar-10-binary.tar.gz", f"{_TORONTO}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"
-            ),
-        ),
+        files=(_at(f"{_TORONTO}/cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),),
         folder="cifar-10-batches-bin",
         train=(5000,) * 10,
         test=(1000,) * 10,
     ),
     "cifar100": Published(
         summary="32x32 photographs in 100 classes",
-        files=(
-            PublishedFile(
-                "cifar-100-binary.tar.gz", f"{_TORONTO}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"
-            ),
-        ),
+        files=(_at(f"{_TORONTO}/cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),),
         folder="cifar-100-binary",
         train=(500,) * 100,
         test=(100,) * 100,
@@ -70,8 +67,8 @@ PUBLISHED: dict[str, Published] = {
     "svhn": Published(
         summary="32x32 house-number digits",
         files=(
-            PublishedFile("train_32x32.mat", f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            PublishedFile("test_32x32.mat", f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
+            _at(f"{_STANFORD}/train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
+            _at(f"{_STANFORD}/test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
         ),
         folder=None,
         train=(4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
@@ -79,21 +76,19 @@ PUBLISHED: dict[str, Published] = {
     ),
     "tinyimagenet": Published(
         summary="TinyImageNet's test images at 32x32, for out-of-distribution tests",
-        files=(
-            PublishedFile("Imagenet_resize.tar.gz", f"{_ODIN}/kp3my3412u5k9rl/Imagenet_resize.tar.gz?dl=1", None),
-        ),
+        files=(_at(f"{_ODIN}/kp3my3412u5k9rl/Imagenet_resize.tar.gz?dl=1"),),
         folder="Imagenet_resize",
         test=(10_000,),
     ),
     "lsun": Published(
         summary="LSUN's test scenes at 32x32, for out-of-distribution tests",
-        files=(PublishedFile("LSUN_resize.tar.gz", f"{_ODIN}/moqh2wh8696c3yl/LSUN_resize.tar.gz?dl=1", None),),
+        files=(_at(f"{_ODIN}/moqh2wh8696c3yl/LSUN_resize.tar.gz?dl=1"),),
         folder="LSUN_resize",
         test=(10_000,),
     ),
     "isun": Published(
         summary="iSUN's scenes at 32x32, for out-of-distribution tests",
-        files=(PublishedFile("iSUN.tar.gz", f"{_ODIN}/ssz7qxfqae0cca5/iSUN.tar.gz?dl=1", None),),
+        files=(_at(f"{_ODIN}/ssz7qxfqae0cca5/iSUN.tar.gz?dl=1"),),
         folder="iSUN",
         test=(8925,),
     ),
