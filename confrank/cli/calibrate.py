@@ -127,14 +127,11 @@ def _show(checked: "CheckedCalibration", read: str, written: list[str]) -> None:
     from confrank.report.verdict import footnotes
 
     console = make_console()
-    for line in (read, *checked.calibrator.notes, calibrator_line(checked)):
-        say(console, line)
+    say(console, read, *checked.calibrator.notes, calibrator_line(checked))
     console.print(evaluation_table(checked.evaluations, more=calibration_rows(checked.errors)))
     ranking = "largest probability" if checked.calibrator.acts_on_table else "confidence"
-    for line in [*footnotes(checked.evaluations.items()), f"both columns rank by the {ranking}"]:
-        say(console, line, style="dim")
-    for line in written:
-        say(console, line)
+    say(console, *footnotes(checked.evaluations.items()), f"both columns rank by the {ranking}", style="dim")
+    say(console, *written)
     for line in worse_lines(checked):
         print(line, file=sys.stderr)
 

@@ -108,15 +108,15 @@ def drop_output(stream: TextIO) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def say(console: "Console", text: str, style: str | None = None) -> None:
-    """Print a line of plain text; in a file or a pipe it is not wrapped, so that paths can be copied."""
-    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+def say(console: "Console", *lines: str, style: str | None = None) -> None:
+    """Print lines of plain text; in a file or a pipe they are not wrapped, so that paths can be copied."""
+    for line in lines:
+        console.print(line, style=style, markup=False, soft_wrap=not console.is_terminal)
 
 
 def list_unreadable(console: "Console", reasons: Sequence[str]) -> None:
     """Print why images cannot be read, one line each, the first 50 at most."""
-    for why in reasons[:LISTED]:
-        say(console, f"  {why}")
+    say(console, *(f"  {why}" for why in reasons[:LISTED]))
     if len(reasons) > LISTED:
         say(console, f"  and {len(reasons) - LISTED:,} more")
 

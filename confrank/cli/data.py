@@ -93,8 +93,7 @@ def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
             say(console, f"{split}: {sum(counts):,} {kind}, {len(counts)} classes of {spread}")
         elif counts:
             say(console, f"{split}: {sum(counts):,} images, without labels")
-    for note in checked.notes:
-        say(console, note)
+    say(console, *checked.notes)
     for path, actual, expected in checked.digests:
         if expected is not None and actual != expected:
             raise ValueError(

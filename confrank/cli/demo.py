@@ -65,8 +65,7 @@ def _demo(arguments: "Namespace") -> None:
     note = f"Seed {configs[0].seed} of {arguments.seeds}, test split. {lines[0]}"
     all_seeds = repeats if arguments.seeds > 1 else None
     lines += write_page(compare_sources(runs, None, 0).models, runs, out / "report.html", None, 0, note, all_seeds)
-    for line in (*lines[:-1], OVERFITTED, lines[-1]):
-        say(console, line)
+    say(console, *lines[:-1], OVERFITTED, lines[-1])
 
 
 def threshold_lines(thresholds: "Mapping[str, Sequence[Threshold | None]]") -> list[str]:

@@ -114,8 +114,7 @@ def _evaluate(arguments: "Namespace") -> None:
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
     _print_models(console, models)
-    for line in written:
-        say(console, line)
+    say(console, *written)
 
 
 def _read(file: str, name: str, reading: dict[str, Any], columns: list[str], *, is_first: bool) -> Source:
@@ -150,13 +149,11 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
         for grouping in model.groups.values():
             for table in group_tables(grouping, model.name if len(models) > 1 else ""):
                 console.print(table)
-            for line in group_lines(grouping):
-                say(console, line)
+            say(console, *group_lines(grouping))
         for grouping in list(model.groups.values())[:1]:
             say(console, threshold_sentence(grouping), style="dim")
     remedy = "" if any(model.num_resamples for model in models) else "; --resamples 200 computes them"
-    for line in [*comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy]:
-        say(console, line, style="dim")
+    say(console, *comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
 
 
 def write_page(

@@ -76,8 +76,7 @@ def _predict(arguments: "Namespace") -> None:
         save_predictions(out, predictions)
         print(f"wrote {predictions.describe()} to {out}")
     else:
-        for line in write_answers(out, policy, predictions, policy.apply(predictions)):
-            say(console, line)
+        say(console, *write_answers(out, policy, predictions, policy.apply(predictions)))
     return None
 
 
@@ -110,13 +109,11 @@ def _answer(arguments: "Namespace") -> None:
             answers = answer_texts(run, source, device=device, on_progress=advance)
         else:
             answers = answer(run, source, root=root, device=device, on_progress=advance)
-    for note in answers.notes:
-        say(console, note)
+    say(console, *answers.notes)
     if policy is None:
         write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path
     else:
-        for line in write_answers(out, policy, answers.raw, policy.apply(answers.raw))[:-1]:
-            say(console, line)
+        say(console, *write_answers(out, policy, answers.raw, policy.apply(answers.raw))[:-1])
     accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"
     say(console, f"classified {counted(len(answers.paths), kind[:-1])}{accepted}: {out}")
     if bad := answers.unreadable:

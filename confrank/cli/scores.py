@@ -77,17 +77,14 @@ def _print(source: Source, choice: "Choice", saved: list[str]) -> None:
     from confrank.report.scores import choice_lines, given_line, refusal_lines, scores_table
 
     console = make_console()
-    for line in (f"read {source.predictions.describe()}", *source.samples.notes):
-        say(console, line)
+    say(console, f"read {source.predictions.describe()}", *source.samples.notes)
     console.print(scores_table(choice))
     given = [] if source.predictions.confidence is None else [given_line(source.samples.select(choice.judged.rows))]
-    for line in [*choice_lines(choice), *given, *saved]:
-        say(console, line)
+    say(console, *choice_lines(choice), *given, *saved)
     count = choice.judged.num_resamples
     note = f"in brackets: 95% bootstrap intervals from {count:,} resamples"
     notes = [note if count else "no intervals per score; --resamples 200 computes them"]
-    for line in [*refusal_lines(choice), *notes]:
-        say(console, line, style="dim")
+    say(console, *refusal_lines(choice), *notes, style="dim")
 
 
 SCORES = Command(

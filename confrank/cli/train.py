@@ -205,8 +205,7 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
         say(console, f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}")
     if evaluations:
         console.print(evaluation_table(evaluations))
-    for line in footnotes(evaluations.items()):
-        say(console, line, style="dim")
+    say(console, *footnotes(evaluations.items()), style="dim")
 
 
 TRAIN = Command(
