@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from confrank.active.labelled import read_labelled
 from confrank.active.query import ask_pool
 from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
@@ -156,6 +157,14 @@ def test_a_network_trained_on_part_of_the_texts_reads_all_of_them(pool: Path) ->
             word if word in part.vocabulary else "…" for word in decode(own.tolist(), data.vocabulary).split()
         ]
         assert decode(tokens.tolist(), part.vocabulary).split() == expected
+
+
+def test_classes_that_the_run_does_not_know_are_named(run: Path, pool: Path, tmp_path: Path) -> None:
+    (tmp_path / "k.csv").write_text("id,label\nr0,bad\nr1,strange\n")
+    notes: list[str] = []
+    labelled = read_labelled(tmp_path / "k.csv", notes.append)
+    ask_pool(pool, labelled, "margin", 3, run=run, scores=tmp_path / "s", on_note=notes.append)
+    assert [f"has classes that {run} does not know: strange" in note for note in notes] == [True]
 
 
 # Faults

@@ -89,8 +89,10 @@ def ask_pool(
         if run is None:
             raise ValueError(f"expected a run whose network scores the samples for {strategy.name}, but got none")
         needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
+        trained = _trained(run, pool, strategy, device if ray is None else None)
         key = _key(pool, strategy, needed, run, size)
-        with _scorer(pool, strategy, run, scores, key["network"], device, ray) as (chunk, score):
+        _note_new_classes(run, trained, labelled, on_note)
+        with _scorer(pool, trained, strategy, run, scores, key["network"], device, ray) as (chunk, score):
             scored = score_pool(pool.names, needed, chunk, scores, key, score, on_progress=on_progress)
         rows, values, centres = _from_scored(scored, strategy, known, on_note)
     if count > len(rows):
@@ -151,6 +153,7 @@ def _from_table(
 @contextmanager
 def _scorer(
     pool: SamplePool,
+    trained: Trained,
     strategy: Strategy,
     run: Path,
     scores: Path,
@@ -159,7 +162,6 @@ def _scorer(
     ray: str | None,
 ) -> Iterator[tuple[int, Scorer]]:
     """The number of samples to score at once, and what scores them: this process, or a Ray cluster."""
-    trained = _trained(run, pool, strategy, device if ray is None else None)
     chunk = chunk_size(trained.provenance.input_shape)
     if ray is None:
         yield chunk, partial(score_chunks, pool, trained, strategy)
@@ -176,6 +178,13 @@ def _trained(run: Path, pool: SamplePool, strategy: Strategy, device: torch.devi
     if strategy.name == "mc-entropy" and not trained.method.facts.stochastic:
         raise ValueError(f"expected a run of mcdropout for mc-entropy, but {run} is a run of {trained.config.method}")
     return trained
+
+
+def _note_new_classes(run: Path, trained: Trained, labelled: Labelled | None, note: Note) -> None:
+    known = trained.provenance.class_names
+    new = sorted({*labelled.labels.values()} - {*known}) if labelled is not None and known else []
+    if labelled is not None and new:
+        note(f"warning: {labelled.path} has classes that {run} does not know: {named(new)}; train on the new labels")
 
 
 def _from_scored(scored: Scored, strategy: Strategy, known: Rows, note: Note) -> tuple[Rows, Array, Array | None]:
