@@ -46,7 +46,7 @@ class Ranking:
         """Whether there are both right and wrong predictions."""
         return 0 < self.num_wrong < self.num_samples
 
-    def steps(self) -> Iterator[tuple[Ints, Ints]]:
+    def steps(self) -> Iterator[tuple[Amounts, Amounts]]:
         """Blocks of (accepted, wrong): cumulative counts at each distinct confidence, surest first."""
         accepted = wrong = 0
         for keys in (self.positive[::-1], self.negative):
@@ -115,8 +115,6 @@ def _values(keys: Array) -> Array:
 def sum_over_steps(ranking: AnyRanking, term: Callable[[Amounts, Amounts, Amounts, Amounts], Floats]) -> float:
     """The sum of `term(accepted before, wrong before, accepted, wrong)` over all steps."""
     total, accepted_before, wrong_before = 0.0, 0, 0
-    accepted: Amounts
-    wrong: Amounts
     for accepted, wrong in ranking.steps():
         before = areas.shifted(accepted, accepted_before), areas.shifted(wrong, wrong_before)
         total += float(term(*before, accepted, wrong).sum())
@@ -166,8 +164,6 @@ def fpr_at_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
     """Share of the errors accepted at the largest threshold that accepts at least `tpr` of the right ones."""
     if not ranking.has_both:
         return None
-    accepted: Amounts
-    wrong: Amounts
     for accepted, wrong in ranking.steps():
         reached = (accepted - wrong) / ranking.num_correct >= tpr - rounding_of(accepted)
         if reached.any():
@@ -180,8 +176,6 @@ def fpr_nearest_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
     if not ranking.has_both:
         return None
     gap, rate = tpr, 0.0  # before anything is accepted
-    accepted: Amounts
-    wrong: Amounts
     for accepted, wrong in ranking.steps():
         gaps = np.abs((accepted - wrong) / ranking.num_correct - tpr)
         if len(gaps) and gaps.min() < gap:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, as_scores
 
 
@@ -79,7 +80,7 @@ class WeightedRanking:
         """Whether there are both right and wrong predictions of weight above 0."""
         return self.num_correct > 0 and self.num_wrong > 0
 
-    def steps(self) -> Iterator[tuple[Floats, Floats]]:
+    def steps(self) -> Iterator[tuple[Amounts, Amounts]]:
         """(accepted, wrong): cumulative weights at each distinct confidence, surest first."""
         if len(self.right):
             yield self.right + self.wrong, self.wrong

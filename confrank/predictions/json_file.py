@@ -141,14 +141,11 @@ def _is_scores(cell: Any) -> bool:
 def _column(cells: list[Any], *, text: bool = False) -> Column:
     """Flags or numbers [n] if all cells are (NaN for null), otherwise text."""
     given = [cell for cell in cells if cell is not None]
-    if given and not text and all(isinstance(cell, bool) for cell in cells):
-        return np.array(cells, dtype=bool)
-    if (
-        given
-        and not text
-        and all((type(cell) in (int, float) and abs(cell) < 2**53) or cell != cell for cell in given)
-    ):
-        return np.array(cells, dtype=np.float64) if len(given) < len(cells) else np.array(cells)
+    if given and not text:
+        if all(isinstance(cell, bool) for cell in cells):
+            return np.array(cells, dtype=bool)
+        if all((type(cell) in (int, float) and abs(cell) < 2**53) or cell != cell for cell in given):
+            return np.array(cells, dtype=np.float64) if len(given) < len(cells) else np.array(cells)
     return text_of(_word(cell) for cell in cells)
 
 

@@ -77,12 +77,8 @@ def layout_of(
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
     roles = {role: column for role, column in roles.items() if role not in single}
     has_label = "label" in roles or "label" in elsewhere
-    if (
-        not table
-        and not single
-        and has_label
-        and not {"confidence", "probabilities", "logits", "submitted"} & {*roles}
-    ):
+    is_scored = table or single or {"confidence", "probabilities", "logits", "submitted"} & {*roles}
+    if has_label and not is_scored:
         table = unknown
     numbers, names = _in_class_order(table)
     known = {*roles, *elsewhere}

@@ -13,6 +13,7 @@ from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
 from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN, with_spread
+from confrank.report.table import numbers_table
 
 Trials = Sequence[Sequence[float]]
 ACCURACY = SHOWN["acc"]
@@ -67,13 +68,7 @@ def active_rows(labelled: Sequence[int], curves: Mapping[str, Trials]) -> tuple[
 
 def active_table(labelled: Sequence[int], curves: Mapping[str, Trials]) -> Table:
     """`active_rows` for the terminal."""
-    header, rows = active_rows(labelled, curves)
-    table = Table(title=f"test {ACCURACY.heading}")
-    for column, name in enumerate(header):
-        table.add_column(name, justify="right" if column else "left")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return numbers_table(*active_rows(labelled, curves), title=f"test {ACCURACY.heading}")
 
 
 def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials]) -> str:

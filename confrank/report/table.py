@@ -1,6 +1,7 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rich.table import Column, Table
 from rich.text import Text
@@ -36,15 +37,10 @@ def evaluation_table(
 
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
     """Paired differences to the first model, with intervals and p-values."""
-    table = Table(
-        title=Text(f"difference to {first}"), caption="95% interval in brackets; two-sided bootstrap p-value"
-    )
-    table.add_column("metric")
-    for name in differences:
-        table.add_column(Text(name), justify="right", overflow="fold")
-    for key, how in SHOWN.items():
-        table.add_row(how.heading, *(_gap(how.factor, gaps.get(key)) for gaps in differences.values()))
-    return table
+    caption = "95% interval in brackets; two-sided bootstrap p-value"
+    cells = {key: [_gap(how.factor, gaps.get(key)) for gaps in differences.values()] for key, how in SHOWN.items()}
+    rows = [[SHOWN[key].heading, *each] for key, each in cells.items()]
+    return numbers_table(["metric", *differences], rows, title=Text(f"difference to {first}"), caption=caption)
 
 
 def _gap(factor: float, gap: PairedDifference | None) -> str:
@@ -65,13 +61,21 @@ def interval_note(models: Sequence[Analysis]) -> str:
 def repeats_table(repeats: Repeats, title: str) -> Table:
     """Mean ± std of the paper's eight metrics over the seeds, and each method's paired difference to the first."""
     first, *others = repeats.evaluations
-    table = Table(title=title, caption="± is one standard deviation; for differences, one standard error")
-    table.add_column("metric")
-    for column in (first, *others, *(f"{name} - {first}" for name in others)):
-        table.add_column(Text(column), justify="right")
+    caption = "± is one standard deviation; for differences, one standard error"
+    rows: list[list[str | Text]] = []
     for row in repeats_rows(repeats):
         gaps = [Text(gap.text, "green" if gap.is_better else "red") for gap in row.gaps]
-        table.add_row(f"{row.heading} {row.arrow}", *row.values, *gaps)
+        rows.append([f"{row.heading} {row.arrow}", *row.values, *gaps])
+    headings = ["metric", first, *others, *(f"{name} - {first}" for name in others)]
+    return numbers_table(headings, rows, title=title, caption=caption)
+
+
+def numbers_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], **options: Any) -> Table:
+    """Names in the first column and numbers in the others; `options` are those of a table of rich."""
+    first, *others = (Text(heading) for heading in headings)
+    table = Table(Column(first), *(Column(one, justify="right", overflow="fold") for one in others), **options)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
