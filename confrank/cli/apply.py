@@ -3,26 +3,24 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option
+from confrank.cli.command import Arguments, Command, Parser, add_option
 from confrank.cli.new_rows import answered, write_rows
 from confrank.cli.paths import csv_path, keep_inputs
 from confrank.cli.source import add_file, predictions_path, reading_of
 from confrank.phrasing import counted, named
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions.policy import Answers, Policy
     from confrank.predictions import Predictions
 
 
-def _apply_arguments(parser: "ArgumentParser") -> None:
+def _apply_arguments(parser: Parser) -> None:
     parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
     add_file(parser, "new predictions, with or without labels", "NEW", labelled=False)
     add_option(parser.add_argument_group("output"), "--out", str, "FILE", "file to write", "answers.csv")
 
 
-def _apply(arguments: "Namespace") -> None:
+def _apply(arguments: Arguments) -> None:
     from confrank.decisions.policy import Policy
 
     out = csv_path(arguments.out)

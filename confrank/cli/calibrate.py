@@ -5,14 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.calibrated_file import calibrated_predictions, write_calibrated
-from confrank.cli.command import Command, add_option, at_least, make_console, say
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say
 from confrank.cli.paths import calibrated_path, json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, ranked_by, save_policy, uses_all_rows
 from confrank.cli.source import add_file, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions import Calibrator
     from confrank.decisions.calibration_check import CheckedCalibration
     from confrank.decisions.policy import Policy
@@ -23,7 +21,7 @@ Method = Literal["temperature", "vector", "isotonic", "platt", "beta", "histogra
 FOLDS = 5
 
 
-def _calibrate_arguments(parser: "ArgumentParser") -> None:
+def _calibrate_arguments(parser: Parser) -> None:
     add_file(parser, "predictions, or a run folder")
     fit = parser.add_argument_group("fit")
     method = (
@@ -42,7 +40,7 @@ def _calibrate_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
-def _calibrate(arguments: "Namespace") -> None:
+def _calibrate(arguments: Arguments) -> None:
     from confrank.decisions.calibration_check import calibrator_inputs, checked_calibration
     from confrank.decisions.policy import CalibratorPart
 
@@ -80,14 +78,14 @@ def _calibrate(arguments: "Namespace") -> None:
     _show(checked, f"read {predictions.describe()}", written)
 
 
-def _check(arguments: "Namespace") -> None:
+def _check(arguments: Arguments) -> None:
     at_least(0, arguments, "seed")
     at_least(2, arguments, "folds")
     if arguments.folds is not None and arguments.split is not None:
         raise ValueError("expected --split or --folds, but got both")
 
 
-def _check_table(arguments: "Namespace", predictions: "Predictions") -> None:
+def _check_table(arguments: Arguments, predictions: "Predictions") -> None:
     from confrank.decisions.calibrators import CONFIDENCE_METHODS, TABLE_METHODS
 
     if arguments.method in TABLE_METHODS and (predictions.table is None or predictions.label is None):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
 
 from confrank.cli.help import argument_names, help_of, help_text, usage_of
 from confrank.cli.wording import did_you_mean, explained
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     Options = ArgumentParser | ArgumentGroup
 
+# What the functions of a command take; the names are quoted because jsonargparse is slow to import.
+Parser: TypeAlias = "ArgumentParser"
+Arguments: TypeAlias = "Namespace"
 Format = Literal["terminal", "markdown", "latex", "csv"]
 USAGE_ERROR = 2
 LISTED = 50
@@ -46,7 +49,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
     """The parser of a command; a mistake is reported in one line."""
     from jsonargparse import ArgumentParser
 
-    class Parser(ArgumentParser):
+    class WordedParser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
             fail(explained(message, argument_names(self)))
 
@@ -67,7 +70,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
             return help_text(help_of(self, command.example, command.guide))
 
     summary = f"{command.summary[0].upper()}{command.summary[1:]}."
-    parser = Parser(prog=prog, description=summary, allow_abbrev=False, print_config=None)
+    parser = WordedParser(prog=prog, description=summary, allow_abbrev=False, print_config=None)
     command.add_arguments(parser)
     parser.usage = usage_of(parser)
     return parser

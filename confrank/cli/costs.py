@@ -5,15 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import add_option, at_least
+from confrank.cli.command import Arguments, Parser, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions import CostThreshold
     from confrank.decisions.policy import ThresholdPart
     from confrank.decisions.rows import Rows
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 FOLDS = 5
 
 
-def add_costs(parser: "ArgumentParser") -> None:
+def add_costs(parser: Parser) -> None:
     """Add the flags that give costs, for `choose_by_cost`."""
     costs = parser.add_argument_group("costs")
     add_option(costs, "--cost-error", float, "X", "cost of an accepted error, for the threshold of least cost")
@@ -33,7 +31,7 @@ def add_costs(parser: "ArgumentParser") -> None:
     add_option(costs, "--folds", int, "N", folds)
 
 
-def has_costs(arguments: "Namespace") -> bool:
+def has_costs(arguments: Arguments) -> bool:
     """Whether a flag asks for the threshold of least cost; an error if another one asks for something else."""
     given = [name for name in ("cost_error", "cost_reject", "cost_table") if getattr(arguments, name) is not None]
     if not given:
@@ -50,7 +48,7 @@ def has_costs(arguments: "Namespace") -> bool:
     return True
 
 
-def choose_by_cost(arguments: "Namespace") -> None:
+def choose_by_cost(arguments: Arguments) -> None:
     """Print the threshold of least cost and what it costs on rows that did not choose it."""
     from confrank.decisions import OperatingPoint
     from confrank.report.decision import classifier_lines, cost_lines
@@ -81,7 +79,7 @@ def choose_by_cost(arguments: "Namespace") -> None:
     print("\n".join(lines))
 
 
-def _part(arguments: "Namespace", rule: "CostThreshold", rows: "Rows") -> "ThresholdPart":
+def _part(arguments: Arguments, rule: "CostThreshold", rows: "Rows") -> "ThresholdPart":
     """The threshold as a part of a policy."""
     from confrank.decisions.policy import ThresholdPart
 
@@ -90,7 +88,7 @@ def _part(arguments: "Namespace", rule: "CostThreshold", rows: "Rows") -> "Thres
     return ThresholdPart(values.pop("threshold"), rows, settings={"method": "cost", "cost_table": table, **values})
 
 
-def _error_costs(arguments: "Namespace", samples: "Samples", class_names: list[str] | None) -> Any:
+def _error_costs(arguments: Arguments, samples: "Samples", class_names: list[str] | None) -> Any:
     """One cost of an error, or that of each row. [n]"""
     from confrank.decisions import error_costs, read_cost_table
 
@@ -106,7 +104,7 @@ def _error_costs(arguments: "Namespace", samples: "Samples", class_names: list[s
     )
 
 
-def _chosen(arguments: "Namespace", samples: "Samples", errors: Any) -> tuple["CostThreshold", str]:
+def _chosen(arguments: Arguments, samples: "Samples", errors: Any) -> tuple["CostThreshold", str]:
     """The threshold, and how its cost on other rows was measured."""
     from confrank.decisions import cost_at, cost_threshold, random_split
 

@@ -2,16 +2,23 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from confrank.cli.command import Command, add_option, add_root, list_unreadable, make_console, root_of, say
+from confrank.cli.command import (
+    Arguments,
+    Command,
+    Parser,
+    add_option,
+    add_root,
+    list_unreadable,
+    make_console,
+    root_of,
+    say,
+)
 from confrank.cli.names import with_names
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
 
-
-def _data_arguments(parser: "ArgumentParser") -> None:
+def _data_arguments(parser: Parser) -> None:
     action = "list the known data sets, fetch the published files of one, or check one for damage"
     parser.add_argument("action", type=Literal["list", "fetch", "check"], metavar="ACTION", help=action)
     name = with_names("data set by name, or the path of your own", "dataset", "images")
@@ -21,7 +28,7 @@ def _data_arguments(parser: "ArgumentParser") -> None:
     add_root(data)
 
 
-def _data(arguments: "Namespace") -> None:
+def _data(arguments: Arguments) -> None:
     root = root_of(arguments)
     if arguments.image_size is not None and arguments.action != "check":
         raise ValueError(f"expected --image-size with check only, but got it with {arguments.action}")

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option, at_least, make_console, say, say_once
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, say_once
 from confrank.cli.evaluate import compare_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.study.demo import Threshold
 
 # On held-out images, by experiments/demo_settings.py.
@@ -21,7 +19,7 @@ OVERFITTED = (
 )
 
 
-def _demo_arguments(parser: "ArgumentParser") -> None:
+def _demo_arguments(parser: Parser) -> None:
     from confrank.study.demo import EPOCHS, SEEDS
 
     training = parser.add_argument_group("training")
@@ -31,7 +29,7 @@ def _demo_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--out", str, "FOLDER", "folder for the runs, the figure and the page", "demo")
 
 
-def _demo(arguments: "Namespace") -> None:
+def _demo(arguments: Arguments) -> None:
     import torch
 
     from confrank.analysis import repeats_of

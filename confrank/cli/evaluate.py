@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import Command, add_option, add_root, at_least, listed, make_console, root_of, say
+from confrank.cli.command import (
+    Arguments,
+    Command,
+    Parser,
+    add_option,
+    add_root,
+    at_least,
+    listed,
+    make_console,
+    root_of,
+    say,
+)
 from confrank.cli.paths import (
     folder_path,
     json_path,
@@ -28,14 +39,13 @@ from confrank.cli.source import (
 from confrank.phrasing import about
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
     from confrank.analysis import Analysis, Comparison, Repeats
     from confrank.decisions.policy import Policy
 
 
-def _evaluate_arguments(parser: "ArgumentParser") -> None:
+def _evaluate_arguments(parser: Parser) -> None:
     files = "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .npz, .npy, .safetensors) or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
@@ -59,7 +69,7 @@ def _evaluate_arguments(parser: "ArgumentParser") -> None:
     add_option(intervals, "--seed", int, "N", "seed of the resamples", 0)
 
 
-def _evaluate(arguments: "Namespace") -> None:
+def _evaluate(arguments: Arguments) -> None:
     from confrank.analysis import check_resamples
     from confrank.report.names import short_names
 

@@ -2,15 +2,13 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import add_option, between_0_and_1, listed
+from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1, listed
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import open_policy, policy_path, ranked_by, save_policy
 from confrank.cli.source import kept, predictions_path, read_source, reading_of, weight_column
 from confrank.phrasing import InputError, counted, sentence
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions import GroupThresholds, OperatingPoint
     from confrank.decisions.policy import Policy, ThresholdPart
     from confrank.decisions.rows import Rows
@@ -23,7 +21,7 @@ Correction = Literal["bonferroni", "fixed-sequence"]
 CLASS = "predicted class"
 
 
-def add_groups(parser: "ArgumentParser") -> None:
+def add_groups(parser: Parser) -> None:
     """Add the flags that `is_grouped` and `group_threshold` read."""
     groups = parser.add_argument_group("groups and classes")
     add_option(groups, "--by", str, "COLUMN", "a threshold for each value of this column, with --risk for each")
@@ -34,11 +32,11 @@ def add_groups(parser: "ArgumentParser") -> None:
     add_option(groups, "--correction", Correction, "NAME", correction, "bonferroni")
 
 
-def is_grouped(arguments: "Namespace") -> bool:
+def is_grouped(arguments: Arguments) -> bool:
     return arguments.by is not None or arguments.per_class or arguments.class_risk is not None
 
 
-def group_threshold(arguments: "Namespace") -> None:
+def group_threshold(arguments: Arguments) -> None:
     """`confrank threshold` with --by, --per-class or --class-risk."""
     from confrank.decisions.guarantee import refuse_weights
     from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
@@ -84,7 +82,7 @@ def group_threshold(arguments: "Namespace") -> None:
 
 
 def _certified(
-    arguments: "Namespace", samples: "Samples", groups: "Array", risks: dict[str, float], names: list[str]
+    arguments: Arguments, samples: "Samples", groups: "Array", risks: dict[str, float], names: list[str]
 ) -> "GroupThresholds":
     from confrank.decisions import group_thresholds
 
@@ -102,7 +100,7 @@ def _certified(
 
 
 def _rows(
-    arguments: "Namespace", policy: "Policy | None", predictions: "Predictions"
+    arguments: Arguments, policy: "Policy | None", predictions: "Predictions"
 ) -> "tuple[Array, Array | None, Rows | None]":
     """The rows to choose on, those to check on, and the record for the policy."""
     import numpy as np
@@ -138,7 +136,7 @@ def _part(
     return ThresholdPart(only, used, sentence(promise), per, by, thresholds, settings)
 
 
-def _check_flags(arguments: "Namespace") -> None:
+def _check_flags(arguments: Arguments) -> None:
     if arguments.risk is None or arguments.coverage is not None:
         flag = "--by" if arguments.by is not None else "--per-class" if arguments.per_class else "--class-risk"
         raise ValueError(

@@ -5,14 +5,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option, between_0_and_1
+from confrank.cli.command import Arguments, Command, Parser, add_option, between_0_and_1
 from confrank.cli.paths import json_path, keep_inputs, page_path, write_json
 from confrank.cli.source import add_file, kept, predictions_path, reading_of, role_columns
 from confrank.phrasing import about, counted
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions.chronology import Chronology
     from confrank.decisions.policy import Policy
     from confrank.decisions.promises import Followed
@@ -22,7 +20,7 @@ BROKEN = 3
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def _monitor_arguments(parser: "ArgumentParser") -> None:
+def _monitor_arguments(parser: Parser) -> None:
     parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
     add_file(parser, "new predictions with their labels", "LABELLED")
     test = parser.add_argument_group("test")
@@ -35,7 +33,7 @@ def _monitor_arguments(parser: "ArgumentParser") -> None:
     add_option(output, "--page", str, "FILE", "write a page with charts over time (.html)")
 
 
-def _monitor(arguments: "Namespace") -> None:
+def _monitor(arguments: Arguments) -> None:
     from confrank.atomic import write_atomically
     from confrank.decisions.policy import Policy
     from confrank.report.monitoring import monitor_lines, monitor_record
@@ -63,7 +61,7 @@ def _monitor(arguments: "Namespace") -> None:
         sys.exit(BROKEN)
 
 
-def _read(arguments: "Namespace", policy: "Policy") -> "tuple[Predictions, Chronology | None]":
+def _read(arguments: Arguments, policy: "Policy") -> "tuple[Predictions, Chronology | None]":
     """The predictions with the columns that are needed, and the order of time if there is a column for it."""
     from confrank.decisions.chronology import chronology
     from confrank.predictions import read
@@ -77,7 +75,7 @@ def _read(arguments: "Namespace", policy: "Policy") -> "tuple[Predictions, Chron
 
 
 def _followed(
-    arguments: "Namespace", policy: "Policy", predictions: "Predictions", times: "Chronology | None"
+    arguments: Arguments, policy: "Policy", predictions: "Predictions", times: "Chronology | None"
 ) -> "Followed":
     import numpy as np
 

@@ -4,14 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import add_option
+from confrank.cli.command import Arguments, Parser, add_option
 from confrank.cli.paths import csv_path
 from confrank.cli.source import kept, predictions_path
 from confrank.phrasing import about
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions.policy import Answers, Policy
     from confrank.predictions import Predictions
 
@@ -19,14 +17,14 @@ if TYPE_CHECKING:
 KNOWN_ONLY = ("label", "correct", "sample_weight")
 
 
-def add_new(parser: "ArgumentParser", what: str) -> None:
+def add_new(parser: Parser, what: str) -> None:
     """Add the flags that `new_paths` reads."""
     new = parser.add_argument_group("new rows")
     add_option(new, "--new", str, "FILE", what)
     add_option(new, "--out", str, "FILE", "file to write for the new rows (.csv)")
 
 
-def new_paths(arguments: "Namespace") -> tuple[list[Path], Path | None]:
+def new_paths(arguments: Arguments) -> tuple[list[Path], Path | None]:
     """The file of --new, if there is one, and the file to write for it."""
     if (arguments.new is None) != (arguments.out is None):
         given, missing = ("--new", "--out") if arguments.out is None else ("--out", "--new")
@@ -34,9 +32,7 @@ def new_paths(arguments: "Namespace") -> tuple[list[Path], Path | None]:
     return [] if arguments.new is None else [predictions_path(arguments.new)], csv_path(arguments.out)
 
 
-def new_answers(
-    arguments: "Namespace", reading: Mapping[str, Any], policy: "Policy"
-) -> "tuple[Predictions, Answers]":
+def new_answers(arguments: Arguments, reading: Mapping[str, Any], policy: "Policy") -> "tuple[Predictions, Answers]":
     """The predictions of --new, and what a policy answers."""
     roles = {role: column for role, column in reading["columns"].items() if role not in KNOWN_ONLY}
     options = {name: value for name, value in reading.items() if name not in ("truth", "on")} | {"columns": roles}

@@ -4,13 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from confrank.cli.command import add_option
+from confrank.cli.command import Arguments, Parser, add_option
 from confrank.cli.paths import json_policy_path
 from confrank.phrasing import InputError, about, joined, named
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions.policy import Policy
     from confrank.decisions.policy_parts import Part
     from confrank.decisions.rows import Rows
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from confrank.predictions import Predictions
 
 
-def add_policy(parser: "ArgumentParser") -> None:
+def add_policy(parser: Parser) -> None:
     """Add the flags that `open_policy` and `save_policy` read."""
     policy = parser.add_argument_group("policy")
     add_option(
@@ -28,21 +26,21 @@ def add_policy(parser: "ArgumentParser") -> None:
     policy.add_argument("--replace", action="store_true", help=replace)
 
 
-def add_design_policy(parser: "ArgumentParser") -> None:
+def add_design_policy(parser: Parser) -> None:
     """Add the flags of `add_policy`, and --rows for a part that is fitted or chosen, for `uses_all_rows`."""
     add_policy(parser)
     rows = "rows to fit or choose on: half of the file (design), so that a guarantee can use the rest, or all"
     add_option(parser.add_argument_group("policy"), "--rows", Literal["design", "all"], "NAME", rows)
 
 
-def uses_all_rows(arguments: "Namespace") -> bool:
+def uses_all_rows(arguments: Arguments) -> bool:
     """Whether a part is fitted or chosen on all rows of its file; an error for --rows without --policy."""
     if arguments.rows is not None and arguments.policy is None:
         raise ValueError("expected --policy with --rows, but got none; without a policy all rows are used")
     return bool(arguments.rows == "all")
 
 
-def policy_path(arguments: "Namespace") -> Path | None:
+def policy_path(arguments: Arguments) -> Path | None:
     """The path of --policy, in a folder that exists; an error for --replace without it."""
     if arguments.policy is None:
         if arguments.replace:
@@ -57,7 +55,7 @@ def policy_path(arguments: "Namespace") -> Path | None:
     return path
 
 
-def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy | None":
+def open_policy(arguments: Arguments, predictions: "Predictions") -> "Policy | None":
     """The policy of --policy, loaded and checked against the predictions, or a new one; None without the flag."""
     from confrank.decisions.policy import Policy
 
@@ -79,7 +77,7 @@ def open_policy(arguments: "Namespace", predictions: "Predictions") -> "Policy |
 
 
 def unseen_samples(
-    arguments: "Namespace", policy: "Policy", predictions: "Predictions", samples: "Samples"
+    arguments: Arguments, policy: "Policy", predictions: "Predictions", samples: "Samples"
 ) -> "tuple[Samples, Rows]":
     """The samples as the policy ranks them, those that none of its fitted parts saw, and the record of their rows."""
     if arguments.split is not None:
@@ -94,7 +92,7 @@ def ranked_by(policy: "Policy", predictions: "Predictions", samples: "Samples") 
     return replace(samples, confidence=confidence, prediction=prediction, correct=policy.correct(predictions))
 
 
-def save_policy(arguments: "Namespace", policy: "Policy", part: "Part") -> list[str]:
+def save_policy(arguments: Arguments, policy: "Policy", part: "Part") -> list[str]:
     """Add a part to the policy and write it; lines that say so."""
     from confrank.decisions.policy_parts import WORDS, the_parts
     from confrank.decisions.policy_words import replaced_sentences

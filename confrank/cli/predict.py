@@ -1,10 +1,12 @@
 """Write the predictions of a run for a split, or classify new images or texts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from confrank.cli.command import (
+    Arguments,
     Command,
+    Parser,
     add_device,
     add_option,
     add_root,
@@ -17,13 +19,10 @@ from confrank.cli.command import (
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
 from confrank.phrasing import counted
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
 Split = Literal["test", "train", "holdout"]
 
 
-def _predict_arguments(parser: "ArgumentParser") -> None:
+def _predict_arguments(parser: Parser) -> None:
     run = "run folder, or a .safetensors file that `study --weights` wrote"
     parser.add_argument("run", type=str, metavar="RUN", help=run)
     images = parser.add_argument_group("images or texts")
@@ -44,7 +43,7 @@ def _predict_arguments(parser: "ArgumentParser") -> None:
     add_device(parser.add_argument_group("computing"))
 
 
-def _predict(arguments: "Namespace") -> None:
+def _predict(arguments: Arguments) -> None:
     from confrank.cli.apply import check_answers, write_answers
     from confrank.decisions.policy import Policy
     from confrank.predict import predict
@@ -80,7 +79,7 @@ def _predict(arguments: "Namespace") -> None:
     return None
 
 
-def _answer(arguments: "Namespace") -> None:
+def _answer(arguments: Arguments) -> None:
     """Classify new images or texts; unreadable ones are listed at the end and do not stop the others."""
     from confrank.atomic import write_atomically
     from confrank.classify_images import answer

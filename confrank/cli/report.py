@@ -3,18 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_option, add_root, root_of
+from confrank.cli.command import Arguments, Command, Parser, add_option, add_root, root_of
 from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.metrics import Samples
     from confrank.report.events import Events
     from confrank.study.results import Result
 
 
-def _report_arguments(parser: "ArgumentParser") -> None:
+def _report_arguments(parser: Parser) -> None:
     parser.add_argument(
         "what",
         type=Literal["events", "epochs", "curves"],
@@ -29,7 +27,7 @@ def _report_arguments(parser: "ArgumentParser") -> None:
     add_root(parser.add_argument_group("data"))
 
 
-def _report(arguments: "Namespace") -> None:
+def _report(arguments: Arguments) -> None:
     from confrank.report.epochs import epochs_figure
     from confrank.report.events import events_figure
     from confrank.report.plots import comparison_figure

@@ -2,20 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Command, add_option, at_least, make_console, say
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
 from confrank.cli.source import Source, add_file, predictions_path, read_source, reading_of
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.decisions.policy import Policy
     from confrank.decisions.rows import Rows
     from confrank.scores import Choice
 
 
-def _scores_arguments(parser: "ArgumentParser") -> None:
+def _scores_arguments(parser: Parser) -> None:
     add_file(parser, "predictions with logits or probabilities of all classes, or a run folder")
     choice = parser.add_argument_group("choice")
     add_option(choice, "--seed", int, "N", "seed of the split into halves, and of the resamples", 0)
@@ -27,7 +25,7 @@ def _scores_arguments(parser: "ArgumentParser") -> None:
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
-def _scores(arguments: "Namespace") -> None:
+def _scores(arguments: Arguments) -> None:
     from confrank.analysis import check_resamples
     from confrank.report.scores import choice_as_dict
 
@@ -64,7 +62,7 @@ def _chosen(
     return chosen(table, policy.correct(predictions), seed, resamples, index), rows
 
 
-def _save(arguments: "Namespace", policy: "Policy", choice: "Choice", rows: "Rows | None") -> list[str]:
+def _save(arguments: Arguments, policy: "Policy", choice: "Choice", rows: "Rows | None") -> list[str]:
     from confrank.decisions.policy import ScorePart
     from confrank.report.scores import choice_as_dict
 

@@ -1,18 +1,13 @@
 """Select new answers such that few of the selected are wrong."""
 
-from typing import TYPE_CHECKING
-
-from confrank.cli.command import Command, add_option, at_least, between_0_and_1
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
 from confrank.cli.source import add_file, predictions_path, read_source, reading_of, role_columns
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
 
-
-def _select_arguments(parser: "ArgumentParser") -> None:
+def _select_arguments(parser: Parser) -> None:
     add_file(parser, "labelled predictions on data that the model was not trained on, or a run folder")
     selection = parser.add_argument_group("selection")
     fdr = "largest expected share of wrong answers among the selected (false-discovery rate)"
@@ -23,7 +18,7 @@ def _select_arguments(parser: "ArgumentParser") -> None:
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
-def _select(arguments: "Namespace") -> None:
+def _select(arguments: Arguments) -> None:
     from confrank.decisions import select_with_fdr
     from confrank.decisions.guarantee import refuse_weights
     from confrank.decisions.policy import Policy, SelectionPart

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Command, add_option, at_least, between_0_and_1
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
@@ -10,8 +10,6 @@ from confrank.cli.policies import add_policy, open_policy, policy_path, save_pol
 from confrank.cli.source import add_file, kept, predictions_path, read_source, reading_of, role_columns
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.cli.source import Source
     from confrank.decisions import ConformalSets
     from confrank.decisions.policy import Policy
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 Method = Literal["lac", "aps", "raps"]
 
 
-def _sets_arguments(parser: "ArgumentParser") -> None:
+def _sets_arguments(parser: Parser) -> None:
     add_file(parser, "labelled predictions on data that the model was not trained on, or a run folder")
     sets = parser.add_argument_group("sets")
     add_option(sets, "--level", float, "SHARE", "probability that a set includes the true class", 0.9)
@@ -38,7 +36,7 @@ def _sets_arguments(parser: "ArgumentParser") -> None:
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
-def _sets(arguments: "Namespace") -> None:
+def _sets(arguments: Arguments) -> None:
     from confrank.decisions.policy import Policy, SetsPart
     from confrank.report.guarantees import set_lines, size_line
 
@@ -72,7 +70,7 @@ def _sets(arguments: "Namespace") -> None:
     print("\n".join([f"read {source.predictions.describe()}", *source.samples.notes, *lines]))
 
 
-def _read(arguments: "Namespace", reading: dict[str, Any], by: str | None) -> "Source":
+def _read(arguments: Arguments, reading: dict[str, Any], by: str | None) -> "Source":
     """The labelled file, which must have a table of all classes."""
     from confrank.decisions.guarantee import refuse_weights
 
@@ -87,7 +85,7 @@ def _read(arguments: "Namespace", reading: dict[str, Any], by: str | None) -> "S
 
 
 def _calibrated(
-    arguments: "Namespace", base: "Policy", predictions: "Predictions", by: str | None
+    arguments: Arguments, base: "Policy", predictions: "Predictions", by: str | None
 ) -> "tuple[ConformalSets, Array, Rows]":
     """The rule for sets, the sets [m, K] of the rows it rests on, and the record of these rows."""
     from confrank.decisions import conformal_sets

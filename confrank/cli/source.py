@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import add_option
+from confrank.cli.command import Arguments, Parser, add_option
 from confrank.phrasing import about
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
     from confrank.metrics import Samples
     from confrank.predictions import Predictions
 
@@ -26,7 +24,7 @@ class Source:
     samples: "Samples"
 
 
-def add_reading(parser: "ArgumentParser", *, labelled: bool = True) -> None:
+def add_reading(parser: Parser, *, labelled: bool = True) -> None:
     """Add the flags that say how to read a file, for `reading_of`; without those about labels if there are none."""
     reading = parser.add_argument_group("reading")
     columns = "what columns hold, as in label=gold,prediction=answer,confidence=conf,probability:cat=p1"
@@ -44,13 +42,13 @@ def add_reading(parser: "ArgumentParser", *, labelled: bool = True) -> None:
     add_option(reading, "--max-gigabytes", float, "X", limit)
 
 
-def add_file(parser: "ArgumentParser", what: str, metavar: str = "FILE", *, labelled: bool = True) -> None:
+def add_file(parser: Parser, what: str, metavar: str = "FILE", *, labelled: bool = True) -> None:
     """Add the file of predictions that a command reads, and the flags of `add_reading`."""
     parser.add_argument("file", type=str, metavar=metavar, help=what)
     add_reading(parser, labelled=labelled)
 
 
-def reading_of(arguments: "Namespace") -> dict[str, Any]:
+def reading_of(arguments: Arguments) -> dict[str, Any]:
     """What `confrank.predictions.read` takes, from the flags of `add_reading`."""
     names = ("truth", "on", "positive", "logits", "probabilities", "skip_missing", "max_gigabytes")
     given = {name: getattr(arguments, name) for name in names if name in arguments}
@@ -67,7 +65,7 @@ def kept(reading: Mapping[str, Any], *columns: str | None) -> list[str]:
     return [*dict.fromkeys(column for column in columns if column is not None and column not in reading["columns"])]
 
 
-def weight_column(arguments: "Namespace", reading: Mapping[str, Any]) -> str | None:
+def weight_column(arguments: Arguments, reading: Mapping[str, Any]) -> str | None:
     """The column of weights: that of --sample-weight, or the one that --columns calls so."""
     given: str | None = arguments.sample_weight
     return given or next(iter(role_columns(reading, "sample_weight")), None)
@@ -119,7 +117,7 @@ def read_source(
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
 
 
-def read_weighted(arguments: "Namespace") -> tuple["Predictions", "Samples"]:
+def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
     """The predictions of a command's file and their values per sample, with weights if there is a column of them."""
     from confrank.analysis.columns import weights_of
 

@@ -1,19 +1,14 @@
 """Choose a confidence threshold for accepting answers."""
 
-from typing import TYPE_CHECKING
-
-from confrank.cli.command import Command, add_option, at_least, between_0_and_1
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import add_file, confidence_rule, predictions_path, read_weighted, temperature_of
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
 
-
-def _threshold_arguments(parser: "ArgumentParser") -> None:
+def _threshold_arguments(parser: Parser) -> None:
     add_file(parser, "predictions on data that the model was not trained on, or a run folder")
     threshold = parser.add_argument_group("threshold")
     add_option(threshold, "--risk", float, "SHARE", "error rate among accepted predictions to guarantee")
@@ -31,7 +26,7 @@ def _threshold_arguments(parser: "ArgumentParser") -> None:
     add_option(parser.add_argument_group("output"), "--json", str, "FILE", "write the numbers to this file (.json)")
 
 
-def _threshold(arguments: "Namespace") -> None:
+def _threshold(arguments: Arguments) -> None:
     from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
     from confrank.decisions.policy import ThresholdPart
     from confrank.decisions.policy_words import risk_promise

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import (
+    Arguments,
     Command,
+    Parser,
     add_checkpoint_minutes,
     add_device,
     add_option,
@@ -28,7 +30,6 @@ from confrank.phrasing import Remedied
 
 if TYPE_CHECKING:
     import torch
-    from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
     from confrank.config import RunConfig
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from confrank.training.jobs import Job
 
 
-def _train_arguments(parser: "ArgumentParser") -> None:
+def _train_arguments(parser: Parser) -> None:
     from confrank.config import RunConfig
 
     titles = ("data", "network and method", "training", "recipe", "output", "computing")
@@ -72,14 +73,14 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     parser.add_argument("--config", action="config", metavar="FILE", help=config)
 
 
-def _recipe_defaults(arguments: "Namespace") -> dict[str, Any]:
+def _recipe_defaults(arguments: Arguments) -> dict[str, Any]:
     """The settings of the recipe, in place of the defaults: flags and --config still override them."""
     from confrank import recipes
 
     return recipes.values(arguments.recipe, arguments.dataset)
 
 
-def _train(arguments: "Namespace") -> None:
+def _train(arguments: Arguments) -> None:
     from confrank.training import ALONE, connected, launched, local_device
 
     device = device_of(arguments.device)
@@ -107,7 +108,7 @@ def _leave() -> None:
     os._exit(0)
 
 
-def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.device") -> None:
+def _train_in(processes: "Processes", arguments: Arguments, device: "torch.device") -> None:
     """Train in this process, or in all that torchrun started; the first one prints."""
     import torch
 
@@ -163,7 +164,7 @@ def _train_in(processes: "Processes", arguments: "Namespace", device: "torch.dev
         raise failures[0].error if processes.leads else PeerError(failures[0].why)
 
 
-def _configs(arguments: "Namespace") -> "list[RunConfig]":
+def _configs(arguments: Arguments) -> "list[RunConfig]":
     """The config of each run: one per seed."""
     from confrank.config import RunConfig
 
