@@ -43,7 +43,7 @@ class Norm(NamedTuple):
 
 
 @triton.jit
-def _add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr):
+def add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr):
     """Both sums [PADDED] of the parts [NUMBER, 2, CHANNELS]."""
     first = tl.zeros([PADDED], tl.float32)
     second = tl.zeros([PADDED], tl.float32)
@@ -54,6 +54,19 @@ def _add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PAD
         first += tl.sum(tl.load(values, mask=mask, other=0.0), 0)
         second += tl.sum(tl.load(values + CHANNELS, mask=mask, other=0.0), 0)
     return first, second
+
+
+@triton.jit
+def moments_of(total, squares, count, epsilon, moments, moments_row, channel, exists, writes):
+    """Mean and 1 / deviation [c] from the sums; they are stored if the program `writes`."""
+    mean = total / count
+    variance = tl.maximum(squares / count - mean * mean, 0.0)
+    deviation = 1.0 / tl.sqrt(variance + epsilon)
+    if writes:
+        tl.store(moments + channel, mean, mask=exists)
+        tl.store(moments + moments_row + channel, deviation, mask=exists)
+        tl.store(moments + 2 * moments_row + channel, variance, mask=exists)
+    return mean, deviation
 
 
 @triton.jit
@@ -142,14 +155,10 @@ def _forward(
     if NORM:
         channel = tl.arange(0, PADDED)
         exists = channel < INPUTS
-        total, squares = _add_parts(parts, channel, NUMBER, INPUTS, PADDED, CHUNK)
-        mean = total / count
-        variance = tl.maximum(squares / count - mean * mean, 0.0)
-        deviation = 1.0 / tl.sqrt(variance + epsilon)
-        if program == 0:
-            tl.store(moments + channel, mean, mask=exists)
-            tl.store(moments + moments_row + channel, deviation, mask=exists)
-            tl.store(moments + 2 * moments_row + channel, variance, mask=exists)
+        total, squares = add_parts(parts, channel, NUMBER, INPUTS, PADDED, CHUNK)
+        mean, deviation = moments_of(
+            total, squares, count, epsilon, moments, moments_row, channel, exists, program == 0
+        )
         slope = tl.load(scale + channel, mask=exists, other=0.0) * deviation
         offset = tl.load(shift + channel, mask=exists, other=0.0) - mean * slope
         start = tl.maximum(first_row * STRIDE - SIZE // 2, 0) * WIDTH
@@ -226,7 +235,7 @@ def _input_gradient(
     if BEHIND:
         channel = tl.arange(0, PADDED_OUTPUTS)
         exists = channel < OUTPUTS
-        total, products = _add_parts(parts, channel, NUMBER, OUTPUTS, PADDED_OUTPUTS, CHUNK)
+        total, products = add_parts(parts, channel, NUMBER, OUTPUTS, PADDED_OUTPUTS, CHUNK)
         if program == 0:
             tl.store(shift_gradient + channel, total, mask=exists)
             tl.store(scale_gradient + channel, products, mask=exists)
@@ -366,14 +375,14 @@ def convolve(
     moments = parts if norm is None else norm.moments
     read = Sums(parts, 1) if sums is None else sums
     _forward[(programs,)](
-        maps, *_strides(maps), active, *_strides(active),
+        maps, *strides(maps), active, *strides(active),
         read.parts, float(read.count),
         parts if norm is None else norm.weight, parts if norm is None else norm.bias,
         moments, moments.stride(0), 0.0 if norm is None else norm.epsilon,
         _packed(weight),
-        maps if residual is None else residual, *_strides(maps if residual is None else residual),
-        target, *_strides(target), parts,
-        height, width, shape[2], shape[3], inputs, _padded(inputs), outputs, _padded(outputs),
+        maps if residual is None else residual, *strides(maps if residual is None else residual),
+        target, *strides(target), parts,
+        height, width, shape[2], shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, _group(size, inputs),
         norm is not None, residual is not None,
         tiling.rows, tiling.pixels, tiling.stages, len(read.parts), CHUNK, num_warps=tiling.warps,
@@ -419,18 +428,18 @@ def input_gradient(
     before = Norm(parts, parts, parts, 0.0) if norm is None else norm
     source = target if source is None else source
     _input_gradient[(programs,)](
-        behind.slope, *_strides(behind.slope), behind.raw, *_strides(behind.raw),
+        behind.slope, *strides(behind.slope), behind.raw, *strides(behind.raw),
         behind.sums.parts, float(behind.sums.count),
         behind.norm.weight, behind.norm.moments, behind.norm.moments.stride(0),
         behind.weight_gradient, behind.bias_gradient,
-        like if residual is None else residual, *_strides(like if residual is None else residual),
-        gradient, *_strides(gradient),
+        like if residual is None else residual, *strides(like if residual is None else residual),
+        gradient, *strides(gradient),
         _packed(weight),
-        target if added is None else added, *_strides(target if added is None else added),
-        source, *_strides(source),
+        target if added is None else added, *strides(target if added is None else added),
+        source, *strides(source),
         before.weight, before.bias, before.moments, before.moments.stride(0),
-        target, *_strides(target), parts,
-        height, width, like.shape[2], like.shape[3], inputs, _padded(inputs), outputs, _padded(outputs),
+        target, *strides(target), parts,
+        height, width, like.shape[2], like.shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, _group(size, outputs),
         is_behind, residual is not None, added is not None, norm is not None,
         tiling.rows, tiling.pixels, tiling.stages, len(behind.sums.parts), CHUNK, num_warps=tiling.warps,
@@ -464,8 +473,8 @@ def weight_gradient(
     tiling = tiling or weight_tiling(inputs)
     group = _group(size, inputs, 32)
     _weight_gradient[(splits, size * -(-size // group))](
-        active, *_strides(active), gradient, *_strides(gradient), parts, number,
-        height, width, out_height, out_width, inputs, _padded(inputs), outputs, _padded(outputs),
+        active, *strides(active), gradient, *strides(gradient), parts, number,
+        height, width, out_height, out_width, inputs, padded(inputs), outputs, padded(outputs),
         size, stride, group, tiling.pixels, tiling.stages,
         -(-number // (splits * tiling.pixels)) * tiling.pixels, num_warps=tiling.warps,
     )  # fmt: skip
@@ -489,10 +498,10 @@ def weight_tiling(inputs: int) -> Tiling:
 
 def _group(size: int, channels: int, most: int = 16) -> int:
     """How many taps of a row to combine into one matrix product."""
-    return 3 if size == 3 and _padded(channels) <= most else 1
+    return 3 if size == 3 and padded(channels) <= most else 1
 
 
-def _padded(channels: int) -> int:
+def padded(channels: int) -> int:
     return max(16, triton.next_power_of_2(channels))
 
 
@@ -500,7 +509,7 @@ def _empty(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
     return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
 
 
-def _strides(maps: Tensor) -> tuple[int, int, int]:
+def strides(maps: Tensor) -> tuple[int, int, int]:
     """Strides of images, rows and pixels."""
     image, _, row, pixel = maps.stride()
     return image, row, pixel

@@ -1,0 +1,218 @@
+"""Pre-activation residual networks in fused kernels: the forward and the backward pass as one autograd function.
+
+It computes what the layers compute under autocast in training mode, with fewer roundings: an activation is written
+once before and once after its batch norm, and a sum with the shortcut is rounded once.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from confrank.models.network import Network, SpatialMean
+from confrank.models.resnet import PreActivationBlock
+from confrank.training.kernels.convolution import Behind, Norm, Sums, convolve, input_gradient, weight_gradient
+from confrank.training.kernels.pooling import pool, pool_gradient
+
+
+class Layers(NamedTuple):
+    """The layers of a network: a convolution, blocks, and the batch norm before the mean over pixels."""
+
+    stem: nn.Conv2d
+    blocks: list[PreActivationBlock]
+    last: nn.BatchNorm2d
+
+    @property
+    def norms(self) -> list[nn.BatchNorm2d]:
+        """All batch norms, in the order of the forward pass."""
+        return [*(norm for block in self.blocks for norm in (block.activate[0], block.residual[1])), self.last]  # type: ignore[misc]
+
+    @property
+    def convolutions(self) -> list[nn.Conv2d]:
+        """All convolutions: the stem, then two or three of each block."""
+        found = [self.stem]
+        for block in self.blocks:
+            found += [block.residual[0], block.residual[3]]  # type: ignore[list-item]
+            if block.projection is not None:
+                found.append(block.projection)  # type: ignore[arg-type]
+        return found
+
+
+def layers_of(network: nn.Module) -> Layers | None:
+    """The layers of a network that the kernels can compute, or None if it has any other layer, setting or hook."""
+    if type(network) is not Network or not isinstance(network.neck, nn.Sequential):
+        return None
+    stem, *stages = network.blocks
+    blocks = [block for stage in stages for block in (stage if isinstance(stage, nn.Sequential) else [stage])]
+    kinds = [type(layer) for layer in network.neck]
+    if type(stem) is not nn.Conv2d or kinds != [nn.BatchNorm2d, nn.ReLU, SpatialMean]:
+        return None
+    if not blocks or not all(type(block) is PreActivationBlock and _is_plain(block) for block in blocks):
+        return None
+    layers = Layers(stem, blocks, network.neck[0])  # type: ignore[arg-type]
+    fits = all(map(_norm_fits, layers.norms)) and all(map(_convolution_fits, layers.convolutions))
+    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
+    trained = all(weights.requires_grad and weights.dtype == torch.float32 for weights in network.parameters())
+    return layers if fits and trained and not hooked else None
+
+
+def _is_plain(block: PreActivationBlock) -> bool:
+    kinds = [type(layer) for layer in block.residual]
+    projects = block.projection is None or type(block.projection) is nn.Conv2d
+    return projects and kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Conv2d]
+
+
+def _norm_fits(norm: nn.BatchNorm2d) -> bool:
+    return norm.affine and norm.track_running_stats and norm.momentum is not None and norm.num_batches_tracked is None
+
+
+def _convolution_fits(layer: nn.Conv2d) -> bool:
+    size, stride = layer.kernel_size[0], layer.stride[0]
+    settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups, layer.bias)
+    expected = ((size,) * 2, (stride,) * 2, (size // 2,) * 2, (1, 1), 1, None)
+    return settings == expected and size in (1, 3) and stride in (1, 2)
+
+
+def features(layers: Layers, image: Tensor, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    """The input of the head [n, c] for a batch of images, computed in `dtype`; running averages are updated."""
+    parameters = [layer.weight for layer in layers.convolutions]
+    for norm in layers.norms:
+        parameters += [norm.weight, norm.bias]
+    result: Tensor = _Features.apply(layers, image.to(dtype), *parameters)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Block(NamedTuple):
+    """What the backward pass needs of a block: its input, activated; the inner maps, activated; and the norms."""
+
+    x: Tensor
+    active: Tensor
+    inner: Tensor
+    inner_active: Tensor
+    first: int
+    second: int
+
+
+class _Features(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, layers: Layers, image: Tensor, *parameters: Tensor) -> Tensor:
+        image = image.contiguous(memory_format=torch.channels_last)
+        weights = _rounded([layer.weight for layer in layers.convolutions], image.dtype)
+        norms = _norms(layers.norms)
+        at, number, blocks, counts = iter(weights), 0, [], []
+        _, maps, sums = convolve(image, next(at))
+        for block in layers.blocks:
+            stride = block.residual[0].stride[0]  # type: ignore[index]
+            counts += [sums.count]
+            active, inner, inner_sums = convolve(maps, next(at), stride=stride, norm=norms[number], sums=sums)
+            second, x = next(at), maps
+            shortcut = maps if block.projection is None else convolve(active, next(at), stride=stride)[1]
+            counts += [inner_sums.count]
+            inner_active, maps, sums = convolve(
+                inner, second, norm=norms[number + 1], sums=inner_sums, residual=shortcut
+            )
+            blocks.append(_Block(x, active, inner, inner_active, number, number + 1))
+            number += 2
+        result = pool(maps, norms[-1], sums)
+        _update_averages(layers.norms, norms, [*counts, sums.count])
+        ctx.kept = layers, image, weights, norms, blocks, maps
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        layers, image, weights, norms, blocks, last = ctx.kept
+        of_norms = [(torch.empty_like(norm.weight), torch.empty_like(norm.bias)) for norm in norms]
+        of_weights = _Parts(layers.convolutions, image)
+        slope, sums = pool_gradient(gradient, last, norms[-1])
+        behind = Behind(slope, last, sums, norms[-1], *of_norms[-1])
+        residual, at = None, len(weights)
+        for block, layer in zip(reversed(blocks), reversed(layers.blocks), strict=True):
+            projects = layer.projection is not None
+            at -= 3 if projects else 2
+            first, second = norms[block.first], norms[block.second]
+            stride = layer.residual[0].stride[0]
+            outer, slope, sums = input_gradient(
+                weights[at + 1], block.inner.shape, behind=behind, residual=residual, source=block.inner, norm=second
+            )
+            of_weights.add(at + 1, block.inner_active, outer)
+            behind = Behind(slope, block.inner, sums, second, *of_norms[block.second])
+            added = None
+            if projects:
+                _, added, _ = input_gradient(weights[at + 2], block.x.shape, stride=stride, gradient=outer)
+                of_weights.add(at + 2, block.active, outer)
+            inner, slope, sums = input_gradient(
+                weights[at], block.x.shape, stride=stride, behind=behind, added=added, source=block.x, norm=first
+            )
+            of_weights.add(at, block.active, inner)
+            behind = Behind(slope, block.x, sums, first, *of_norms[block.first])
+            residual = None if projects else outer
+        outer, _, _ = input_gradient(weights[0], image.shape, behind=behind, residual=residual)
+        of_weights.add(0, image, outer)
+        return None, None, *of_weights.totals(), *(values for pair in of_norms for values in pair)
+
+
+def _rounded(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The weights in `dtype` and channels-last order; two kernels for all of them."""
+    flat = torch.cat([weight.detach().permute(0, 2, 3, 1).reshape(-1) for weight in weights]).to(dtype)
+    pieces = flat.split([weight.numel() for weight in weights])
+    return [_channels_last(piece, weight) for piece, weight in zip(pieces, weights, strict=True)]
+
+
+def _channels_last(values: Tensor, like: Tensor) -> Tensor:
+    outputs, inputs, height, width = like.shape
+    return values.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+
+
+def _norms(layers: Sequence[nn.BatchNorm2d]) -> list[Norm]:
+    """The batch norms, with room for their moments in one tensor."""
+    widths = [layer.num_features for layer in layers]
+    moments = torch.empty(3, sum(widths), device=layers[0].weight.device).split(widths, dim=1)
+    return [Norm(la.weight.detach(), la.bias.detach(), m, la.eps) for la, m in zip(layers, moments, strict=True)]
+
+
+def _update_averages(layers: Sequence[nn.BatchNorm2d], norms: Sequence[Norm], counts: Sequence[int]) -> None:
+    """Move the running means and (unbiased) variances towards those of the batch."""
+    for (momentum, count), group in groupby(
+        zip(layers, norms, counts, strict=True), key=lambda row: (row[0].momentum, row[2])
+    ):
+        members = [(layer, norm) for layer, norm, _ in group]
+        means = [norm.moments[0] for _, norm in members]
+        variances = torch._foreach_mul([norm.moments[2] for _, norm in members], count / (count - 1))
+        torch._foreach_lerp_([layer.running_mean for layer, _ in members], means, momentum)
+        torch._foreach_lerp_([layer.running_var for layer, _ in members], list(variances), momentum)
+
+
+class _Parts:
+    """The weight gradients of all convolutions in parts; those of equal shape are added up in one kernel."""
+
+    def __init__(self, layers: Sequence[nn.Conv2d], image: Tensor) -> None:
+        self.layers = layers
+        shapes = [layer.weight.shape for layer in layers]
+        self.rows: dict[torch.Size, list[int]] = {shape: [] for shape in shapes}
+        for number, shape in enumerate(shapes):
+            self.rows[shape].append(number)
+        self.parts = {
+            shape: torch.empty(len(rows), splits(shape), shape.numel(), device=image.device)
+            for shape, rows in self.rows.items()
+        }
+
+    def add(self, number: int, active: Tensor, gradient: Tensor) -> None:
+        """Compute the parts of convolution `number`."""
+        layer = self.layers[number]
+        shape = layer.weight.shape
+        parts = self.parts[shape][self.rows[shape].index(number)]
+        weight_gradient(active, gradient, parts, size=shape[-1], stride=layer.stride[0])
+
+    def totals(self) -> Iterator[Tensor]:
+        """The gradients, in the order of the convolutions."""
+        totals = {shape: parts.sum(1) for shape, parts in self.parts.items()}
+        for number, layer in enumerate(self.layers):
+            shape = layer.weight.shape
+            yield _channels_last(totals[shape][self.rows[shape].index(number)], layer.weight)
+
+
+def splits(shape: torch.Size) -> int:
+    """Into how many parts the pixels of a batch are divided for a weight gradient."""
+    return {16: 128, 32: 64}.get(shape[0], 16)
