@@ -36,7 +36,10 @@ class Network(nn.Module):
         maps = image
         for block in self.blocks:
             maps = block(maps)
-        vector = self.neck(maps)
+        return self.classify(self.neck(maps))
+
+    def classify(self, vector: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """The output for penultimate features [n, d]."""
         logits: Tensor = self.head(vector)
         return logits if self.variance_head is None else (logits, self.variance_head(vector))
 

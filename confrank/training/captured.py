@@ -1,7 +1,8 @@
 """The fast path: fetch, forward, loss, history, backward and optimizer of a step as one CUDA graph.
 
 The forward part is compiled and runs in bfloat16 (weights, loss and optimizer stay in float32) with channels-last
-images. The last, smaller batch of an epoch has a separate graph, which is not worth compiling.
+images. The last, smaller batch of an epoch has a separate graph, which is not worth compiling. Networks for which
+there are fused kernels are not compiled: only the data and the loss are.
 """
 
 from functools import cache, partial
@@ -9,6 +10,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
+from confrank.training.kernels import fused
 from confrank.training.run import PLAIN, Run, StepFunctions
 
 WARM_UP = 3
@@ -36,12 +38,14 @@ def compiled_forward(run: Run, size: int, functions: StepFunctions, *, bf16: boo
 class CapturedRun:
     """A run on a GPU whose steps are replayed from graphs, on a separate stream.
 
-    Without `bf16` it computes in float32, to be compared with plain steps.
+    Without `bf16` it computes in float32, to be compared with plain steps. With `kernels`, the network is computed in
+    fused kernels if there are any for it.
     """
 
-    def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True) -> None:
+    def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True, kernels: bool = True) -> None:
         assert run.device.type == "cuda"
         self.run, self.compiled, self.bf16 = run, compiled, bf16
+        self.fused = fused(run.called) if kernels and bf16 else None
         self.stream: torch.cuda.Stream = torch.cuda.Stream(run.device)  # type: ignore[no-untyped-call]
         self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if not torch.are_deterministic_algorithms_enabled():
@@ -71,10 +75,14 @@ class CapturedRun:
     def _capture(self, size: int, compiled: bool) -> torch.cuda.CUDAGraph:
         run = self.run
 
+        functions = _compiled() if compiled else PLAIN
+        if self.fused is not None:
+            functions = functions._replace(infer=self.fused)
+
         def forward() -> tuple[Tensor, Tensor]:
             if compiled:
-                return compiled_forward(run, size, _compiled(), bf16=self.bf16)
-            return run.forward(size, bf16=self.bf16)
+                return compiled_forward(run, size, functions, bf16=self.bf16)
+            return run.forward(size, functions, bf16=self.bf16)
 
         def body() -> None:
             run.advance(size, forward)

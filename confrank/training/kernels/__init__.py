@@ -1,1 +1,20 @@
-"""Triton kernels for narrow convolutional networks on a GPU, used by the captured path where they apply."""
+"""Triton kernels for narrow convolutional networks on a GPU, used by the captured path where they apply.
+
+Triton comes with torch for CUDA and is imported only if a network can use it; nothing else depends on it.
+"""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+from torch import Tensor, nn
+
+Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
+
+
+def fused(network: nn.Module) -> Infer | None:
+    """The function that computes the network's output in fused kernels, or None if the kernels do not apply to it."""
+    if find_spec("triton") is None:
+        return None
+    from confrank.training.kernels import resnet
+
+    return resnet.infer if resnet.layers_of(network) is not None else None

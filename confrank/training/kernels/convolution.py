@@ -6,6 +6,7 @@ are written as one part per program, [parts, 2, c] in float32, and added up by t
 order: there are no atomic operations, and results are the same each time.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,17 +14,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# How many rows of `parts` are added at a time.
-CHUNK = 32
-
-
 class Tiling(NamedTuple):
-    """How a kernel divides its work: output rows per program, pixels per matrix product, warps, pipeline stages."""
+    """How a kernel divides its work: rows per program, pixels per matrix product, warps, pipeline stages, how many
+    taps of a row form one product, and the side of the block of pixels that one row of the product computes.
+    """
 
     rows: int
     pixels: int
     warps: int
     stages: int
+    group: int = 1
+    block: int = 1
 
 
 class Sums(NamedTuple):
@@ -54,6 +55,18 @@ def add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADD
         first += tl.sum(tl.load(values, mask=mask, other=0.0), 0)
         second += tl.sum(tl.load(values + CHANNELS, mask=mask, other=0.0), 0)
     return first, second
+
+
+@triton.jit
+def store_parts(
+    parts, first, second, CHANNELS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Store two sums [BLOCK * BLOCK * PADDED], added up over the pixels of a block."""
+    channel = tl.arange(0, PADDED)
+    first = tl.sum(tl.reshape(first, [BLOCK * BLOCK, PADDED]), 0)
+    second = tl.sum(tl.reshape(second, [BLOCK * BLOCK, PADDED]), 0)
+    tl.store(parts + channel, first, mask=channel < CHANNELS)
+    tl.store(parts + CHANNELS + channel, second, mask=channel < CHANNELS)
 
 
 @triton.jit
@@ -89,6 +102,7 @@ def _gather_product(
     COLUMN_STRIDE: tl.constexpr,
     TAP_STRIDE: tl.constexpr,
     SIZE: tl.constexpr,
+    PAD: tl.constexpr,
     STRIDE: tl.constexpr,
     GROUP: tl.constexpr,
     TRANSPOSED: tl.constexpr,
@@ -108,8 +122,8 @@ def _gather_product(
         vertical = step // GROUPS
         horizontal = (step % GROUPS) * GROUP + k // PADDED
         if TRANSPOSED:
-            y = h + (SIZE // 2) - vertical
-            x = w[:, None] + (SIZE // 2) - horizontal[None, :]
+            y = h + PAD - vertical
+            x = w[:, None] + PAD - horizontal[None, :]
             fits = known & (y >= 0) & (y < HEIGHT * STRIDE)
             inside = fits[:, None] & (x >= 0) & (x < WIDTH * STRIDE)
             if STRIDE > 1:
@@ -117,8 +131,8 @@ def _gather_product(
                 y = y // STRIDE
                 x = x // STRIDE
         else:
-            y = h * STRIDE - (SIZE // 2) + vertical
-            x = w[:, None] * STRIDE - (SIZE // 2) + horizontal[None, :]
+            y = h * STRIDE - PAD + vertical
+            x = w[:, None] * STRIDE - PAD + horizontal[None, :]
             fits = known & (y >= 0) & (y < HEIGHT)
             inside = fits[:, None] & (x >= 0) & (x < WIDTH)
         used = (channel < CHANNELS) & (horizontal < SIZE)
@@ -142,11 +156,12 @@ def _forward(
     target_parts,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     NORM: tl.constexpr, RESIDUAL: tl.constexpr,
-    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """y = conv(relu(norm(x))) + residual, and the sums of y and y^2; stores relu(norm(x)) and the moments of x, too."""
+    TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (OUT_HEIGHT + ROWS - 1) // ROWS
     program = tl.program_id(0)
     image = program // PROGRAMS
@@ -163,8 +178,8 @@ def _forward(
         offset = tl.load(shift + channel, mask=exists, other=0.0) - mean * slope
         start = tl.maximum(first_row * STRIDE - SIZE // 2, 0) * WIDTH
         stop = tl.minimum((first_row + ROWS - 1) * STRIDE - SIZE // 2 + SIZE, HEIGHT) * WIDTH
-        for begin in range(0, ((ROWS - 1) * STRIDE + SIZE) * WIDTH, PIXELS):
-            pixel = start + begin + tl.arange(0, PIXELS)
+        for begin in range(0, ((ROWS - 1) * STRIDE + SIZE) * WIDTH, SPAN):
+            pixel = start + begin + tl.arange(0, SPAN)
             mask = (pixel < stop)[:, None] & exists[None, :]
             h = (pixel // WIDTH)[:, None]
             w = (pixel % WIDTH)[:, None]
@@ -173,33 +188,38 @@ def _forward(
             outputs = active + h * active_row + w * active_pixel + channel[None, :]
             tl.store(outputs, tl.maximum(values, 0.0).to(active.dtype.element_ty), mask=mask)
         tl.debug_barrier()
-    column = tl.arange(0, PADDED_OUTPUTS)
-    present = column < OUTPUTS
-    total = tl.zeros([PADDED_OUTPUTS], tl.float32)
-    squares = tl.zeros([PADDED_OUTPUTS], tl.float32)
-    for begin in range(0, ROWS * OUT_WIDTH, PIXELS):
+    # One row of the product is a block of pixels, `BLOCK` high and wide; its columns are their channels.
+    COLUMNS: tl.constexpr = PADDED_OUTPUTS * BLOCK * BLOCK
+    column = tl.arange(0, COLUMNS)
+    channel = column % PADDED_OUTPUTS
+    present = channel < OUTPUTS
+    down = column // (PADDED_OUTPUTS * BLOCK)
+    right = column // PADDED_OUTPUTS % BLOCK
+    total = tl.zeros([COLUMNS], tl.float32)
+    squares = tl.zeros([COLUMNS], tl.float32)
+    for begin in range(0, ROWS * OUT_WIDTH // (BLOCK * BLOCK), PIXELS):
         pixel = begin + tl.arange(0, PIXELS)
-        h = first_row + pixel // OUT_WIDTH
-        w = pixel % OUT_WIDTH
-        known = (pixel < ROWS * OUT_WIDTH) & (h < OUT_HEIGHT)
+        h = first_row // BLOCK + pixel // (OUT_WIDTH // BLOCK)
+        w = pixel % (OUT_WIDTH // BLOCK)
+        known = (pixel < ROWS * OUT_WIDTH // (BLOCK * BLOCK)) & (h * BLOCK < OUT_HEIGHT)
         product = _gather_product(
-            tl.zeros([PIXELS, PADDED_OUTPUTS], tl.float32), active, active_row, active_pixel, weight, h, w, known,
-            HEIGHT, WIDTH, INPUTS, PADDED, OUTPUTS, PADDED_OUTPUTS, 1, SIZE * SIZE * INPUTS, INPUTS,
-            SIZE, STRIDE, GROUP, False, STAGES,
+            tl.zeros([PIXELS, COLUMNS], tl.float32), active, active_row, active_pixel, weight, h, w, known,
+            HEIGHT, WIDTH, INPUTS, PADDED, OUTPUTS * BLOCK * BLOCK, COLUMNS, 1, TAPS * TAPS * INPUTS, INPUTS,
+            TAPS, SIZE // 2, STRIDE * BLOCK, GROUP, False, STAGES,
         )  # fmt: skip
         mask = known[:, None] & present[None, :]
+        y = (h * BLOCK)[:, None] + down[None, :]
+        x = (w * BLOCK)[:, None] + right[None, :]
         if RESIDUAL:
-            added = residual + image * residual_image + (h * residual_row + w * residual_pixel)[:, None]
-            product += tl.load(added + column[None, :], mask=mask, other=0.0).to(tl.float32)
+            added = residual + image * residual_image + y * residual_row + x * residual_pixel + channel[None, :]
+            product += tl.load(added, mask=mask, other=0.0).to(tl.float32)
         result = product.to(target.dtype.element_ty)
-        outputs = target + image * target_image + (h * target_row + w * target_pixel)[:, None]
-        tl.store(outputs + column[None, :], result, mask=mask)
+        outputs = target + image * target_image + y * target_row + x * target_pixel + channel[None, :]
+        tl.store(outputs, result, mask=mask)
         rounded = result.to(tl.float32)
         total += tl.sum(rounded, 0)
         squares += tl.sum(rounded * rounded, 0)
-    own = target_parts + program * (2 * OUTPUTS) + column
-    tl.store(own, total, mask=present)
-    tl.store(own + OUTPUTS, squares, mask=present)
+    store_parts(target_parts + program * (2 * OUTPUTS), total, squares, OUTPUTS, PADDED_OUTPUTS, BLOCK)
 
 
 @triton.jit
@@ -217,9 +237,9 @@ def _input_gradient(
     target_parts,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
-    SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr,
+    SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr,
-    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x in y = conv(relu(norm(x))), up to the affine part of the batch norm's backward pass.
 
@@ -227,6 +247,7 @@ def _input_gradient(
     (the gradient behind the ReLU), plus `residual`. `BEFORE`: the result is masked by the ReLU before the convolution,
     and its sums are taken, alone and times the normalised x.
     """
+    TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (HEIGHT + ROWS - 1) // ROWS
     program = tl.program_id(0)
     image = program // PROGRAMS
@@ -247,8 +268,8 @@ def _input_gradient(
         constant = -factor * total / count - of_raw * mean
         start = tl.maximum((first_row + SIZE // 2 - SIZE + 1) // STRIDE, 0) * OUT_WIDTH
         stop = tl.minimum((first_row + ROWS - 1 + SIZE // 2) // STRIDE + 1, OUT_HEIGHT) * OUT_WIDTH
-        for begin in range(0, ((ROWS + SIZE - 2) // STRIDE + 1) * OUT_WIDTH, PIXELS):
-            pixel = start + begin + tl.arange(0, PIXELS)
+        for begin in range(0, ((ROWS + SIZE - 2) // STRIDE + 1) * OUT_WIDTH, SPAN):
+            pixel = start + begin + tl.arange(0, SPAN)
             mask = (pixel < stop)[:, None] & exists[None, :]
             h = (pixel // OUT_WIDTH)[:, None]
             w = (pixel % OUT_WIDTH)[:, None]
@@ -262,44 +283,55 @@ def _input_gradient(
             outputs = gradient + h * gradient_row + w * gradient_pixel + channel[None, :]
             tl.store(outputs, values.to(gradient.dtype.element_ty), mask=mask)
         tl.debug_barrier()
-    column = tl.arange(0, PADDED)
-    present = column < INPUTS
-    total = tl.zeros([PADDED], tl.float32)
-    products = tl.zeros([PADDED], tl.float32)
+    COLUMNS: tl.constexpr = PADDED * BLOCK * BLOCK
+    column = tl.arange(0, COLUMNS)
+    channel = column % PADDED
+    present = channel < INPUTS
+    down = column // (PADDED * BLOCK)
+    right = column // PADDED % BLOCK
+    total = tl.zeros([COLUMNS], tl.float32)
+    products = tl.zeros([COLUMNS], tl.float32)
     if BEFORE:
-        centre = tl.load(moments + column, mask=present, other=0.0)
-        inverse = tl.load(moments + moments_row + column, mask=present, other=0.0)
-        steepness = tl.load(scale + column, mask=present, other=0.0) * inverse
-        offset = tl.load(shift + column, mask=present, other=0.0) - centre * steepness
-    for begin in range(0, ROWS * WIDTH, PIXELS):
+        centre = tl.load(moments + channel, mask=present, other=0.0)
+        inverse = tl.load(moments + moments_row + channel, mask=present, other=0.0)
+        steepness = tl.load(scale + channel, mask=present, other=0.0) * inverse
+        offset = tl.load(shift + channel, mask=present, other=0.0) - centre * steepness
+    for begin in range(0, ROWS * WIDTH // (BLOCK * BLOCK), PIXELS):
         pixel = begin + tl.arange(0, PIXELS)
-        h = first_row + pixel // WIDTH
-        w = pixel % WIDTH
-        known = (pixel < ROWS * WIDTH) & (h < HEIGHT)
-        product = _gather_product(
-            tl.zeros([PIXELS, PADDED], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
-            OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS, PADDED, SIZE * SIZE * INPUTS, 1, INPUTS,
-            SIZE, STRIDE, GROUP, True, STAGES,
-        )  # fmt: skip
+        h = first_row // BLOCK + pixel // (WIDTH // BLOCK)
+        w = pixel % (WIDTH // BLOCK)
+        known = (pixel < ROWS * WIDTH // (BLOCK * BLOCK)) & (h * BLOCK < HEIGHT)
+        if BLOCK > 1:  # the weights of a block are those of a convolution: transposed and flipped already
+            product = _gather_product(
+                tl.zeros([PIXELS, COLUMNS], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
+                OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS * BLOCK * BLOCK, COLUMNS,
+                1, TAPS * TAPS * OUTPUTS, OUTPUTS, TAPS, SIZE // 2, BLOCK, GROUP, False, STAGES,
+            )  # fmt: skip
+        else:
+            product = _gather_product(
+                tl.zeros([PIXELS, COLUMNS], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
+                OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS, COLUMNS, SIZE * SIZE * INPUTS, 1, INPUTS,
+                SIZE, SIZE // 2, STRIDE, GROUP, True, STAGES,
+            )  # fmt: skip
         mask = known[:, None] & present[None, :]
+        y = (h * BLOCK)[:, None] + down[None, :]
+        x = (w * BLOCK)[:, None] + right[None, :]
         if ADDED:
-            others = added + image * added_image + (h * added_row + w * added_pixel)[:, None]
-            product += tl.load(others + column[None, :], mask=mask, other=0.0).to(tl.float32)
+            others = added + image * added_image + y * added_row + x * added_pixel + channel[None, :]
+            product += tl.load(others, mask=mask, other=0.0).to(tl.float32)
         if BEFORE:
-            inputs = source + image * source_image + (h * source_row + w * source_pixel)[:, None]
-            x = tl.load(inputs + column[None, :], mask=mask, other=0.0).to(tl.float32)
-            product = tl.where(x * steepness[None, :] + offset[None, :] > 0, product, 0.0)
+            inputs = source + image * source_image + y * source_row + x * source_pixel + channel[None, :]
+            before = tl.load(inputs, mask=mask, other=0.0).to(tl.float32)
+            product = tl.where(before * steepness[None, :] + offset[None, :] > 0, product, 0.0)
         result = product.to(target.dtype.element_ty)
-        outputs = target + image * target_image + (h * target_row + w * target_pixel)[:, None]
-        tl.store(outputs + column[None, :], result, mask=mask)
+        outputs = target + image * target_image + y * target_row + x * target_pixel + channel[None, :]
+        tl.store(outputs, result, mask=mask)
         if BEFORE:
             rounded = tl.where(known[:, None], result.to(tl.float32), 0.0)
             total += tl.sum(rounded, 0)
-            products += tl.sum(rounded * (x - centre[None, :]) * inverse[None, :], 0)
+            products += tl.sum(rounded * (before - centre[None, :]) * inverse[None, :], 0)
     if BEFORE:
-        own = target_parts + program * (2 * INPUTS) + column
-        tl.store(own, total, mask=present)
-        tl.store(own + INPUTS, products, mask=present)
+        store_parts(target_parts + program * (2 * INPUTS), total, products, INPUTS, PADDED, BLOCK)
 
 
 @triton.jit
@@ -357,17 +389,19 @@ def convolve(
     residual: Tensor | None = None,
     active: Tensor | None = None,
     target: Tensor | None = None,
+    blocks: Tensor | None = None,
     tiling: Tiling | None = None,
 ) -> tuple[Tensor, Tensor, Sums]:
     """conv(relu(norm(maps))) + residual, as (activated input, output, sums of the output and its square).
 
-    `weight` [out, in, size, size] in channels-last order has the type of `maps`. With `norm` and the `sums` of
+    `weight` [out, in, size, size] in channels-last order has the type of `maps`; `blocks` are the same weights as
+    `blocks_of` gives them, to compute 2x2 pixels at once. With `norm` and the `sums` of
     `maps`, the moments are stored in `norm`; without, the convolution reads `maps` themselves.
     """
-    size, outputs = weight.shape[-1], weight.shape[0]
     n, inputs, height, width = maps.shape
+    outputs, size = weight.shape[0], weight.shape[-1]
     shape = (n, outputs, -(-height // stride), -(-width // stride))
-    tiling = tiling or forward_tiling(shape, inputs)
+    tiling = tiling or tiling_of(shape, inputs, blocked=blocks is not None)
     active = maps if norm is None else _empty(maps.shape, maps) if active is None else active
     target = _empty(shape, maps) if target is None else target
     programs = n * -(-shape[2] // tiling.rows)
@@ -379,13 +413,14 @@ def convolve(
         read.parts, float(read.count),
         parts if norm is None else norm.weight, parts if norm is None else norm.bias,
         moments, moments.stride(0), 0.0 if norm is None else norm.epsilon,
-        _packed(weight),
+        _packed(weight) if tiling.block == 1 else blocks,
         maps if residual is None else residual, *strides(maps if residual is None else residual),
         target, *strides(target), parts,
         height, width, shape[2], shape[3], inputs, padded(inputs), outputs, padded(outputs),
-        size, stride, _group(size, inputs),
+        size, stride, tiling.group, tiling.block,
         norm is not None, residual is not None,
-        tiling.rows, tiling.pixels, tiling.stages, len(read.parts), CHUNK, num_warps=tiling.warps,
+        tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling.warps),
+        len(read.parts), chunk(len(read.parts), inputs, tiling.warps), num_warps=tiling.warps,
     )  # fmt: skip
     return active, target, Sums(parts, n * shape[2] * shape[3])
 
@@ -402,6 +437,7 @@ def input_gradient(
     source: Tensor | None = None,
     norm: Norm | None = None,
     target: Tensor | None = None,
+    blocks: Tensor | None = None,
     tiling: Tiling | None = None,
 ) -> tuple[Tensor, Tensor, Sums]:
     """The gradient of the input `shape` of a convolution, as (gradient of its output, gradient, its sums).
@@ -415,7 +451,7 @@ def input_gradient(
     n, inputs, height, width = shape
     like = behind.slope if behind is not None else gradient
     assert like is not None
-    tiling = tiling or input_tiling(shape, outputs, stride)
+    tiling = tiling or tiling_of(shape, outputs, blocked=blocks is not None)
     gradient = _empty(like.shape, like) if gradient is None else gradient
     target = _empty(shape, like) if target is None else target
     programs = n * -(-height // tiling.rows)
@@ -434,15 +470,16 @@ def input_gradient(
         behind.weight_gradient, behind.bias_gradient,
         like if residual is None else residual, *strides(like if residual is None else residual),
         gradient, *strides(gradient),
-        _packed(weight),
+        _packed(weight) if tiling.block == 1 else blocks,
         target if added is None else added, *strides(target if added is None else added),
         source, *strides(source),
         before.weight, before.bias, before.moments, before.moments.stride(0),
         target, *strides(target), parts,
         height, width, like.shape[2], like.shape[3], inputs, padded(inputs), outputs, padded(outputs),
-        size, stride, _group(size, outputs),
+        size, stride, tiling.group, tiling.block,
         is_behind, residual is not None, added is not None, norm is not None,
-        tiling.rows, tiling.pixels, tiling.stages, len(behind.sums.parts), CHUNK, num_warps=tiling.warps,
+        tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling.warps),
+        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling.warps), num_warps=tiling.warps,
     )  # fmt: skip
     return gradient, target, Sums(parts, n * height * width)
 
@@ -470,35 +507,53 @@ def weight_gradient(
     n, inputs, height, width = active.shape
     _, outputs, out_height, out_width = gradient.shape
     splits, number = len(parts), n * out_height * out_width
-    tiling = tiling or weight_tiling(inputs)
-    group = _group(size, inputs, 32)
-    _weight_gradient[(splits, size * -(-size // group))](
+    tiling = tiling or weight_tiling(inputs, size)
+    _weight_gradient[(splits, size * -(-size // tiling.group))](
         active, *strides(active), gradient, *strides(gradient), parts, number,
         height, width, out_height, out_width, inputs, padded(inputs), outputs, padded(outputs),
-        size, stride, group, tiling.pixels, tiling.stages,
+        size, stride, tiling.group, tiling.pixels, tiling.stages,
         -(-number // (splits * tiling.pixels)) * tiling.pixels, num_warps=tiling.warps,
     )  # fmt: skip
 
 
-def forward_tiling(shape: tuple[int, ...], inputs: int) -> Tiling:
-    """The tiling of a convolution with an output of `shape`."""
-    pixels = 64 if shape[2] * shape[3] <= 64 else 128
-    return Tiling(rows=shape[2], pixels=pixels, warps=4 if pixels == 64 else 8, stages=3)
+def tiling_of(shape: Sequence[int], channels: int, *, blocked: bool) -> Tiling:
+    """The tiling of a convolution of `channels`, or of an input gradient, with a result of `shape`."""
+    height, width = shape[2:]
+    if blocked:
+        return Tiling(rows=height, pixels=min(256, height * width // 4), warps=8, stages=3, group=4, block=2)
+    pixels = 64 if height * width <= 64 else 128
+    return Tiling(height, pixels, 4 if pixels == 64 else 8, 3, 3 if channels <= 16 else 1)
 
 
-def input_tiling(shape: tuple[int, ...], outputs: int, stride: int) -> Tiling:
-    """The tiling of an input gradient of `shape`."""
-    return forward_tiling(shape, outputs)
-
-
-def weight_tiling(inputs: int) -> Tiling:
+def weight_tiling(inputs: int, size: int) -> Tiling:
     """The tiling of a weight gradient."""
-    return Tiling(rows=0, pixels=64, warps=4, stages=3)
+    return Tiling(rows=0, pixels=64, warps=4, stages=3, group=3 if size == 3 and padded(inputs) <= 32 else 1)
 
 
-def _group(size: int, channels: int, most: int = 16) -> int:
-    """How many taps of a row to combine into one matrix product."""
-    return 3 if size == 3 and padded(channels) <= most else 1
+def at_once(channels: int, warps: int) -> int:
+    """How many pixels to normalise at a time: 32 values a thread."""
+    return max(16, 1024 * warps // padded(channels))
+
+
+def chunk(parts: int, channels: int, warps: int) -> int:
+    """How many parts to add at a time: at most 32 values a thread."""
+    most = 1024 * warps // padded(channels)
+    return int(min(triton.next_power_of_2(parts), most))
+
+
+def blocks_of(weights: Tensor, *, transposed: bool = False) -> Tensor:
+    """Weights [l, out, size, size, in] of convolutions that compute 2x2 pixels at once, [l, 4 out, s + 1, s + 1, in].
+
+    Such a convolution has a stride of 2. Transposed, they are those of the input gradient.
+    """
+    if transposed:
+        weights = weights.flip(2, 3).transpose(1, 4)
+    number, outputs, size, _, inputs = weights.shape
+    blocks = weights.new_zeros(number, 2, 2, outputs, size + 1, size + 1, inputs)
+    for down in range(2):
+        for right in range(2):
+            blocks[:, down, right, :, down : down + size, right : right + size] = weights
+    return blocks.flatten(1, 3)
 
 
 def padded(channels: int) -> int:

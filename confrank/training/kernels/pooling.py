@@ -5,7 +5,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from confrank.training.kernels.convolution import CHUNK, Norm, Sums, add_parts, moments_of, padded, strides
+from confrank.training.kernels.convolution import (
+    Norm,
+    Sums,
+    add_parts,
+    chunk,
+    moments_of,
+    padded,
+    strides,
+)
 
 
 @triton.jit
@@ -78,7 +86,7 @@ def pool(maps: Tensor, norm: Norm, sums: Sums) -> Tensor:
     _pool[(n,)](
         maps, *strides(maps), sums.parts, float(sums.count),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), norm.epsilon, target,
-        height, width, channels, padded(channels), len(sums.parts), 64, CHUNK,
+        height, width, channels, padded(channels), len(sums.parts), 64, chunk(len(sums.parts), channels, 4),
     )  # fmt: skip
     return target
 

@@ -13,8 +13,18 @@ from torch import Tensor, nn
 
 from confrank.models.network import Network, SpatialMean
 from confrank.models.resnet import PreActivationBlock
-from confrank.training.kernels.convolution import Behind, Norm, Sums, convolve, input_gradient, weight_gradient
+from confrank.training.kernels.convolution import (
+    Behind,
+    Norm,
+    blocks_of,
+    convolve,
+    input_gradient,
+    weight_gradient,
+)
 from confrank.training.kernels.pooling import pool, pool_gradient
+
+# The shape of weights for which a kernel computes 2x2 pixels at once.
+BLOCKED = (16, 16, 3, 3)
 
 
 class Layers(NamedTuple):
@@ -102,16 +112,18 @@ class _Features(torch.autograd.Function):
         weights = _rounded([layer.weight for layer in layers.convolutions], image.dtype)
         norms = _norms(layers.norms)
         at, number, blocks, counts = iter(weights), 0, [], []
-        _, maps, sums = convolve(image, next(at))
+        _, maps, sums = convolve(image, next(at).plain)
         for block in layers.blocks:
             stride = block.residual[0].stride[0]  # type: ignore[index]
             counts += [sums.count]
-            active, inner, inner_sums = convolve(maps, next(at), stride=stride, norm=norms[number], sums=sums)
-            second, x = next(at), maps
-            shortcut = maps if block.projection is None else convolve(active, next(at), stride=stride)[1]
+            first, second, x = next(at), next(at), maps
+            active, inner, inner_sums = convolve(
+                maps, first.plain, stride=stride, norm=norms[number], sums=sums, blocks=first.blocks
+            )
+            shortcut = maps if block.projection is None else convolve(active, next(at).plain, stride=stride)[1]
             counts += [inner_sums.count]
             inner_active, maps, sums = convolve(
-                inner, second, norm=norms[number + 1], sums=inner_sums, residual=shortcut
+                inner, second.plain, norm=norms[number + 1], sums=inner_sums, residual=shortcut, blocks=second.blocks
             )
             blocks.append(_Block(x, active, inner, inner_active, number, number + 1))
             number += 2
@@ -134,30 +146,47 @@ class _Features(torch.autograd.Function):
             first, second = norms[block.first], norms[block.second]
             stride = layer.residual[0].stride[0]
             outer, slope, sums = input_gradient(
-                weights[at + 1], block.inner.shape, behind=behind, residual=residual, source=block.inner, norm=second
-            )
+                weights[at + 1].plain, block.inner.shape, behind=behind, residual=residual,
+                source=block.inner, norm=second, blocks=weights[at + 1].transposed,
+            )  # fmt: skip
             of_weights.add(at + 1, block.inner_active, outer)
             behind = Behind(slope, block.inner, sums, second, *of_norms[block.second])
             added = None
             if projects:
-                _, added, _ = input_gradient(weights[at + 2], block.x.shape, stride=stride, gradient=outer)
+                _, added, _ = input_gradient(weights[at + 2].plain, block.x.shape, stride=stride, gradient=outer)
                 of_weights.add(at + 2, block.active, outer)
             inner, slope, sums = input_gradient(
-                weights[at], block.x.shape, stride=stride, behind=behind, added=added, source=block.x, norm=first
-            )
+                weights[at].plain, block.x.shape, stride=stride, behind=behind, added=added,
+                source=block.x, norm=first, blocks=weights[at].transposed,
+            )  # fmt: skip
             of_weights.add(at, block.active, inner)
             behind = Behind(slope, block.x, sums, first, *of_norms[block.first])
             residual = None if projects else outer
-        outer, _, _ = input_gradient(weights[0], image.shape, behind=behind, residual=residual)
+        outer, _, _ = input_gradient(weights[0].plain, image.shape, behind=behind, residual=residual)
         of_weights.add(0, image, outer)
         return None, None, *of_weights.totals(), *(values for pair in of_norms for values in pair)
 
 
-def _rounded(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The weights in `dtype` and channels-last order; two kernels for all of them."""
+class _Weight(NamedTuple):
+    """A weight as the kernels read it; for narrow layers also as `blocks_of` gives it, forward and transposed."""
+
+    plain: Tensor
+    blocks: Tensor | None = None
+    transposed: Tensor | None = None
+
+
+def _rounded(weights: Sequence[Tensor], dtype: torch.dtype) -> list[_Weight]:
+    """The weights in `dtype` and channels-last order."""
     flat = torch.cat([weight.detach().permute(0, 2, 3, 1).reshape(-1) for weight in weights]).to(dtype)
     pieces = flat.split([weight.numel() for weight in weights])
-    return [_channels_last(piece, weight) for piece, weight in zip(pieces, weights, strict=True)]
+    rounded = [_Weight(_channels_last(piece, weight)) for piece, weight in zip(pieces, weights, strict=True)]
+    narrow = [number for number, weight in enumerate(weights) if weight.shape == BLOCKED]
+    if narrow:
+        together = torch.stack([rounded[number].plain.permute(0, 2, 3, 1) for number in narrow])
+        pairs = zip(blocks_of(together), blocks_of(together, transposed=True), strict=True)
+        for number, (blocks, transposed) in zip(narrow, pairs, strict=True):
+            rounded[number] = _Weight(rounded[number].plain, blocks, transposed)
+    return rounded
 
 
 def _channels_last(values: Tensor, like: Tensor) -> Tensor:
@@ -193,8 +222,9 @@ class _Parts:
         self.rows: dict[torch.Size, list[int]] = {shape: [] for shape in shapes}
         for number, shape in enumerate(shapes):
             self.rows[shape].append(number)
+        num_pixels = image.numel() // image.shape[1]
         self.parts = {
-            shape: torch.empty(len(rows), splits(shape), shape.numel(), device=image.device)
+            shape: torch.empty(len(rows), splits(shape, num_pixels), shape.numel(), device=image.device)
             for shape, rows in self.rows.items()
         }
 
@@ -213,6 +243,17 @@ class _Parts:
             yield _channels_last(totals[shape][self.rows[shape].index(number)], layer.weight)
 
 
-def splits(shape: torch.Size) -> int:
-    """Into how many parts the pixels of a batch are divided for a weight gradient."""
-    return {16: 128, 32: 64}.get(shape[0], 16)
+def splits(shape: torch.Size, num_pixels: int) -> int:
+    """Into how many parts the pixels of a batch are divided for the weight gradient of a layer.
+
+    `num_pixels` are those of the input images, of which a layer with 32 outputs has a quarter, and so on.
+    """
+    return -(-num_pixels // {16: 1024, 32: 2048}.get(shape[0], 8192))
+
+
+def infer(network: nn.Module, image: Tensor, bf16: bool) -> Tensor | tuple[Tensor, Tensor]:
+    """The output of a network of which `layers_of` knows the layers, in bfloat16."""
+    layers = layers_of(network)
+    assert layers is not None and isinstance(network, Network) and bf16
+    with torch.autocast(image.device.type, dtype=torch.bfloat16):
+        return network.classify(features(layers, image))
