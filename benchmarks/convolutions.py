@@ -2,9 +2,9 @@
 
     python benchmarks/convolutions.py [--kinds forward input weight] [--widths 16 32 64] [--compile-only I N]
 
-A chain of LAYERS layers at batch 128 is captured as a graph; printed is the time per layer. `forward` includes the batch
-norm and ReLU before the convolution, the shortcut and the sums for the next batch norm; `input` the backward passes of
-both batch norms; cuDNN's times are those of the convolutions alone.
+A chain of LAYERS layers at batch 128 is captured as a graph; printed is the time per layer. `forward` includes the
+batch norm and ReLU before the convolution, the shortcut and the sums for the next batch norm; `input` the backward
+passes of both batch norms; cuDNN's times are those of the convolutions alone.
 """
 
 import argparse
@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 
 from confrank.training.kernels.convolution import (
-    Behind, Norm, Sums, Tiling, blocks_of, convolve, input_gradient, weight_gradient,
+    Behind,
+    Norm,
+    Sums,
+    Tiling,
+    blocks_of,
+    convolve,
+    input_gradient,
+    weight_gradient,
 )  # fmt: skip
 
 BATCH, LAYERS = 128, 12
@@ -199,8 +206,9 @@ def main() -> None:
         if arguments.compile_only:
             print(width, kind, setting, f"{time.perf_counter() - start:.1f} s", flush=True)
             continue
-        rows.append({"width": width, "kind": kind, "setting": [list(s) if isinstance(s, tuple) else s for s in setting], "us": us})
-        print(f"{width:>3} {kind:<8} {us:8.2f} us  {tuple(tuple(s) if isinstance(s, tuple) else s for s in setting)}", flush=True)
+        plain = [tuple(part) if isinstance(part, tuple) else part for part in setting]
+        rows.append({"width": width, "kind": kind, "setting": plain, "us": us})
+        print(f"{width:>3} {kind:<8} {us:8.2f} us  {plain}", flush=True)
         if arguments.json:
             with open(arguments.json, "w") as file:
                 json.dump(rows, file)

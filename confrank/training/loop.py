@@ -18,6 +18,7 @@ from confrank.metrics import Evaluation
 from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
+from confrank.training.kernels import fused
 from confrank.training.processes import ALONE, PeerError, Processes
 from confrank.training.run import DivergedError, Run
 from confrank.training.signals import stop_signals
@@ -26,6 +27,7 @@ EpochListener = Callable[[RunConfig, Record], None]
 # Errors of one run that need not stop the others.
 RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
+FUSED = "captured graph, bfloat16, fused kernels"
 Computation = Literal["auto", "plain"]
 Result = TypeVar("Result")
 
@@ -264,16 +266,19 @@ class _Training:
         return bool(wanted)
 
     def stepper(self, run: Run) -> Run | CapturedRun:
-        """The fastest way to step that works for this network: compiled and captured, captured, or plain."""
+        """The fastest way to step that works for this network: in fused kernels, compiled, captured, or plain."""
         if not self.captures:
             return run
-        for compiled in (True, False):
+        ways = {"compiled and captured": {"compiled": True}, "captured": {"compiled": False}}
+        if fused(run.called) is not None:
+            others = {what: {**options, "kernels": False} for what, options in ways.items()}
+            ways = {"computed in fused kernels": {}, **others}
+        for what, options in ways.items():
             try:
-                return CapturedRun(run, compiled=compiled)
+                return CapturedRun(run, **options)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # a custom network may do what a compiler or a graph cannot
-                what = "compiled and captured" if compiled else "captured"
                 reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
                 self.note(f"{run.config.run_name} cannot be {what}: {reason}")
         self.note(f"{run.config.run_name} is trained eagerly in float32")
@@ -306,6 +311,8 @@ class _Training:
 
 def _label(stepper: Run | CapturedRun, eager: str) -> str:
     if isinstance(stepper, CapturedRun):
+        if stepper.fused is not None:
+            return FUSED
         return CAPTURED if stepper.compiled else UNCOMPILED
     return eager
 

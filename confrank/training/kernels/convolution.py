@@ -1,7 +1,7 @@
 """Convolutions of few channels as implicit matrix products, fused with the batch norm and ReLU around them.
 
-Maps are channels-last views [n, c, h, w] with any strides of images, rows and pixels; the stride of channels is 1, so a
-slice of channels of a wider buffer is a valid map. Each program computes some rows of one image. Sums over a batch
+Maps are channels-last views [n, c, h, w] with any strides of images, rows and pixels; the stride of channels is 1, so
+a slice of channels of a wider buffer is a valid map. Each program computes some rows of one image. Sums over a batch
 are written as one part per program, [parts, 2, c] in float32, and added up by the kernel that reads them, in a fixed
 order: there are no atomic operations, and results are the same each time.
 """
@@ -13,6 +13,7 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
 
 class Tiling(NamedTuple):
     """How a kernel divides its work: rows per program, pixels per matrix product, warps, pipeline stages, how many
@@ -28,10 +29,10 @@ class Tiling(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Two sums per channel over `count` pixels, in parts [parts, 2, c] that have yet to be added."""
+    """Two sums per channel over `count` pixels, in parts [parts, 2, c] that have yet to be added up."""
 
     parts: Tensor
-    count: int
+    count: int  # type: ignore[assignment]  # this field hides tuple.count, which nobody calls
 
 
 class Norm(NamedTuple):
@@ -44,7 +45,9 @@ class Norm(NamedTuple):
 
 
 @triton.jit
-def add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr):
+def add_parts(
+    parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr
+):
     """Both sums [PADDED] of the parts [NUMBER, 2, CHANNELS]."""
     first = tl.zeros([PADDED], tl.float32)
     second = tl.zeros([PADDED], tl.float32)
@@ -58,9 +61,7 @@ def add_parts(parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADD
 
 
 @triton.jit
-def store_parts(
-    parts, first, second, CHANNELS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr
-):
+def store_parts(parts, first, second, CHANNELS: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr):
     """Store two sums [BLOCK * BLOCK * PADDED], added up over the pixels of a block."""
     channel = tl.arange(0, PADDED)
     first = tl.sum(tl.reshape(first, [BLOCK * BLOCK, PADDED]), 0)
@@ -158,9 +159,10 @@ def _forward(
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     NORM: tl.constexpr, RESIDUAL: tl.constexpr,
-    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(relu(norm(x))) + residual, and the sums of y and y^2; stores relu(norm(x)) and the moments of x, too."""
+    """y = conv(relu(norm(x))) + residual with the sums of y and y^2; relu(norm(x)) and the moments of x are stored."""
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (OUT_HEIGHT + ROWS - 1) // ROWS
     program = tl.program_id(0)
@@ -239,13 +241,14 @@ def _input_gradient(
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr,
-    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr, NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x in y = conv(relu(norm(x))), up to the affine part of the batch norm's backward pass.
 
     `BEHIND`: the gradient of y is computed first, and stored: the affine part for the batch norm of y, of `slope`
-    (the gradient behind the ReLU), plus `residual`. `BEFORE`: the result is masked by the ReLU before the convolution,
-    and its sums are taken, alone and times the normalised x.
+    (the gradient behind the ReLU), plus `residual`. `BEFORE`: the result is masked by the ReLU before the
+    convolution, and its sums are taken, alone and times the normalised x.
     """
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (HEIGHT + ROWS - 1) // ROWS
@@ -557,7 +560,7 @@ def blocks_of(weights: Tensor, *, transposed: bool = False) -> Tensor:
 
 
 def padded(channels: int) -> int:
-    return max(16, triton.next_power_of_2(channels))
+    return max(16, int(triton.next_power_of_2(channels)))
 
 
 def _empty(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
@@ -572,7 +575,7 @@ def strides(maps: Tensor) -> tuple[int, int, int]:
 
 def _packed(weight: Tensor) -> Tensor:
     """Check that a weight is in channels-last order."""
-    outputs, inputs, height, width = weight.shape
+    _, inputs, height, width = weight.shape
     expected = (inputs * height * width, 1, inputs * width, inputs)
     strides: Any = weight.stride()
     assert all(size == 1 or a == b for size, a, b in zip(weight.shape, strides, expected, strict=True)), strides

@@ -37,17 +37,16 @@ class Layers(NamedTuple):
     @property
     def norms(self) -> list[nn.BatchNorm2d]:
         """All batch norms, in the order of the forward pass."""
-        return [*(norm for block in self.blocks for norm in (block.activate[0], block.residual[1])), self.last]  # type: ignore[misc]
+        pairs: list[Any] = [norm for block in self.blocks for norm in (block.activate[0], block.residual[1])]
+        return [*pairs, self.last]
 
     @property
     def convolutions(self) -> list[nn.Conv2d]:
         """All convolutions: the stem, then two or three of each block."""
-        found = [self.stem]
+        result: list[Any] = [self.stem]
         for block in self.blocks:
-            found += [block.residual[0], block.residual[3]]  # type: ignore[list-item]
-            if block.projection is not None:
-                found.append(block.projection)  # type: ignore[arg-type]
-        return found
+            result += filter(None, (block.residual[0], block.residual[3], block.projection))
+        return result
 
 
 def layers_of(network: nn.Module) -> Layers | None:
@@ -90,7 +89,7 @@ def features(layers: Layers, image: Tensor, dtype: torch.dtype = torch.bfloat16)
     parameters = [layer.weight for layer in layers.convolutions]
     for norm in layers.norms:
         parameters += [norm.weight, norm.bias]
-    result: Tensor = _Features.apply(layers, image.to(dtype), *parameters)  # type: ignore[no-untyped-call]
+    result: Tensor = _Features.apply(layers, image.to(dtype), *parameters)
     return result
 
 
@@ -114,7 +113,7 @@ class _Features(torch.autograd.Function):
         at, number, blocks, counts = iter(weights), 0, [], []
         _, maps, sums = convolve(image, next(at).plain)
         for block in layers.blocks:
-            stride = block.residual[0].stride[0]  # type: ignore[index]
+            stride = _stride(block)
             counts += [sums.count]
             first, second, x = next(at), next(at), maps
             active, inner, inner_sums = convolve(
@@ -133,7 +132,7 @@ class _Features(torch.autograd.Function):
         return result
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         layers, image, weights, norms, blocks, last = ctx.kept
         of_norms = [(torch.empty_like(norm.weight), torch.empty_like(norm.bias)) for norm in norms]
         of_weights = _Parts(layers.convolutions, image)
@@ -144,7 +143,7 @@ class _Features(torch.autograd.Function):
             projects = layer.projection is not None
             at -= 3 if projects else 2
             first, second = norms[block.first], norms[block.second]
-            stride = layer.residual[0].stride[0]
+            stride = _stride(layer)
             outer, slope, sums = input_gradient(
                 weights[at + 1].plain, block.inner.shape, behind=behind, residual=residual,
                 source=block.inner, norm=second, blocks=weights[at + 1].transposed,
@@ -165,6 +164,11 @@ class _Features(torch.autograd.Function):
         outer, _, _ = input_gradient(weights[0].plain, image.shape, behind=behind, residual=residual)
         of_weights.add(0, image, outer)
         return None, None, *of_weights.totals(), *(values for pair in of_norms for values in pair)
+
+
+def _stride(block: PreActivationBlock) -> int:
+    first: Any = block.residual[0]
+    return int(first.stride[0])
 
 
 class _Weight(NamedTuple):
@@ -203,10 +207,9 @@ def _norms(layers: Sequence[nn.BatchNorm2d]) -> list[Norm]:
 
 def _update_averages(layers: Sequence[nn.BatchNorm2d], norms: Sequence[Norm], counts: Sequence[int]) -> None:
     """Move the running means and (unbiased) variances towards those of the batch."""
-    for (momentum, count), group in groupby(
-        zip(layers, norms, counts, strict=True), key=lambda row: (row[0].momentum, row[2])
-    ):
-        members = [(layer, norm) for layer, norm, _ in group]
+    rows = zip(layers, norms, counts, strict=True)
+    for (momentum, count), group in groupby(rows, key=lambda row: (row[0].momentum, row[2])):
+        members: list[tuple[Any, Norm]] = [(layer, norm) for layer, norm, _ in group]
         means = [norm.moments[0] for _, norm in members]
         variances = torch._foreach_mul([norm.moments[2] for _, norm in members], count / (count - 1))
         torch._foreach_lerp_([layer.running_mean for layer, _ in members], means, momentum)
