@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+EARLY = False
+
 
 class Tiling(NamedTuple):
     """How a kernel divides its work: rows per program, pixels per matrix product, warps, pipeline stages, how many
@@ -42,6 +44,14 @@ class Norm(NamedTuple):
     bias: Tensor
     moments: Tensor
     epsilon: float
+
+
+@triton.jit
+def wait_for_inputs(EARLY: tl.constexpr):
+    """Wait until the kernel before has finished, if this one was started early; then let the next one start."""
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
 
 
 @triton.jit
@@ -160,9 +170,10 @@ def _forward(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     NORM: tl.constexpr, RESIDUAL: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
-    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """y = conv(relu(norm(x))) + residual with the sums of y and y^2; relu(norm(x)) and the moments of x are stored."""
+    wait_for_inputs(EARLY)
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (OUT_HEIGHT + ROWS - 1) // ROWS
     program = tl.program_id(0)
@@ -242,7 +253,7 @@ def _input_gradient(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
-    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x in y = conv(relu(norm(x))), up to the affine part of the batch norm's backward pass.
 
@@ -250,6 +261,7 @@ def _input_gradient(
     (the gradient behind the ReLU), plus `residual`. `BEFORE`: the result is masked by the ReLU before the
     convolution, and its sums are taken, alone and times the normalised x.
     """
+    wait_for_inputs(EARLY)
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (HEIGHT + ROWS - 1) // ROWS
     program = tl.program_id(0)
@@ -345,9 +357,10 @@ def _weight_gradient(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr,
-    PIXELS: tl.constexpr, STAGES: tl.constexpr, PIXELS_PER_PROGRAM: tl.constexpr,
+    PIXELS: tl.constexpr, STAGES: tl.constexpr, PIXELS_PER_PROGRAM: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One part of the weight gradient: the taps of `program_id(1)`, over the output pixels of `program_id(0)`."""
+    wait_for_inputs(EARLY)
     GROUPS: tl.constexpr = (SIZE + GROUP - 1) // GROUP
     SPREAD: tl.constexpr = 1 if GROUP == 1 else 4
     split = tl.program_id(0)
@@ -423,7 +436,8 @@ def convolve(
         size, stride, tiling.group, tiling.block,
         norm is not None, residual is not None,
         tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling.warps),
-        len(read.parts), chunk(len(read.parts), inputs, tiling.warps), num_warps=tiling.warps,
+        len(read.parts), chunk(len(read.parts), inputs, tiling.warps), early(),
+        num_warps=tiling.warps, launch_pdl=early(),
     )  # fmt: skip
     return active, target, Sums(parts, n * shape[2] * shape[3])
 
@@ -482,7 +496,8 @@ def input_gradient(
         size, stride, tiling.group, tiling.block,
         is_behind, residual is not None, added is not None, norm is not None,
         tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling.warps),
-        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling.warps), num_warps=tiling.warps,
+        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling.warps), early(),
+        num_warps=tiling.warps, launch_pdl=early(),
     )  # fmt: skip
     return gradient, target, Sums(parts, n * height * width)
 
@@ -515,7 +530,8 @@ def weight_gradient(
         active, *strides(active), gradient, *strides(gradient), parts, number,
         height, width, out_height, out_width, inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.pixels, tiling.stages,
-        -(-number // (splits * tiling.pixels)) * tiling.pixels, num_warps=tiling.warps,
+        -(-number // (splits * tiling.pixels)) * tiling.pixels, early(),
+        num_warps=tiling.warps, launch_pdl=early(),
     )  # fmt: skip
 
 
@@ -531,6 +547,11 @@ def tiling_of(shape: Sequence[int], channels: int, *, blocked: bool) -> Tiling:
 def weight_tiling(inputs: int, size: int) -> Tiling:
     """The tiling of a weight gradient."""
     return Tiling(rows=0, pixels=64, warps=4, stages=3, group=3 if size == 3 and padded(inputs) <= 32 else 1)
+
+
+def early() -> bool:
+    """Whether kernels start before the one before has finished, to save the time between them."""
+    return EARLY and not triton.knobs.runtime.interpret
 
 
 def at_once(channels: int, warps: int) -> int:

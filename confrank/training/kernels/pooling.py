@@ -10,9 +10,11 @@ from confrank.training.kernels.convolution import (
     Sums,
     add_parts,
     chunk,
+    early,
     moments_of,
     padded,
     strides,
+    wait_for_inputs,
 )
 
 
@@ -21,9 +23,10 @@ def _pool(
     source, source_image, source_row, source_pixel,
     parts, count, scale, shift, moments, moments_row, epsilon, target,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
-    NUMBER: tl.constexpr, PIXELS: tl.constexpr, CHUNK: tl.constexpr,
+    NUMBER: tl.constexpr, PIXELS: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The mean of relu(norm(x)) over one image."""
+    wait_for_inputs(EARLY)
     image = tl.program_id(0)
     channel = tl.arange(0, PADDED)
     exists = channel < CHANNELS
@@ -49,8 +52,10 @@ def _pool_gradient(
     scale, shift, moments, moments_row,
     target, target_image, target_row, target_pixel, parts,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, PIXELS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient of norm(x) for one image, with its sums, alone and times the normalised x."""
+    wait_for_inputs(EARLY)
     image = tl.program_id(0)
     channel = tl.arange(0, PADDED)
     exists = channel < CHANNELS
@@ -86,7 +91,8 @@ def pool(maps: Tensor, norm: Norm, sums: Sums) -> Tensor:
     _pool[(n,)](
         maps, *strides(maps), sums.parts, float(sums.count),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), norm.epsilon, target,
-        height, width, channels, padded(channels), len(sums.parts), 64, chunk(len(sums.parts), channels, 4),
+        height, width, channels, padded(channels), len(sums.parts), 64, chunk(len(sums.parts), channels, 4), early(),
+        launch_pdl=early(),
     )  # fmt: skip
     return target
 
@@ -98,6 +104,6 @@ def pool_gradient(gradient: Tensor, maps: Tensor, norm: Norm) -> tuple[Tensor, S
     _pool_gradient[(n,)](
         gradient.contiguous(), maps, *strides(maps),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), target, *strides(target), parts,
-        height, width, channels, padded(channels), 64,
+        height, width, channels, padded(channels), 64, early(), launch_pdl=early(),
     )  # fmt: skip
     return target, Sums(parts, n * height * width)
