@@ -172,7 +172,7 @@ def _forward(
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
     NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(relu(norm(x))) + residual with the sums of y and y^2; relu(norm(x)) and the moments of x are stored."""
+    """y = conv(relu(norm(x))) + residual, the sums of y and y^2, relu(norm(x)), and the moments of x."""
     wait_for_inputs(EARLY)
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     PROGRAMS: tl.constexpr = (OUT_HEIGHT + ROWS - 1) // ROWS
