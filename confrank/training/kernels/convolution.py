@@ -46,6 +46,18 @@ class Norm(NamedTuple):
     epsilon: float
 
 
+# The fastest tilings of the layers of ResNet-110 on an H200 (`benchmarks/convolutions.py`), by channels, height, width
+# and whether the kernel is an input gradient.
+TILINGS = {
+    (16, 32, 32, False): Tiling(32, 256, 8, 3, 4, 2),
+    (16, 32, 32, True): Tiling(32, 256, 8, 3, 4, 2),
+    (32, 16, 16, False): Tiling(16, 256, 8, 4),
+    (32, 16, 16, True): Tiling(16, 256, 8, 4),
+    (64, 8, 8, False): Tiling(8, 64, 4, 3),
+    (64, 8, 8, True): Tiling(8, 64, 8, 3),
+}
+
+
 @triton.jit
 def wait_for_inputs(EARLY: tl.constexpr):
     """Wait until the kernel before has finished, if this one was started early; then let the next one start."""
@@ -215,17 +227,19 @@ def _forward(
         h = first_row // BLOCK + pixel // (OUT_WIDTH // BLOCK)
         w = pixel % (OUT_WIDTH // BLOCK)
         known = (pixel < ROWS * OUT_WIDTH // (BLOCK * BLOCK)) & (h * BLOCK < OUT_HEIGHT)
+        mask = known[:, None] & present[None, :]
+        y = (h * BLOCK)[:, None] + down[None, :]
+        x = (w * BLOCK)[:, None] + right[None, :]
+        if RESIDUAL:  # loaded early, to arrive during the product
+            added = residual + image * residual_image + y * residual_row + x * residual_pixel + channel[None, :]
+            shortcut = tl.load(added, mask=mask, other=0.0)
         product = _gather_product(
             tl.zeros([PIXELS, COLUMNS], tl.float32), active, active_row, active_pixel, weight, h, w, known,
             HEIGHT, WIDTH, INPUTS, PADDED, OUTPUTS * BLOCK * BLOCK, COLUMNS, 1, TAPS * TAPS * INPUTS, INPUTS,
             TAPS, SIZE // 2, STRIDE * BLOCK, GROUP, False, STAGES,
         )  # fmt: skip
-        mask = known[:, None] & present[None, :]
-        y = (h * BLOCK)[:, None] + down[None, :]
-        x = (w * BLOCK)[:, None] + right[None, :]
         if RESIDUAL:
-            added = residual + image * residual_image + y * residual_row + x * residual_pixel + channel[None, :]
-            product += tl.load(added, mask=mask, other=0.0).to(tl.float32)
+            product += shortcut.to(tl.float32)
         result = product.to(target.dtype.element_ty)
         outputs = target + image * target_image + y * target_row + x * target_pixel + channel[None, :]
         tl.store(outputs, result, mask=mask)
@@ -316,6 +330,12 @@ def _input_gradient(
         h = first_row // BLOCK + pixel // (WIDTH // BLOCK)
         w = pixel % (WIDTH // BLOCK)
         known = (pixel < ROWS * WIDTH // (BLOCK * BLOCK)) & (h * BLOCK < HEIGHT)
+        mask = known[:, None] & present[None, :]
+        y = (h * BLOCK)[:, None] + down[None, :]
+        x = (w * BLOCK)[:, None] + right[None, :]
+        if BEFORE:  # loaded early, to arrive during the product
+            inputs = source + image * source_image + y * source_row + x * source_pixel + channel[None, :]
+            raw_input = tl.load(inputs, mask=mask, other=0.0)
         if BLOCK > 1:  # the weights of a block are those of a convolution: transposed and flipped already
             product = _gather_product(
                 tl.zeros([PIXELS, COLUMNS], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
@@ -328,15 +348,11 @@ def _input_gradient(
                 OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS, COLUMNS, SIZE * SIZE * INPUTS, 1, INPUTS,
                 SIZE, SIZE // 2, STRIDE, GROUP, True, STAGES,
             )  # fmt: skip
-        mask = known[:, None] & present[None, :]
-        y = (h * BLOCK)[:, None] + down[None, :]
-        x = (w * BLOCK)[:, None] + right[None, :]
         if ADDED:
             others = added + image * added_image + y * added_row + x * added_pixel + channel[None, :]
             product += tl.load(others, mask=mask, other=0.0).to(tl.float32)
         if BEFORE:
-            inputs = source + image * source_image + y * source_row + x * source_pixel + channel[None, :]
-            before = tl.load(inputs, mask=mask, other=0.0).to(tl.float32)
+            before = raw_input.to(tl.float32)
             product = tl.where(before * steepness[None, :] + offset[None, :] > 0, product, 0.0)
         result = product.to(target.dtype.element_ty)
         outputs = target + image * target_image + y * target_row + x * target_pixel + channel[None, :]
@@ -468,7 +484,7 @@ def input_gradient(
     n, inputs, height, width = shape
     like = behind.slope if behind is not None else gradient
     assert like is not None
-    tiling = tiling or tiling_of(shape, outputs, blocked=blocks is not None)
+    tiling = tiling or tiling_of(shape, outputs, blocked=blocks is not None, backward=True)
     gradient = _empty(like.shape, like) if gradient is None else gradient
     target = _empty(shape, like) if target is None else target
     programs = n * -(-height // tiling.rows)
@@ -535,18 +551,21 @@ def weight_gradient(
     )  # fmt: skip
 
 
-def tiling_of(shape: Sequence[int], channels: int, *, blocked: bool) -> Tiling:
+def tiling_of(shape: Sequence[int], channels: int, *, blocked: bool, backward: bool = False) -> Tiling:
     """The tiling of a convolution of `channels`, or of an input gradient, with a result of `shape`."""
     height, width = shape[2:]
+    if (measured := TILINGS.get((channels, height, width, backward))) and blocked == (measured.block == 2):
+        return measured
     if blocked:
         return Tiling(rows=height, pixels=min(256, height * width // 4), warps=8, stages=3, group=4, block=2)
-    pixels = 64 if height * width <= 64 else 128
+    pixels = min(256, max(64, int(triton.next_power_of_2(height * width))))
     return Tiling(height, pixels, 4 if pixels == 64 else 8, 3, 3 if channels <= 16 else 1)
 
 
 def weight_tiling(inputs: int, size: int) -> Tiling:
     """The tiling of a weight gradient."""
-    return Tiling(rows=0, pixels=64, warps=4, stages=3, group=3 if size == 3 and padded(inputs) <= 32 else 1)
+    group = 3 if size == 3 and padded(inputs) <= 32 else 1
+    return Tiling(rows=0, pixels=64 if inputs == 32 else 128, warps=4, stages=4 if inputs == 64 else 3, group=group)
 
 
 def early() -> bool:

@@ -5,6 +5,8 @@ once before and once after its batch norm, and a sum with the shortcut is rounde
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -220,7 +222,8 @@ class _Parts:
     """The weight gradients of all convolutions in parts; those of equal shape are added up in one kernel."""
 
     def __init__(self, layers: Sequence[nn.Conv2d], image: Tensor) -> None:
-        self.layers = layers
+        self.layers, self.side = layers, _side_stream(image.device) if image.is_cuda else None
+        self.used: list[Tensor] = []
         shapes = [layer.weight.shape for layer in layers]
         self.rows: dict[torch.Size, list[int]] = {shape: [] for shape in shapes}
         for number, shape in enumerate(shapes):
@@ -236,14 +239,34 @@ class _Parts:
         layer = self.layers[number]
         shape = layer.weight.shape
         parts = self.parts[shape][self.rows[shape].index(number)]
-        weight_gradient(active, gradient, parts, size=shape[-1], stride=layer.stride[0])
+        with self.aside():
+            weight_gradient(active, gradient, parts, size=shape[-1], stride=layer.stride[0])
+        self.used.append(gradient)  # not to be freed before the other stream has read it
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Run on another stream what nothing waits for until the end of the backward pass."""
+        if self.side is None:
+            yield
+            return
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            yield
 
     def totals(self) -> Iterator[Tensor]:
         """The gradients, in the order of the convolutions."""
+        if self.side is not None:
+            torch.cuda.current_stream().wait_stream(self.side)
         totals = {shape: parts.sum(1) for shape, parts in self.parts.items()}
         for number, layer in enumerate(self.layers):
             shape = layer.weight.shape
             yield _channels_last(totals[shape][self.rows[shape].index(number)], layer.weight)
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return stream
 
 
 def splits(shape: torch.Size, num_pixels: int) -> int:
