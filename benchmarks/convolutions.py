@@ -16,16 +16,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from confrank.training.kernels.convolution import (
-    Behind,
-    Norm,
-    Sums,
-    Tiling,
-    blocks_of,
-    convolve,
-    input_gradient,
-    weight_gradient,
-)  # fmt: skip
+from confrank.training.kernels.batch_norm import Norm, Sums
+from confrank.training.kernels.convolution import blocks_of, convolve
+from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
+from confrank.training.kernels.tiling import Tiling
 
 BATCH, LAYERS = 128, 12
 SIDES = {16: 32, 32: 16, 64: 8}

@@ -25,17 +25,11 @@ if not HAS_CUDA:  # Triton looks at this when a kernel is defined, and later aga
     os.environ["TRITON_INTERPRET"] = "1"
 
 from confrank.training.kernels import fused  # noqa: E402
-from confrank.training.kernels.convolution import (  # noqa: E402
-    Behind,
-    Norm,
-    Sums,
-    Tiling,
-    blocks_of,
-    convolve,
-    input_gradient,
-    weight_gradient,
-)
+from confrank.training.kernels.batch_norm import Norm, Sums  # noqa: E402
+from confrank.training.kernels.convolution import blocks_of, convolve  # noqa: E402
+from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient  # noqa: E402
 from confrank.training.kernels.resnet import features, layers_of  # noqa: E402
+from confrank.training.kernels.tiling import Tiling  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DEVICE = torch.device("cuda", 0) if HAS_CUDA else torch.device("cpu")

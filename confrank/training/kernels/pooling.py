@@ -5,17 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from confrank.training.kernels.convolution import (
-    Norm,
-    Sums,
-    add_parts,
-    chunk,
-    early,
-    moments_of,
-    padded,
-    strides,
-    wait_for_inputs,
-)
+from confrank.training.kernels.batch_norm import Norm, Sums, add_parts, moments_of, wait_for_inputs
+from confrank.training.kernels.convolution import strides
+from confrank.training.kernels.tiling import Tiling, chunk, early, padded
 
 
 @triton.jit
@@ -91,8 +83,8 @@ def pool(maps: Tensor, norm: Norm, sums: Sums) -> Tensor:
     _pool[(n,)](
         maps, *strides(maps), sums.parts, float(sums.count),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), norm.epsilon, target,
-        height, width, channels, padded(channels), len(sums.parts), 64, chunk(len(sums.parts), channels, 4), early(),
-        launch_pdl=early(),
+        height, width, channels, padded(channels),
+        len(sums.parts), 64, chunk(len(sums.parts), channels, Tiling(0, 64, 4, 1)), early(), launch_pdl=early(),
     )  # fmt: skip
     return target
 

@@ -15,14 +15,9 @@ from torch import Tensor, nn
 
 from confrank.models.network import Network, SpatialMean
 from confrank.models.resnet import PreActivationBlock
-from confrank.training.kernels.convolution import (
-    Behind,
-    Norm,
-    blocks_of,
-    convolve,
-    input_gradient,
-    weight_gradient,
-)
+from confrank.training.kernels.batch_norm import Norm
+from confrank.training.kernels.convolution import blocks_of, convolve
+from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
 from confrank.training.kernels.pooling import pool, pool_gradient
 
 # The shape of weights for which a kernel computes 2x2 pixels at once.
@@ -274,7 +269,7 @@ def splits(shape: torch.Size, num_pixels: int) -> int:
 
     `num_pixels` are those of the input images, of which a layer with 32 outputs has a quarter, and so on.
     """
-    return -(-num_pixels // {16: 1024, 32: 2048}.get(shape[0], 8192))
+    return -(-num_pixels // {16: 1024, 32: 2048}.get(shape[0], 9400))
 
 
 def infer(network: nn.Module, image: Tensor, bf16: bool) -> Tensor | tuple[Tensor, Tensor]:
