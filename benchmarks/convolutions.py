@@ -1,10 +1,11 @@
 """The fused convolution kernels of ResNet-110 on a GPU, against cuDNN, for several tilings.
 
-    python benchmarks/convolutions.py [--kinds forward input weight] [--widths 16 32 64] [--compile-only I N]
+    python benchmarks/convolutions.py [--kinds forward input weight] [--widths 16 32 64] [--in-use] [--compile-only I N]
 
 A chain of LAYERS layers at batch 128 is captured as a graph; printed is the time per layer. `forward` includes the
 batch norm and ReLU before the convolution, the shortcut and the sums for the next batch norm; `input` the backward
-passes of both batch norms; cuDNN's times are those of the convolutions alone.
+passes of both batch norms; cuDNN's times are those of the convolutions alone. `--in-use` measures only the tilings that
+training uses; `--compile-only` fills the compiler's cache with every Nth one, to do so in several processes.
 """
 
 import argparse
@@ -16,9 +17,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from confrank.training.kernels import tiling
 from confrank.training.kernels.batch_norm import Norm, Sums
 from confrank.training.kernels.convolution import blocks_of, convolve
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
+from confrank.training.kernels.resnet import splits
 from confrank.training.kernels.tiling import Tiling
 
 BATCH, LAYERS = 128, 12
@@ -45,22 +48,22 @@ TILINGS = {
 }  # fmt: skip
 WEIGHT_TILINGS = {
     16: [
-        (splits, Tiling(0, pixels, warps, stages, 3))
-        for splits, pixels, warps, stages in (
+        (parts, Tiling(0, pixels, warps, stages, 3))
+        for parts, pixels, warps, stages in (
             (128, 64, 4, 3), (128, 128, 4, 3), (64, 128, 4, 3), (64, 128, 4, 4), (256, 128, 4, 3), (128, 256, 4, 2),
             (128, 128, 4, 1), (44, 128, 4, 4),
         )
     ],
     32: [
-        (splits, Tiling(0, pixels, warps, stages, group))
-        for splits, pixels, warps, stages, group in (
+        (parts, Tiling(0, pixels, warps, stages, group))
+        for parts, pixels, warps, stages, group in (
             (64, 64, 4, 3, 3), (64, 128, 4, 3, 3), (32, 64, 4, 4, 3), (64, 64, 8, 3, 3), (128, 64, 4, 3, 3),
             (32, 64, 4, 4, 1), (44, 128, 8, 3, 3), (64, 128, 4, 3, 1),
         )
     ],
     64: [
-        (splits, Tiling(0, pixels, warps, stages, 1))
-        for splits, pixels, warps, stages in (
+        (parts, Tiling(0, pixels, warps, stages, 1))
+        for parts, pixels, warps, stages in (
             (16, 64, 4, 3), (16, 128, 4, 3), (16, 64, 4, 5), (8, 64, 4, 4), (32, 64, 4, 3), (14, 128, 4, 4),
         )
     ],
@@ -88,25 +91,25 @@ class Chain:
         self.count = BATCH * SIDES[width] ** 2
         self.of_norm = [torch.empty(width, device="cuda") for _ in range(2)]
 
-    def parts(self, tiling: Tiling) -> Sums:
-        number = BATCH * SIDES[self.width] // tiling.rows
+    def parts(self, chosen: Tiling) -> Sums:
+        number = BATCH * SIDES[self.width] // chosen.rows
         return Sums(torch.rand(number, 2, self.width, device="cuda") * self.count / number, self.count)
 
-    def forward(self, tiling: Tiling) -> Callable[[], None]:
-        sums = self.parts(tiling)
+    def forward(self, chosen: Tiling) -> Callable[[], None]:
+        sums = self.parts(chosen)
 
         def run() -> None:
             now = sums
             for number in range(LAYERS):
                 _, _, now = convolve(
                     self.maps[number], self.weight, norm=self.norm, sums=now, residual=self.others[number],
-                    blocks=self.blocks, target=self.maps[number + 1], tiling=tiling,
+                    blocks=self.blocks, target=self.maps[number + 1], tiling=chosen,
                 )  # fmt: skip
 
         return run
 
-    def input(self, tiling: Tiling) -> Callable[[], None]:
-        sums, slopes = self.parts(tiling), [maps(self.width) for _ in range(LAYERS + 1)]
+    def input(self, chosen: Tiling) -> Callable[[], None]:
+        sums, slopes = self.parts(chosen), [maps(self.width) for _ in range(LAYERS + 1)]
 
         def run() -> None:
             now = sums
@@ -115,17 +118,17 @@ class Chain:
                 _, _, now = input_gradient(
                     self.weight, self.maps[0].shape, behind=behind, residual=self.others[number],
                     source=self.maps[number], norm=self.norm, target=slopes[number + 1], blocks=self.transposed,
-                    tiling=tiling,
+                    tiling=chosen,
                 )  # fmt: skip
 
         return run
 
-    def gradient(self, splits: int, tiling: Tiling) -> Callable[[], None]:
-        parts = torch.empty(LAYERS, splits, self.weight.numel(), device="cuda")
+    def gradient(self, number_of_parts: int, chosen: Tiling) -> Callable[[], None]:
+        parts = torch.empty(LAYERS, number_of_parts, self.weight.numel(), device="cuda")
 
         def run() -> None:
             for number in range(LAYERS):
-                weight_gradient(self.maps[number], self.others[number], parts[number], tiling=tiling)
+                weight_gradient(self.maps[number], self.others[number], parts[number], tiling=chosen)
             parts.sum(1)
 
         return run
@@ -143,6 +146,13 @@ class Chain:
                     torch.ops.aten.convolution_backward(*pair, self.weight, None, *settings, mask)
 
         return run
+
+
+def in_use(width: int, kind: str) -> tuple[object, ...]:
+    """The setting of training."""
+    if kind == "weight":
+        return splits(torch.Size((width, width, 3, 3)), BATCH * 32 * 32), tiling.WEIGHT_TILINGS[width]
+    return (tiling.TILINGS[width, SIDES[width], SIDES[width], kind == "input"],)
 
 
 def microseconds(run: Callable[[], None]) -> float:
@@ -170,6 +180,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=["forward", "input", "weight"])
     parser.add_argument("--widths", nargs="+", type=int, default=list(SIDES))
+    parser.add_argument("--in-use", action="store_true")
     parser.add_argument("--compile-only", nargs=2, type=int, default=None)
     parser.add_argument("--json", default=None)
     arguments = parser.parse_args()
@@ -179,6 +190,8 @@ def main() -> None:
     for width in arguments.widths:
         for kind in arguments.kinds:
             settings = WEIGHT_TILINGS[width] if kind == "weight" else [(each,) for each in TILINGS[width]]
+            if arguments.in_use:
+                settings = [in_use(width, kind)]
             jobs += [(width, kind, setting) for setting in settings]
     chains = {width: Chain(width) for width in arguments.widths}
     if arguments.compile_only:

@@ -260,8 +260,7 @@ class _Parts:
 
 @cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    return stream
+    return torch.cuda.Stream(device)
 
 
 def splits(shape: torch.Size, num_pixels: int) -> int:
