@@ -1,11 +1,12 @@
 """The fused convolution kernels of ResNet-110 on a GPU, against cuDNN, for several tilings.
 
-    python benchmarks/convolutions.py [--kinds forward input weight] [--widths 16 32 64] [--in-use] [--compile-only I N]
+    python benchmarks/convolutions.py [--kinds forward input weight] [--widths 16 32 64] [--in-use]
 
 A chain of LAYERS layers at batch 128 is captured as a graph; printed is the time per layer. `forward` includes the
 batch norm and ReLU before the convolution, the shortcut and the sums for the next batch norm; `input` the backward
-passes of both batch norms; cuDNN's times are those of the convolutions alone. `--in-use` measures only the tilings that
-training uses; `--compile-only` fills the compiler's cache with every Nth one, to do so in several processes.
+passes of both batch norms; cuDNN's times are those of the convolutions alone. `--in-use` measures only the tilings
+of training; `--compile-only` fills the compiler's cache with every Nth one, to
+do so in several processes.
 """
 
 import argparse

@@ -217,16 +217,16 @@ def random_set(num_samples=700):
 
 @cuda
 @pytest.mark.parametrize("settings", [{}, {"sam": 0.05}, {"head": "cosine", "averaging": "ema"}])
-def test_losses_follow_the_plain_path_as_closely_as_compiled_ones(settings):
+def test_losses_follow_the_plain_path_as_closely_as_autocast(settings):
     config = RunConfig(dataset="random", model="resnet110", method="crl-softmax", lr=0.01, epochs=2, **settings)
-    plain, compiled, fast = (Run(config, random_set(), DEVICE) for _ in range(3))
-    steppers = [plain, CapturedRun(compiled, compiled=False, kernels=False), CapturedRun(fast)]
+    plain, eager, fast = (Run(config, random_set(), DEVICE) for _ in range(3))
+    steppers = [plain, CapturedRun(eager, compiled=False, kernels=False), CapturedRun(fast, compiled=False)]
     assert steppers[2].fused is not None
     for _ in range(plain.num_steps):
         for stepper in steppers:
             stepper.step()
     torch.cuda.synchronize()
-    losses = [run.step_loss.cpu() for run in (plain, compiled, fast)]
+    losses = [run.step_loss.cpu() for run in (plain, eager, fast)]
     print([each.tolist() for each in losses])
     distances = [(each - losses[0]).abs() for each in losses[1:]]
     assert distances[1].mean() <= 1.5 * distances[0].mean() + 0.01
@@ -237,7 +237,7 @@ def test_losses_follow_the_plain_path_as_closely_as_compiled_ones(settings):
 def test_side_by_side_is_bit_for_bit_alone():
     def run(seed):
         config = RunConfig(dataset="random", model="resnet110", seed=seed, lr=0.01, epochs=2)
-        return CapturedRun(Run(config, random_set(), DEVICE))
+        return CapturedRun(Run(config, random_set(), DEVICE), compiled=False)
 
     results = []
     for seeds in ((1,), (0, 1, 2)):
