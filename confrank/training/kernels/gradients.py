@@ -36,7 +36,7 @@ def _input_gradient(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
-    BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr,
+    BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr, PRODUCT: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
     NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -105,7 +105,7 @@ def _input_gradient(
         inverse = tl.load(moments + moments_row + channel, mask=present, other=0.0)
         steepness = tl.load(scale + channel, mask=present, other=0.0) * inverse
         offset = tl.load(shift + channel, mask=present, other=0.0) - centre * steepness
-    for begin in range(0, ROWS * WIDTH // (BLOCK * BLOCK), PIXELS):
+    for begin in range(0, ROWS * WIDTH // (BLOCK * BLOCK) if PRODUCT else 0, PIXELS):
         pixel = begin + tl.arange(0, PIXELS)
         h = first_row // BLOCK + pixel // (WIDTH // BLOCK)
         w = pixel % (WIDTH // BLOCK)
@@ -215,6 +215,7 @@ def input_gradient(
     source: Tensor | None = None,
     norm: Norm | None = None,
     target: Tensor | None = None,
+    wanted: bool = True,
     blocks: Tensor | None = None,
     tiling: Tiling | None = None,
 ) -> tuple[Tensor, Tensor, Sums]:
@@ -223,7 +224,7 @@ def input_gradient(
     The gradient of the output is `gradient`, or comes from the batch norm `behind` it, plus `residual`. With the
     `norm` before the convolution and its input `source`, the result is the gradient behind the scale and shift, where
     the ReLU passes it; `added` is a second gradient of the activated input. The sums are those of the result, alone
-    and times the normalised source.
+    and times the normalised source. If the gradient of the input is not `wanted`, only that of the output is set.
     """
     size, outputs = weight.shape[-1], weight.shape[0]
     n, inputs, height, width = shape
@@ -255,7 +256,7 @@ def input_gradient(
         target, *strides(target), parts,
         height, width, like.shape[2], like.shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.block,
-        is_behind, residual is not None, added is not None, norm is not None,
+        is_behind, residual is not None, added is not None, norm is not None, wanted,
         tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling, like.shape[2] * like.shape[3]),
         len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling), early(),
         num_warps=tiling.warps, launch_pdl=early(),

@@ -158,7 +158,7 @@ class _Features(torch.autograd.Function):
             of_weights.add(at, block.active, inner)
             behind = Behind(slope, block.x, sums, first, *of_norms[block.first])
             residual = None if projects else outer
-        outer, _, _ = input_gradient(weights[0].plain, image.shape, behind=behind, residual=residual)
+        outer, _, _ = input_gradient(weights[0].plain, image.shape, behind=behind, residual=residual, wanted=False)
         of_weights.add(0, image, outer)
         return None, None, *of_weights.totals(), *(values for pair in of_norms for values in pair)
 
@@ -214,7 +214,10 @@ def _update_averages(layers: Sequence[nn.BatchNorm2d], norms: Sequence[Norm], co
 
 
 class _Parts:
-    """The weight gradients of all convolutions in parts; those of equal shape are added up in one kernel."""
+    """The weight gradients of all convolutions in parts; those of equal shape are added up in one kernel.
+
+    Nothing waits for them until the end of the backward pass, so they are computed on another stream.
+    """
 
     def __init__(self, layers: Sequence[nn.Conv2d], image: Tensor) -> None:
         self.layers, self.side = layers, _side_stream(image.device) if image.is_cuda else None
@@ -228,19 +231,22 @@ class _Parts:
             shape: torch.empty(len(rows), splits(shape, num_pixels), shape.numel(), device=image.device)
             for shape, rows in self.rows.items()
         }
+        self.sums: dict[torch.Size, Tensor] = {}
 
     def add(self, number: int, active: Tensor, gradient: Tensor) -> None:
-        """Compute the parts of convolution `number`."""
+        """Compute the parts of convolution `number`; the first convolution of its shape comes last."""
         layer = self.layers[number]
         shape = layer.weight.shape
-        parts = self.parts[shape][self.rows[shape].index(number)]
+        row = self.rows[shape].index(number)
         with self.aside():
-            weight_gradient(active, gradient, parts, size=shape[-1], stride=layer.stride[0])
+            weight_gradient(active, gradient, self.parts[shape][row], size=shape[-1], stride=layer.stride[0])
+            if row == 0:
+                self.sums[shape] = self.parts[shape].sum(1)
         self.used.append(gradient)  # not to be freed before the other stream has read it
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Run on another stream what nothing waits for until the end of the backward pass."""
+        """Run on the other stream, after what has been enqueued so far."""
         if self.side is None:
             yield
             return
@@ -252,10 +258,9 @@ class _Parts:
         """The gradients, in the order of the convolutions."""
         if self.side is not None:
             torch.cuda.current_stream().wait_stream(self.side)
-        totals = {shape: parts.sum(1) for shape, parts in self.parts.items()}
         for number, layer in enumerate(self.layers):
             shape = layer.weight.shape
-            yield _channels_last(totals[shape][self.rows[shape].index(number)], layer.weight)
+            yield _channels_last(self.sums[shape][self.rows[shape].index(number)], layer.weight)
 
 
 @cache
