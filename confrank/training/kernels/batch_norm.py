@@ -94,3 +94,20 @@ def store_span(
     places = maps + (number // WIDTH * row + number % WIDTH * pixel)[:, None] + channel[None, :]
     mask = (number < stop)[:, None] & (channel < CHANNELS)[None, :]
     tl.store(places, values.to(maps.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def store_halo(
+    maps, row, pixel, channel,
+    CHANNELS: tl.constexpr, PADDED: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    """Store zeros around an image, one pixel wide: first above and below, then left and right."""
+    AROUND: tl.constexpr = 2 * (WIDTH + 2) + 2 * HEIGHT
+    for begin in tl.static_range(0, AROUND, 64):
+        number = begin + tl.arange(0, 64)
+        beside = number - 2 * (WIDTH + 2)
+        h = tl.where(beside < 0, number // (WIDTH + 2) * (HEIGHT + 1) - 1, beside // 2)
+        w = tl.where(beside < 0, number % (WIDTH + 2) - 1, beside % 2 * (WIDTH + 1) - 1)
+        places = maps + (h * row + w * pixel)[:, None] + channel[None, :]
+        mask = (number < AROUND)[:, None] & (channel < CHANNELS)[None, :]
+        tl.store(places, tl.zeros([64, PADDED], maps.dtype.element_ty), mask=mask)

@@ -17,11 +17,12 @@ from confrank.training.kernels.batch_norm import (
     add_parts,
     load_span,
     moments_of,
+    store_halo,
     store_parts,
     store_span,
     wait_for_inputs,
 )
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, padded, tiling_of
+from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, has_halo, padded, tiling_of
 
 
 @triton.jit
@@ -48,12 +49,15 @@ def gather_product(
     STRIDE: tl.constexpr,
     GROUP: tl.constexpr,
     TRANSPOSED: tl.constexpr,
+    HALO: tl.constexpr,
+    ALL_KNOWN: tl.constexpr,
     STAGES: tl.constexpr,
 ):
     """Add the convolution at the pixels (h, w) [m] of one image to `product` [m, PADDED_COLUMNS].
 
     `GROUP` taps of a row form one matrix product, so that its depth is at least 64. Transposed, it is the input
-    gradient: the taps that read a pixel are gathered, instead of the pixels that a tap reads.
+    gradient: the taps that read a pixel are gathered, instead of the pixels that a tap reads. With a `HALO` of zeros
+    around the image, and if all pixels are known, loads need no masks.
     """
     GROUPS: tl.constexpr = (SIZE + GROUP - 1) // GROUP
     SPREAD: tl.constexpr = 1 if GROUP == 1 else 4
@@ -78,11 +82,18 @@ def gather_product(
             fits = known & (y >= 0) & (y < HEIGHT)
             inside = fits[:, None] & (x >= 0) & (x < WIDTH)
         used = (channel < CHANNELS) & (horizontal < SIZE)
+        EXACT: tl.constexpr = CHANNELS == PADDED and SIZE % SPREAD == 0
         pixels = source + (y * row_stride)[:, None] + x * pixel_stride + channel[None, :]
-        left = tl.load(pixels, mask=inside & used[None, :], other=0.0)
+        if HALO and ALL_KNOWN and EXACT:
+            left = tl.load(pixels)
+        else:
+            left = tl.load(pixels, mask=inside & used[None, :], other=0.0)
         taps = weight + (vertical * SIZE + horizontal) * TAP_STRIDE + channel * WEIGHT_STRIDE
-        mask = used[:, None] & (column < COLUMNS)[None, :]
-        right = tl.load(taps[:, None] + (column * COLUMN_STRIDE)[None, :], mask=mask, other=0.0)
+        taps = taps[:, None] + (column * COLUMN_STRIDE)[None, :]
+        if EXACT and COLUMNS == PADDED_COLUMNS:
+            right = tl.load(taps)
+        else:
+            right = tl.load(taps, mask=used[:, None] & (column < COLUMNS)[None, :], other=0.0)
         product = tl.dot(left, right, product, input_precision="ieee")
     return product
 
@@ -99,7 +110,7 @@ def _forward(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
-    NORM: tl.constexpr, RESIDUAL: tl.constexpr,
+    NORM: tl.constexpr, RESIDUAL: tl.constexpr, HALO: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
     NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -133,6 +144,8 @@ def _forward(
                 )
             activated = tl.maximum(values.to(tl.float32) * slope[None, :] + offset[None, :], 0.0)
             store_span(active, active_row, active_pixel, start + begin, stop, channel, activated, INPUTS, WIDTH, SPAN)
+        if HALO:
+            store_halo(active, active_row, active_pixel, channel, INPUTS, PADDED, HEIGHT, WIDTH)
         tl.debug_barrier()
     # One row of the product is a block of pixels, `BLOCK` high and wide; its columns are their channels.
     COLUMNS: tl.constexpr = PADDED_OUTPUTS * BLOCK * BLOCK
@@ -157,7 +170,8 @@ def _forward(
         product = gather_product(
             tl.zeros([PIXELS, COLUMNS], tl.float32), active, active_row, active_pixel, weight, h, w, known,
             HEIGHT, WIDTH, INPUTS, PADDED, OUTPUTS * BLOCK * BLOCK, COLUMNS, 1, TAPS * TAPS * INPUTS, INPUTS,
-            TAPS, SIZE // 2, STRIDE * BLOCK, GROUP, False, STAGES,
+            TAPS, SIZE // 2, STRIDE * BLOCK, GROUP, False, HALO,
+            ROWS * OUT_WIDTH // (BLOCK * BLOCK) % PIXELS == 0 and OUT_HEIGHT % ROWS == 0, STAGES,
         )  # fmt: skip
         if RESIDUAL:
             product += shortcut.to(tl.float32)
@@ -193,7 +207,9 @@ def convolve(
     outputs, size = weight.shape[0], weight.shape[-1]
     shape = (n, outputs, -(-height // stride), -(-width // stride))
     tiling = tiling or tiling_of(shape, inputs, blocked=blocks is not None)
-    active = maps if norm is None else empty_maps(maps.shape, maps) if active is None else active
+    halo = has_halo(size) and norm is not None and active is None
+    if active is None:
+        active = maps if norm is None else empty_maps(maps.shape, maps, halo=halo)
     target = empty_maps(shape, maps) if target is None else target
     programs = n * -(-shape[2] // tiling.rows)
     parts = torch.empty(programs, 2, outputs, device=maps.device)
@@ -209,7 +225,7 @@ def convolve(
         target, *strides(target), parts,
         height, width, shape[2], shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.block,
-        norm is not None, residual is not None,
+        norm is not None, residual is not None, halo,
         tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling, height * width),
         len(read.parts), chunk(len(read.parts), inputs, tiling), early(),
         num_warps=tiling.warps, launch_pdl=early(),
@@ -232,8 +248,12 @@ def blocks_of(weights: Tensor, *, transposed: bool = False) -> Tensor:
     return blocks.flatten(1, 3)
 
 
-def empty_maps(shape: tuple[int, ...] | torch.Size, like: Tensor) -> Tensor:
-    return torch.empty(shape, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+def empty_maps(shape: tuple[int, ...] | torch.Size, like: Tensor, *, halo: bool = False) -> Tensor:
+    """Maps with the type of others; with `halo`, there is room for one more pixel on each side."""
+    n, channels, height, width = shape
+    size = (n, channels, height + 2, width + 2) if halo else (n, channels, height, width)
+    maps = torch.empty(size, dtype=like.dtype, device=like.device, memory_format=torch.channels_last)
+    return maps[:, :, 1:-1, 1:-1] if halo else maps
 
 
 def strides(maps: Tensor) -> tuple[int, int, int]:

@@ -12,12 +12,13 @@ from confrank.training.kernels.batch_norm import (
     Sums,
     add_parts,
     load_span,
+    store_halo,
     store_parts,
     store_span,
     wait_for_inputs,
 )
 from confrank.training.kernels.convolution import empty_maps, gather_product, packed, strides
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, padded, tiling_of, weight_tiling
+from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, has_halo, padded, tiling_of, weight_tiling
 
 
 @triton.jit
@@ -37,6 +38,7 @@ def _input_gradient(
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr, PRODUCT: tl.constexpr,
+    HALO: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
     NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -91,8 +93,13 @@ def _input_gradient(
                     )
                 affine += others.to(tl.float32)
             store_span(gradient, gradient_row, gradient_pixel, at, stop, channel, affine, OUTPUTS, OUT_WIDTH, SPAN)
+        if HALO:
+            store_halo(
+                gradient, gradient_row, gradient_pixel, channel, OUTPUTS, PADDED_OUTPUTS, OUT_HEIGHT, OUT_WIDTH
+            )
         tl.debug_barrier()
     COLUMNS: tl.constexpr = PADDED * BLOCK * BLOCK
+    ALL_KNOWN: tl.constexpr = ROWS * WIDTH // (BLOCK * BLOCK) % PIXELS == 0 and HEIGHT % ROWS == 0
     column = tl.arange(0, COLUMNS)
     channel = column % PADDED
     present = channel < INPUTS
@@ -120,13 +127,13 @@ def _input_gradient(
             product = gather_product(
                 tl.zeros([PIXELS, COLUMNS], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
                 OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS * BLOCK * BLOCK, COLUMNS,
-                1, TAPS * TAPS * OUTPUTS, OUTPUTS, TAPS, SIZE // 2, BLOCK, GROUP, False, STAGES,
+                1, TAPS * TAPS * OUTPUTS, OUTPUTS, TAPS, SIZE // 2, BLOCK, GROUP, False, HALO, ALL_KNOWN, STAGES,
             )  # fmt: skip
         else:
             product = gather_product(
                 tl.zeros([PIXELS, COLUMNS], tl.float32), gradient, gradient_row, gradient_pixel, weight, h, w, known,
                 OUT_HEIGHT, OUT_WIDTH, OUTPUTS, PADDED_OUTPUTS, INPUTS, COLUMNS, SIZE * SIZE * INPUTS, 1, INPUTS,
-                SIZE, SIZE // 2, STRIDE, GROUP, True, STAGES,
+                SIZE, SIZE // 2, STRIDE, GROUP, True, HALO, ALL_KNOWN, STAGES,
             )  # fmt: skip
         if ADDED:
             seconds = added + image * added_image + y * added_row + x * added_pixel + channel[None, :]
@@ -153,7 +160,7 @@ def _weight_gradient(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     INPUTS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PADDED_OUTPUTS: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr,
-    PIXELS: tl.constexpr, STAGES: tl.constexpr, PIXELS_PER_PROGRAM: tl.constexpr,
+    HALO: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, PIXELS_PER_PROGRAM: tl.constexpr,
 ):  # fmt: skip
     """One part of the weight gradient: the taps of `program_id(1)`, over the output pixels of `program_id(0)`."""
     GROUPS: tl.constexpr = (SIZE + GROUP - 1) // GROUP
@@ -180,7 +187,10 @@ def _weight_gradient(
         fits = known & (y >= 0) & (y < HEIGHT)
         inside = fits[:, None] & (x >= 0) & (x < WIDTH)
         inputs = active + (image * active_image + y * active_row)[:, None] + x * active_pixel + channel[None, :]
-        left = tl.load(inputs, mask=inside & used[None, :], other=0.0)
+        if HALO:
+            left = tl.load(inputs, mask=known[:, None] & used[None, :], other=0.0)
+        else:
+            left = tl.load(inputs, mask=inside & used[None, :], other=0.0)
         outputs = gradient + (image * gradient_image + h * gradient_row + w * gradient_pixel)[:, None]
         right = tl.load(outputs + column[None, :], mask=known[:, None] & present[None, :], other=0.0)
         product = tl.dot(tl.trans(left), right, product, input_precision="ieee")
@@ -231,7 +241,8 @@ def input_gradient(
     like = behind.slope if behind is not None else gradient
     assert like is not None
     tiling = tiling or tiling_of(shape, outputs, blocked=blocks is not None, backward=True)
-    gradient = empty_maps(like.shape, like) if gradient is None else gradient
+    halo = has_halo(size, stride) and gradient is None
+    gradient = empty_maps(like.shape, like, halo=halo) if gradient is None else gradient
     target = empty_maps(shape, like) if target is None else target
     programs = n * -(-height // tiling.rows)
     parts = torch.empty(programs, 2, inputs, device=like.device)
@@ -256,7 +267,7 @@ def input_gradient(
         target, *strides(target), parts,
         height, width, like.shape[2], like.shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.block,
-        is_behind, residual is not None, added is not None, norm is not None, wanted,
+        is_behind, residual is not None, added is not None, norm is not None, wanted, halo,
         tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling, like.shape[2] * like.shape[3]),
         len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling), early(),
         num_warps=tiling.warps, launch_pdl=early(),
@@ -265,11 +276,19 @@ def input_gradient(
 
 
 def weight_gradient(
-    active: Tensor, gradient: Tensor, parts: Tensor, *, size: int = 3, stride: int = 1, tiling: Tiling | None = None
+    active: Tensor,
+    gradient: Tensor,
+    parts: Tensor,
+    *,
+    size: int = 3,
+    stride: int = 1,
+    halo: bool = False,
+    tiling: Tiling | None = None,
 ) -> None:
     """Write the parts [splits, out * size * size * in] of a weight gradient, in channels-last order.
 
-    `active` is the input of the convolution and `gradient` the gradient of its output. `tiling.rows` has no meaning.
+    `active` is the input of the convolution, with a `halo` or without, and `gradient` the gradient of its output.
+    `tiling.rows` has no meaning.
     """
     n, inputs, height, width = active.shape
     _, outputs, out_height, out_width = gradient.shape
@@ -278,6 +297,6 @@ def weight_gradient(
     _weight_gradient[(splits, size * -(-size // tiling.group))](
         active, *strides(active), gradient, *strides(gradient), parts, number,
         height, width, out_height, out_width, inputs, padded(inputs), outputs, padded(outputs),
-        size, stride, tiling.group, tiling.pixels, tiling.stages,
+        size, stride, tiling.group, halo, tiling.pixels, tiling.stages,
         -(-number // (splits * tiling.pixels)) * tiling.pixels, num_warps=tiling.warps,
     )  # fmt: skip

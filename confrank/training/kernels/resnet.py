@@ -19,6 +19,7 @@ from confrank.training.kernels.batch_norm import Norm
 from confrank.training.kernels.convolution import blocks_of, convolve
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
 from confrank.training.kernels.pooling import pool, pool_gradient
+from confrank.training.kernels.tiling import has_halo
 
 # The shape of weights for which a kernel computes 2x2 pixels at once.
 BLOCKED = (16, 16, 3, 3)
@@ -239,7 +240,10 @@ class _Parts:
         shape = layer.weight.shape
         row = self.rows[shape].index(number)
         with self.aside():
-            weight_gradient(active, gradient, self.parts[shape][row], size=shape[-1], stride=layer.stride[0])
+            halo = number > 0 and has_halo(shape[-1])
+            weight_gradient(
+                active, gradient, self.parts[shape][row], size=shape[-1], stride=layer.stride[0], halo=halo
+            )
             if row == 0:
                 self.sums[shape] = self.parts[shape].sum(1)
         self.used.append(gradient)  # not to be freed before the other stream has read it

@@ -7,6 +7,8 @@ import triton
 
 # Whether kernels may start before the previous one has finished, to save the time between them.
 EARLY = False
+# Whether the inputs of convolutions that the kernels write have zeros around each image, so that loads need no masks.
+HALO = True
 
 
 class Tiling(NamedTuple):
@@ -73,3 +75,8 @@ def padded(channels: int) -> int:
 def early() -> bool:
     """Whether kernels start before the one before has finished, to save the time between them."""
     return EARLY and not triton.knobs.runtime.interpret
+
+
+def has_halo(size: int, stride: int = 1) -> bool:
+    """Whether the kernels write the input of a convolution with zeros around each image."""
+    return HALO and size == 3 and stride == 1
