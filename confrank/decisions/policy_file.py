@@ -96,16 +96,15 @@ def as_text(value: Any, indent: int = 0) -> str:
 
 def part_as_dict(part: Part) -> dict[str, Any]:
     """A part as JSON values, without those that are the default."""
-    values = {name: value for name, value in asdict(part).items() if value != _defaults(type(part)).get(name, _NEVER)}
+    defaults = _defaults(type(part))
+    values = {name: value for name, value in asdict(part).items() if value != defaults[name]}
     if part.rows is not None:
         values["rows"] = {name: value for name, value in values["rows"].items() if value not in (None, ())}
     return values
 
 
-_NEVER = object()
-
-
 def _defaults(kind: type[Part]) -> dict[str, Any]:
+    """The default of each field; MISSING, which equals no value, if it has none."""
     return {
         item.name: item.default_factory() if item.default_factory is not MISSING else item.default
         for item in fields(kind)
