@@ -19,6 +19,7 @@ from confrank.active.strategies import STRATEGIES, get
 from confrank.config import RunConfig
 from confrank.data import changed_settings
 from confrank.phrasing import InputError
+from confrank.study.speeds import STEP_MS
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 # The folder of the curves in the folder of results.
 ACTIVE = "active"
 FIVE = (0, 1, 2, 3, 4)
-# Milliseconds per step of ResNet-18, several side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
-STEP_MS = 1.9
 
 
 @dataclass(frozen=True)
@@ -159,8 +158,11 @@ def stage_runs(part: ActiveRecipe, missing: dict[int, list[str]]) -> list[tuple[
 
 
 def estimated_minutes(runs: Iterable[tuple[RunConfig, int]]) -> float:
-    """Minutes of training steps."""
-    return sum(-(-labels // config.batch_size) * config.epochs for config, labels in runs) * STEP_MS / 6e4
+    """Minutes of training steps of networks whose speed has been measured."""
+    return sum(
+        -(-labels // config.batch_size) * config.epochs * STEP_MS.get(config.model, 0.0) / 6e4
+        for config, labels in runs
+    )
 
 
 def run_active(

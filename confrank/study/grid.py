@@ -19,9 +19,10 @@ from confrank.run_folder import RunFolder
 from confrank.study.detection import measure, missing_detectors
 from confrank.study.exam import examine
 from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
-from confrank.study.plan import STEP_MS, Average, Plan, has_result, is_complete
+from confrank.study.plan import Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, load_result
+from confrank.study.speeds import STEP_MS
 from confrank.trained import save_weights_file
 from confrank.training import Options
 

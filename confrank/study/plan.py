@@ -15,9 +15,7 @@ from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.detection import Detection, missing_detectors, network_of
 from confrank.study.results import load_result
-
-# Milliseconds per pass and run, four side by side on one NVIDIA H200 (benchmarks/training_h200_202611.md).
-STEP_MS = {"vgg16": 1.18, "resnet110": 4.34, "densenet-bc": 10.0, "resnet18": 1.9}
+from confrank.study.speeds import STEP_MS
 
 
 @dataclass(frozen=True)
