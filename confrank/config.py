@@ -43,7 +43,7 @@ KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
 # Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
 NAMED = (
     "schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror",
-    "warm_up", "clip", "init", "text_length", "vocabulary_size",
+    "augment", "warm_up", "clip", "init", "text_length", "vocabulary_size",
 )  # fmt: skip
 NAMED_LATER = ("epochs", "batch_size", "lr", "lr_drops", "momentum", "weight_decay")
 # What must hold for the values of these settings, and how a message says it.
@@ -119,6 +119,9 @@ class RunConfig:
         "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
+    augment: Literal["none", "trivial"] = _flag(
+        "none", "change each training image by a random operation (trivial: TrivialAugment), after shift and flip", RECIPE
+    )
     head: Literal["linear", "cosine"] = _flag(
         "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE
     )

@@ -46,6 +46,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "sam": {"sam": 0.05},
     **{name: {"mix": name} for name in ("mixup", "cutmix", "both")},
     **{f"{name}0.5": {"mix": name, "mix_weight": 0.5} for name in ("mixup", "cutmix", "both")},
+    "trivial": {"augment": "trivial"},
     "cosine": {"head": "cosine"},
     **{f"crl{weight or ''}": {"method": "crl-softmax", "weight": weight or 1.0} for weight in (0, 0.1, 0.5)},
     **{

@@ -6,6 +6,7 @@ INGREDIENTS = {
     "averaging_lr": 0.02,
     "sam": 0.05,
     "mix": "both",
+    "augment": "trivial",
     "head": "cosine",
     "mirror": True,
 }

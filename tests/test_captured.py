@@ -41,7 +41,10 @@ def epoch_of(*steppers):
 
 
 ADAPTIVE = {"optimizer": "adamw", "lr": 0.001}
-INGREDIENTS = {"sam": 0.05, "mix": "both", "averaging": "ema", "averaging_start": 0.0, "schedule": "cosine"}
+INGREDIENTS = {
+    "sam": 0.05, "mix": "both", "augment": "trivial",
+    "averaging": "ema", "averaging_start": 0.0, "schedule": "cosine",
+}  # fmt: skip
 
 
 def vgg(seed, **settings):
@@ -95,7 +98,10 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"head": "cosine"}, {**INGREDIENTS, "head": "cosine"}],
+    [
+        {}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"augment": "trivial"}, {"head": "cosine"},
+        {**INGREDIENTS, "head": "cosine"},
+    ],  # fmt: skip
 )
 def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)

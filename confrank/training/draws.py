@@ -8,11 +8,22 @@ from torch import Tensor
 
 
 class Draws(NamedTuple):
-    """For each position in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n]."""
+    """For each position in the epoch: which sample [n], where its crop starts [n, 2], whether it is flipped [n].
+
+    `changes` [n, 10] are those of TrivialAugment, if images are changed by it.
+    """
 
     order: Tensor
     offset: Tensor
     flip: Tensor
+    changes: Tensor | None = None
+
+    def to(self, device: torch.device) -> "Draws":
+        return Draws(*(values.to(device) for values in self.tensors))
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(values for values in self if values is not None)
 
 
 def epoch_draws(seed: int, epoch: int, num_samples: int, padding: int = 0, flip: bool = False) -> Draws:

@@ -20,6 +20,7 @@ from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
 from confrank.training.store import Batch, Store, fetch, store_on
+from confrank.training.trivial_augment import epoch_changes
 
 Output = Tensor | tuple[Tensor, Tensor]
 
@@ -70,7 +71,7 @@ class Run:
         self.num_samples = len(data.train)
         self.num_steps = math.ceil(self.num_samples / config.batch_size)
         self._augmentation = data.padding, data.flip
-        self.draws = Draws(*(values.to(device) for values in self._drawn(0)))
+        self.draws = self._drawn(0).to(device)
         self.epoch = self.next_step = 0
         # The start of the next batch and the number of its step, for steps that are replayed without Python.
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
@@ -261,7 +262,12 @@ class Run:
         return [values for parameter in parameters for values in self.optimizer.state[parameter].values()]
 
     def _drawn(self, epoch: int) -> Draws:
-        return epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
+        drawn = epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
+        if self.config.augment == "none":
+            return drawn
+        store = self.store
+        changes = epoch_changes(self.config.seed, epoch, self.num_samples, store.height, store.width)
+        return drawn._replace(changes=changes)
 
     def _drawn_mixing(self, epoch: int) -> Mixing | None:
         if self.config.mix == "none":
@@ -271,7 +277,7 @@ class Run:
 
     def _enter(self, epoch: int, step: int, drawn: Draws) -> None:
         self.epoch, self.next_step = epoch, step
-        for mine, values in zip(self.draws, drawn, strict=True):
+        for mine, values in zip(self.draws.tensors, drawn.tensors, strict=True):
             mine.copy_(values)
         if self.mixing is not None and (mixing := self._drawn_mixing(epoch)) is not None:
             for mine, values in zip(self.mixing, mixing, strict=True):
@@ -322,6 +328,8 @@ def _check_kind(config: RunConfig, data: DataSet, network: nn.Module | None) -> 
         )
     if data.is_text and config.mix != "none":
         raise InputError(f"expected images to mix, but {config.dataset} holds texts", "leave out {mix}")
+    if data.is_text and config.augment != "none":
+        raise InputError(f"expected images to augment, but {config.dataset} holds texts", "leave out {augment}")
     if data.is_text and config.mirror:
         raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
 

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 from confrank.data import DataSet
 from confrank.methods import normalise
 from confrank.training.draws import Draws
+from confrank.training.trivial_augment import change
 
 
 class Store(NamedTuple):
@@ -51,7 +52,7 @@ def store_on(device: torch.device, data: DataSet) -> Store:
 
 
 def fetch(store: Store, draws: Draws, start: Tensor | int, size: int) -> Batch:
-    """The batch of `size` samples from position `start` of the epoch on: cropped, flipped, normalised.
+    """The batch of `size` samples from position `start` of the epoch on: cropped, flipped, changed, normalised.
 
     A single gather picks each output pixel by its sample, row and column; texts are taken as they are. Nothing here
     waits for the device.
@@ -64,4 +65,6 @@ def fetch(store: Store, draws: Draws, start: Tensor | int, size: int) -> Batch:
     column = torch.arange(store.width, device=index.device).expand(size, -1)
     column = offset[:, 1:] + torch.where(flip[:, None], store.width - 1 - column, column)
     image = store.images[index[:, None, None], row[:, :, None], column[:, None, :]]
+    if draws.changes is not None:
+        image = change(image, draws.changes[position])
     return Batch(index, normalise(image, store.mean, store.std), store.labels[index])
