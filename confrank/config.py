@@ -120,7 +120,9 @@ class RunConfig:
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
     augment: Literal["none", "trivial"] = _flag(
-        "none", "change each training image by a random operation (trivial: TrivialAugment), after shift and flip", RECIPE
+        "none",
+        "change each training image by a random operation (trivial: TrivialAugment), after shift and flip",
+        RECIPE,
     )
     head: Literal["linear", "cosine"] = _flag(
         "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE

@@ -99,9 +99,14 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 @pytest.mark.parametrize(
     "settings",
     [
-        {}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"augment": "trivial"}, {"head": "cosine"},
+        {},
+        {"sam": 0.05},
+        {"mix": "mixup"},
+        {"mix": "cutmix"},
+        {"augment": "trivial"},
+        {"head": "cosine"},
         {**INGREDIENTS, "head": "cosine"},
-    ],  # fmt: skip
+    ],
 )
 def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)

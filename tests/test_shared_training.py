@@ -219,8 +219,10 @@ def test_four_processes_equal_one(tmp_path, settings):
     config = replace(CONFIG, **settings)
     train(config, tmp_path / "one", data=some_digits(), device=CPU)
     assert ended(started(4, tmp_path / "four", config)) == [0] * 4
-    # Batch norm divides by small numbers, and SAM moves the weights along the result.
-    assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-5 if config.model == "small" else 1e-6)
+    # Batch norm divides by small numbers. SAM moves along the gradient: without any augmentation, the momentum of
+    # another seed differed by 4e-6.
+    is_loose = config.model == "small" or config.sam
+    assert_same(tmp_path / "one", tmp_path / "four", tolerance=1e-5 if is_loose else 1e-6)
 
 
 @pytest.mark.slow

@@ -298,6 +298,7 @@ def test_faults_of_json_lines_are_named(tmp_path: Path, content: str, message: s
     [
         ({"model": "small"}, "network for texts, but got small"),
         ({"mix": "mixup"}, "images to mix"),
+        ({"augment": "trivial"}, "images to augment"),
         ({"mirror": True}, "images to mirror"),
         ({"flip": True}, "images to shift or mirror"),
         ({"padding": 2}, "images to shift or mirror"),

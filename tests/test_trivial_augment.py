@@ -1,5 +1,7 @@
 """TrivialAugment: each operation against Pillow's, its draws, and the batch that training sees."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
@@ -73,22 +75,16 @@ def changed_and_expected(name, strength, images):
 def test_every_operation_against_pillow(name, images):
     """Pillow stretches in floating point, and its factors have more digits: both may differ by one grey level."""
     inexact = name == "autocontrast" or name in ENHANCERS
+    # A grey image has no colour to change, and 64 pixels are too few to be equalized.
+    is_idle = name == "identity" or (images.shape[3] == 1 and name in ("colour", "equalize"))
     equal, differs = [], False
-    for strength in STRENGTHS[::3]:
+    for strength in STRENGTHS:
         got, expected = changed_and_expected(name, strength, images)
         assert np.abs(got - expected).max() <= inexact
         equal.append((got == expected).mean())
         differs |= not np.array_equal(got, images)
     assert np.mean(equal) > 0.99
-    assert differs or name == "identity" or (name == "colour" and images.shape[3] == 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_strength_against_pillow(name):
-    for strength in STRENGTHS:
-        got, expected = changed_and_expected(name, strength, pictures(3))
-        assert np.abs(got - expected).max() <= (name == "autocontrast" or name in ENHANCERS)
+    assert differs != is_idle
 
 
 def test_each_image_of_a_batch_gets_its_operation():
@@ -148,7 +144,7 @@ def test_order_crops_flips_and_mixing_stay_as_they_are():
     assert not torch.equal(run.draws.changes, first)
 
 
-def test_name_of_the_run_and_texts(tmp_path):
+def test_name_of_the_run():
     config = RunConfig(augment="trivial")
     assert config.run_name == "digits-small-crl-softmax-augmenttrivial-seed0"
     assert RunConfig().run_name == "digits-small-crl-softmax-seed0"
@@ -156,6 +152,8 @@ def test_name_of_the_run_and_texts(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+@pytest.mark.filterwarnings("ignore")  # the compiler's own
 def test_a_compiled_batch_is_the_same():
     store = store_on(CPU, colourful())
     draws = epoch_draws(0, 0, 30, padding=4, flip=True)._replace(changes=epoch_changes(0, 0, 30, 32, 32))
