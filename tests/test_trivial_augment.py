@@ -78,7 +78,7 @@ def test_every_operation_against_pillow(name, images):
     # A grey image has no colour to change, and 64 pixels are too few to be equalized.
     is_idle = name == "identity" or (images.shape[3] == 1 and name in ("colour", "equalize"))
     equal, differs = [], False
-    for strength in STRENGTHS:
+    for strength in STRENGTHS if images.shape == (6, 32, 32, 3) else STRENGTHS[::5]:
         got, expected = changed_and_expected(name, strength, images)
         assert np.abs(got - expected).max() <= inexact
         equal.append((got == expected).mean())

@@ -1,7 +1,8 @@
 """TrivialAugment, wide (Müller & Hutter 2021): each image is changed by one of 14 operations at a random strength.
 
-The operations are those of Pillow, computed for a batch at once: every image passes through all of them, each with
-parameters that change nothing unless it is the image's own operation. No shape depends on data.
+The operations are those of Pillow, computed for a batch at once: every image passes through all of them, with
+parameters that change nothing for all but the one that was drawn. No shape depends on data. Images smaller than the
+paper's longest shift, 32 pixels, are shifted by at most their size.
 """
 
 import math
@@ -20,18 +21,18 @@ OPERATIONS = (
     "sharpness", "posterize", "solarize", "autocontrast", "equalize",
 )  # fmt: skip
 NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
-# Strengths are 0, 1, ..., 30; a sign turns shears, shifts, rotations and enhancements round.
+# Strengths are 0, 1, ..., 30; shears, shifts, rotations and enhancements also have a random sign.
 STRONGEST = 30
 MAX_SHEAR, MAX_SHIFT, MAX_DEGREES, MAX_ENHANCEMENT, MAX_LOST_BITS = 0.99, 32, 135, 0.99, 6
 Matrix = tuple[float, float, float, float, float, float]
-# Coordinates and factors are whole numbers of this part, as in Pillow.
+# Coordinates and factors are whole numbers of 1/65536, as the coordinates of Pillow.
 ONE = 2**16
-# A random stream of its own, after that of mixing: order, crops, flips and mixing stay the same.
+# A separate random stream, as mixing has one: order, crops, flips and mixing stay the same.
 STREAM = 2
 
 
 def epoch_changes(seed: int, epoch: int, num_samples: int, height: int, width: int) -> Tensor:
-    """How to change the image at each position of an epoch, int64 [n, 10], from (seed, epoch) alone: see `change`."""
+    """How to change the image at each position of an epoch, int64 [n, 10], from (seed, epoch) alone."""
     random = generator_of(seed, epoch, STREAM)
     operation = random.integers(len(OPERATIONS), size=num_samples)
     strength = random.integers(STRONGEST + 1, size=num_samples)
