@@ -120,6 +120,25 @@ def test_swa_is_the_mean_of_the_weights_of_its_epochs(digits):
         assert torch.allclose(values, twin.state_dict()[name], rtol=1e-4), name
 
 
+def test_statistics_are_over_clean_and_mixed_images_as_in_training(digits):
+    run = Run(tiny(averaging="swa", averaging_start=0.5, mix="both"), digits, CPU)
+    finish(run)
+    layer = next(module for module in run.model.modules() if isinstance(module, nn.BatchNorm2d))
+    inputs: list[torch.Tensor] = []
+    layer.register_forward_hook(lambda module, given, output: inputs.append(given[0]))
+    size, clean, both, num_seen = run.config.batch_size, 0.0, 0.0, 0
+    for step in range(run.num_steps):
+        image = fetch(run.store, run.draws, step * size, min(size, run.num_samples - step * size)).image
+        mixed, _ = mix(image, run.mixing.at(torch.tensor([step])))
+        run.model.eval()(image)
+        run.model(mixed)
+        clean += len(image) * inputs[-2].var((0, 2, 3))
+        both += len(image) * torch.cat(inputs[-2:]).var((0, 2, 3))
+        num_seen += len(image)
+    assert torch.allclose(layer.running_var, both / num_seen, rtol=1e-4)
+    assert not torch.allclose(layer.running_var, clean / num_seen, rtol=1e-2)  # the means are the same
+
+
 def test_ema_follows_the_weights_from_its_start_on(digits):
     run = Run(tiny(averaging="ema", averaging_start=0.5), digits, CPU)
     mean = None

@@ -198,13 +198,22 @@ class Run:
         return record
 
     def _apply_average(self, average: WeightAverage) -> None:
-        """Give the network the averaged weights, and batch norm statistics over an augmented training set."""
+        """Give the network the averaged weights, and batch norm statistics over the images of an epoch."""
         average.apply()
-        size = self.config.batch_size
-        starts = range(0, self.num_samples, size)
-        batches = (fetch(self.store, self.draws, start, min(size, self.num_samples - start)) for start in starts)
         with self.own_random_state():
-            estimate_statistics(self.model, (batch.image for batch in batches))
+            estimate_statistics(self.model, self._passed_images())
+
+    def _passed_images(self) -> Iterator[Tensor]:
+        """The images of each step of the epoch as `judge_batch` passes them: augmented, and with the mixed ones."""
+        size = self.config.batch_size
+        for step in range(self.num_steps):
+            start = step * size
+            image = fetch(self.store, self.draws, start, min(size, self.num_samples - start)).image
+            if self.mixing is None:
+                yield image
+            else:
+                mixed, _ = mix(image, self.mixing.at(torch.tensor([step], device=self.device)))
+                yield torch.cat((image, mixed))
 
     def check_finite(self) -> None:
         """Raise if a loss of this epoch or a weight is NaN or infinite; the only wait for the device."""
