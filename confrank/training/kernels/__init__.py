@@ -17,6 +17,8 @@ def fused(network: nn.Module) -> Infer | None:
     """The function that computes the network's output in fused kernels, or None if the kernels do not apply to it."""
     if not ENABLED or find_spec("triton") is None:
         return None
-    from confrank.training.kernels import resnet
+    from confrank.training.kernels import densenet, resnet
 
+    if densenet.layers_of(network) is not None:
+        return densenet.infer
     return resnet.infer if resnet.layers_of(network) is not None else None

@@ -1,0 +1,381 @@
+"""The kernels of DenseNet-BC on a GPU: errors against float64, time of a pass, and of each kernel by settings.
+
+    python benchmarks/dense_kernels.py [--tune] [--seconds 60] [--early]
+
+Batch 128. Prints the milliseconds of a captured step for one run and for four side by side, with the kernels of one
+run by their time; the relative errors of a pass (everything between stem and head, forward and backward) next to
+those of torch in bfloat16; and its milliseconds. With --tune it then measures settings for at most --seconds, and
+all of this again with the best. To compile all settings beforehand, without a GPU, run it with --compile K/N for each
+K below N, and the same other flags.
+"""
+
+import argparse
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from training import milliseconds, random_set, stepping
+
+from confrank.config import RunConfig
+from confrank.models.densenet import densenet_bc
+from confrank.training import Run, captured
+from confrank.training.kernels import dense_operations, densenet
+
+START = time.perf_counter()
+Setting = dict[str, int]
+
+
+AXES: dict[str, tuple[str, ...]] = {
+    "narrow": ("ROWS", "STEP", "VECTORS", "num_warps", "num_stages", "programs", "maxnreg"),
+    "narrow_pooled": ("ROWS", "STEP", "VECTORS", "num_warps", "num_stages", "programs"),
+    "grow": ("ROWS", "num_warps", "num_stages", "programs", "maxnreg"),
+    "grow_backward": ("ROWS", "num_warps", "num_stages", "maxnreg"),
+    "narrow_backward": ("ROWS", "WIDTH", "num_warps", "num_stages", "maxnreg"),
+    "narrow_backward_pooled": ("ROWS", "WIDTH", "num_warps", "num_stages"),
+}
+VALUES: dict[str, tuple[tuple[int, ...], ...]] = {
+    "narrow": (
+        (64, 64, 0, 4, 2, 3), (64, 64, 1, 4, 2, 3), (64, 64, 0, 4, 1, 3), (128, 64, 0, 4, 1, 2), (64, 64, 1, 4, 1, 3),
+    ),
+    "narrow_pooled": ((64, 64, 0, 8, 2, 2), (32, 32, 0, 4, 2, 2)),
+    "grow": ((32, 4, 1, 4), (128, 4, 1, 2), (64, 4, 1, 4, 128)),
+    "grow_backward": ((64, 4, 1), (64, 4, 2), (128, 8, 2), (64, 8, 1)),
+    "narrow_backward": ((64, 32, 4, 1), (64, 128, 8, 1), (32, 64, 4, 1), (64, 64, 8, 1, 128)),
+    "narrow_backward_pooled": ((16, 64, 4, 1), (32, 32, 4, 1)),
+}  # fmt: skip
+
+
+def candidates(kernel: str) -> list[Setting]:
+    """Settings of a kernel worth measuring."""
+    return [dict(zip(AXES[kernel], values, strict=False)) for values in VALUES[kernel]]
+
+
+TUNED = ("narrow_backward", "grow_backward", "narrow", "grow")
+PROGRAMS = {"forward": [(2, 4, 6)] * 3, "backward": [(264, 198), (264, 66), (64, 32)]}
+
+
+def prepared(num: int) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    network = densenet_bc(10).cuda().to(memory_format=torch.channels_last).train()
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.weight, 1, 0.2)
+            nn.init.normal_(module.bias, 0, 0.2)
+    maps = (
+        torch.randn(num, 24, 32, 32, device="cuda").to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    )
+    vector = torch.randn(num, network.head.in_features, device="cuda").to(torch.bfloat16)
+    return network, maps, vector
+
+
+def by_torch(network: nn.Module, layers: densenet.Layers, maps: Tensor, vector: Tensor, bf16: bool) -> list[Tensor]:
+    maps = maps.clone().requires_grad_()
+    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=bf16):
+        value = maps
+        for block in list(network.blocks)[1:]:
+            value = block(value)
+        output = network.neck(value)
+    parameters = [value for module in layers.inner for value in module.parameters()]
+    return [output.detach(), *torch.autograd.grad(output, [maps, *parameters], vector.to(output.dtype))]
+
+
+def by_kernels(layers: densenet.Layers, maps: Tensor, vector: Tensor) -> list[Tensor]:
+    maps = maps.clone().requires_grad_()
+    output = densenet.inner_features(layers, maps)
+    parameters = [value for module in layers.inner for value in module.parameters()]
+    return [output.detach(), *torch.autograd.grad(output, [maps, *parameters], vector)]
+
+
+def errors(num: int) -> dict[str, float]:
+    """Relative errors of output and gradients against float64: ours, torch's, and the ratio per kind of value."""
+    network, maps, vector = prepared(num)
+    layers = densenet.layers_of(network)
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    ours = by_kernels(layers, maps, vector)
+    again = by_kernels(layers, maps, vector)
+    mine = {name: value.clone() for name, value in network.state_dict().items() if "running" in name}
+    network.load_state_dict(state)
+    theirs = by_torch(network, layers, maps, vector, True)
+    by_torch(network, layers, maps, vector, True)
+    apart = max(
+        float((value - mine[name]).norm() / value.norm())
+        for name, value in network.state_dict().items()
+        if name in mine
+    )
+    network.load_state_dict(state)
+    exact = by_torch(network.double(), layers, maps.double(), vector.double(), False)
+    same = all(torch.equal(a, b) for a, b in zip(ours, again, strict=True))
+    kinds = defaultdict(list)
+    for number, (a, b, right) in enumerate(zip(ours, theirs, exact, strict=True)):
+        error = [float((value.double() - right).norm() / right.norm()) for value in (a, b)]
+        names = {1: "gains and biases", 4: "3x3 weights" if right.shape[-1] == 3 else "1x1 weights"}
+        kind = ("output", "maps")[number] if number < 2 else names[right.ndim]
+        kinds[kind].append((error[0] / error[1], *error, number))
+    for kind, found in kinds.items():
+        ratios = sorted(found)
+        means = [sum(row[which] for row in found) / len(found) for which in (1, 2)]
+        print(
+            f"errors {kind}: ours {means[0]:.5f} torch {means[1]:.5f} ratio median {ratios[len(ratios) // 2][0]:.3f}"
+            f" worst {ratios[-1][0]:.3f} at {ratios[-1][3]}",
+            flush=True,
+        )
+    print(f"deterministic {same}; running statistics apart {apart:.2e}", flush=True)
+    return {kind: sorted(found)[len(found) // 2][0] for kind, found in kinds.items()}
+
+
+def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph
+
+
+def microseconds(call: Callable[[], object], repeats: int = 10) -> float:
+    graph = graph_of(call)
+    for _ in range(2):
+        graph.replay()
+    times = []
+    for _ in range(3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end) / repeats * 1000)
+    return sorted(times)[1]
+
+
+class Layers:
+    """The calls of each kernel for all layers of a block, on values of a real pass."""
+
+    def __init__(self, num: int) -> None:
+        self.network, maps, _ = prepared(num)
+        self.layers = densenet.layers_of(self.network)
+        self.ops = dense_operations.Kernels(self.layers, maps)
+        _, self.saved = densenet.forward(self.ops, maps, self.layers)
+        self.gradients = [densenet.allocate_gradient(saved.maps) for saved in self.saved]
+        for gradient in self.gradients:
+            for value in gradient:
+                value.normal_().mul_(1e-3)
+
+    def calls(self, kernel: str, number: int) -> Callable[[], None]:
+        block, saved, gradient = self.layers.blocks[number], self.saved[number], self.gradients[number]
+        ops, maps, pairs = self.ops, saved.maps, list(zip(block.layers, saved.bottlenecks, strict=True))
+        partial = maps.mean.new_empty(ops.programs(len(maps.values)), 150 * 300)
+
+        def pooled() -> None:
+            transition, before = self.layers.blocks[number - 1].transition, self.saved[number - 1]
+            if kernel == "narrow_pooled":
+                ops.narrow(before.maps, *transition, maps, before.size)
+            else:
+                ops.narrow_backward(
+                    gradient.values, *transition, before.maps, self.gradients[number - 1], partial, before.size
+                )
+
+        def run() -> None:
+            for layer, bottleneck in pairs:
+                width = layer.first.num_features
+                if kernel == "narrow":
+                    ops.narrow(maps, layer.first, layer.narrow, bottleneck, None)
+                elif kernel == "grow":
+                    ops.grow(bottleneck, layer.second, layer.grow, maps, width, saved.size)
+                elif kernel == "settle":
+                    ops.settle(gradient, maps, width, 12)
+                elif kernel == "grow_backward":
+                    ops.grow_backward(
+                        gradient.values.view(-1)[: len(maps.values) * 16].view(-1, 16),
+                        bottleneck,
+                        layer.second,
+                        layer.grow,
+                        partial,
+                        saved.size,
+                    )
+                else:
+                    ops.narrow_backward(bottleneck.values, layer.first, layer.narrow, maps, gradient, partial, None)
+
+        return pooled if "pooled" in kernel else run
+
+
+def steps(together: list[int]) -> dict[int, list[float]]:
+    """Milliseconds of a captured step and run, neither data nor loss compiled, in blocks for runs side by side."""
+    data, runs, found = random_set(), [], {}
+    captured.fused = lambda *_: densenet.infer
+    for number in together:
+        for seed in range(len(runs), number):
+            config = RunConfig(dataset="random", model="densenet-bc", method="crl-softmax", seed=seed, lr=0.01)
+            runs.append(captured.CapturedRun(Run(config, data, torch.device("cuda")), compiled=False))
+        found[number] = milliseconds(stepping(runs), 50, per_call=number)
+        print(f"step, {number} side by side: {', '.join(f'{ms:.3f}' for ms in found[number])} ms", flush=True)
+    print("losses", runs[0].run.step_loss[:60:10].tolist(), flush=True)
+    kinds_of(stepping(runs[:1]))
+    return found
+
+
+def pass_time() -> float:
+    """Print and return the milliseconds of a captured pass."""
+    network, maps, vector = prepared(128)
+    layers = densenet.layers_of(network)
+    time_taken = microseconds(lambda: by_kernels(layers, maps, vector)) / 1000
+    print(f"pass: {time_taken:.3f} ms", flush=True)
+    return time_taken
+
+
+def kinds_of(step: Callable[[], object], rows: int = 40) -> None:
+    """Print the kernels of a captured call by total time."""
+    step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        for _ in range(3):
+            step()
+        torch.cuda.synchronize()
+    total, calls = Counter[str](), Counter[str]()
+    for event in recorded.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            total[event.name] += event.device_time_total / 3
+            calls[event.name] += 1
+    print(f"{sum(total.values()):.0f} us of {sum(calls.values()) / 3:.0f} kernels", flush=True)
+    for name, us in total.most_common(rows):
+        print(f"{us:9.1f} us  {calls[name] / 3:6.1f} x {us / calls[name] * 3:6.1f} us  {name[:110]}", flush=True)
+
+
+def time_of(kernel: str, level: int, setting: Setting, calls: "Layers") -> float:
+    """Microseconds a layer with a setting; infinite if it does not run."""
+    dense_operations.SETTINGS[kernel] = [dict(setting) for _ in range(3)]
+    try:
+        return microseconds(calls.calls(kernel, level), 3) / (1 if "pooled" in kernel else 16)
+    except Exception as error:  # a setting may need too much shared memory
+        print(kernel, setting, repr(error)[:80], flush=True)
+        return float("inf")
+
+
+def tune(kernel: str, calls: "Layers", until: float) -> list[list[tuple[float, int, Setting]]]:
+    """The best settings for each block, with time and number of programs, best first."""
+    before, programs = dense_operations.SETTINGS[kernel], list(dense_operations.PROGRAMS)
+    found: list[list[tuple[float, int, Setting]]] = [[], [], []]
+    levels = [1, 2] if "pooled" in kernel else [0, 1, 2]
+    for setting in [*before[:1], *candidates(kernel)]:
+        for level in levels:
+            if time.perf_counter() - START < until:
+                found[level].append((time_of(kernel, level, setting, calls), programs[level], setting))
+    for level in levels:
+        found[level].sort(key=lambda row: row[0])
+        for _, _, setting in found[level][: 0 if "pooled" in kernel else 2]:
+            for number in PROGRAMS["backward" if "backward" in kernel else "forward"][level]:
+                if "backward" in kernel:
+                    dense_operations.PROGRAMS[level] = number
+                else:
+                    setting = {**setting, "programs": number}
+                found[level].append((time_of(kernel, level, setting, calls), number, setting))
+        dense_operations.PROGRAMS[:] = programs
+        found[level].sort(key=lambda row: row[0])
+        for us, number, setting in found[level][:4]:
+            print(f"{kernel} block {level + 1}: {us:6.1f} us a layer, {number} programs, {setting}", flush=True)
+    best = [found[level][0][2] if found[level] else before[level] for level in range(3)]
+    dense_operations.SETTINGS[kernel] = [dict(setting) for setting in best]
+    return found
+
+
+def tune_all(until: float) -> dict[str, object]:
+    """Tune and set everything; the two backward kernels share a number of programs."""
+    calls, found = Layers(128), {}
+    for kernel in (*TUNED, "narrow_pooled", "narrow_backward_pooled"):
+        found[kernel] = tune(kernel, calls, until)
+    for level, elements in enumerate((170_000, 260_000, 310_000)):
+        best = {}
+        for number in {row[1] for row in found["narrow_backward"][level]}:
+            rows = [[row for row in found[kernel][level] if row[1] == number][:1] for kernel in TUNED[:2]]
+            added = number * elements * 8 / 3.5e6 / 16  # microseconds to write and add up the partial sums
+            if all(rows):
+                best[number] = (rows[0][0][0] + rows[1][0][0] + added, rows)
+        if not best:
+            continue
+        number = min(best, key=lambda n: best[n][0])
+        dense_operations.PROGRAMS[level] = number
+        for kernel, row in zip(TUNED[:2], best[number][1], strict=True):
+            dense_operations.SETTINGS[kernel][level] = dict(row[0][2])
+    print("SETTINGS", json.dumps(dense_operations.SETTINGS), "PROGRAMS", dense_operations.PROGRAMS, flush=True)
+    return found
+
+
+def compile_part(part: int, parts: int, with_candidates: bool) -> None:
+    """Compile a share of the present settings, and of the candidates, into Triton's cache; needs no GPU."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver, jit
+
+    class Target:
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", 90, 32)
+
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+        def get_active_torch_device(self) -> torch.device:
+            return torch.device("cpu")
+
+    driver.set_active(Target())
+    original = jit.JITFunction.run
+    wanted = ("", False)
+
+    def run(self: jit.JITFunction, *arguments: object, grid: object, warmup: bool, **settings: object) -> object:
+        if (self.__name__, bool(settings.get("POOL"))) == wanted:
+            return original(self, *arguments, grid=grid, warmup=True, **settings)
+        return None
+
+    jit.JITFunction.run = run
+    jobs: list[tuple[str, str, int, Setting | None]] = [
+        (f"{kernel}_pooled", kernel, 100, setting)
+        for kernel in ("narrow_backward", "narrow")
+        for setting in [None, *candidates(f"{kernel}_pooled")]
+    ]
+    jobs += [(kernel, kernel, 100, None) for kernel in ("settle", "enter", "neck", "neck_backward")]
+    jobs += [(kernel, kernel, 10, setting) for kernel in TUNED for setting in [None, *candidates(kernel)]]
+    jobs = [job for job in jobs if with_candidates or job[-1] is None]
+    for name, kernel, depth, setting in jobs[part::parts]:
+        before = dense_operations.SETTINGS.get(name, [])
+        dense_operations.SETTINGS[name] = before if setting is None else [setting] * 3
+        wanted = (f"{kernel}_kernel", name != kernel)
+        network = densenet_bc(10, depth=depth).to(memory_format=torch.channels_last)
+        layers = densenet.layers_of(network)
+        maps = torch.zeros(16, 24, 32, 32, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+        with torch.no_grad():
+            ops = dense_operations.Kernels(layers, maps)
+            vector, saved = densenet.forward(ops, maps, layers)
+            densenet.backward(ops, vector, saved, layers)
+        dense_operations.SETTINGS[name] = before
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--early", action="store_true", help="let kernels start before the one before has finished")
+    parser.add_argument("--compile", help="K/N: only compile the K-th of N parts of all settings, without a GPU")
+    arguments = parser.parse_args()
+    dense_operations.EARLY = arguments.early
+    if arguments.compile is not None:
+        compile_part(*map(int, arguments.compile.split("/")), arguments.tune)
+        return
+    report: dict[str, object] = {"steps": steps([1, 4])}
+    report |= {"errors": errors(64), "pass ms": pass_time()}
+    if arguments.tune:
+        report |= {"found": tune_all(arguments.seconds), "tuned errors": errors(64), "tuned pass ms": pass_time()}
+        report |= {"tuned steps": steps([1, 4])}
+    report |= {"settings": dense_operations.SETTINGS, "programs": dense_operations.PROGRAMS}
+    print(f"{time.perf_counter() - START:.1f} s")
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
