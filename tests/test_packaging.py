@@ -3,6 +3,7 @@
 import re
 import runpy
 import tomllib
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,8 @@ def test_every_requirement_is_pinned():
 )
 def test_scripts_still_fit_the_package(path, monkeypatch):
     """A script whose imports are gone cannot repeat its result."""
+    if "confrank.training.kernels" in path.read_text() and find_spec("triton") is None:
+        pytest.skip("the kernels need Triton")
     monkeypatch.syspath_prepend(path.parent)  # as for `python benchmarks/kernels.py`
     names = runpy.run_path(str(path), run_name="imported")
     assert callable(names["main"])
