@@ -8,14 +8,12 @@ from importlib.util import find_spec
 
 from torch import Tensor, nn
 
-# Off until a full run on the device has been compared with the compiled path.
-ENABLED = False
 Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
 
 
 def fused(network: nn.Module) -> Infer | None:
     """The function that computes the network's output in fused kernels, or None if the kernels do not apply to it."""
-    if not ENABLED or find_spec("triton") is None:
+    if find_spec("triton") is None:
         return None
     from confrank.training.kernels import densenet, resnet
 
