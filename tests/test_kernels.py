@@ -172,7 +172,7 @@ def small_network(depth=2):
 
 @pytest.mark.slow
 def test_a_network_with_its_gradients_and_running_averages():
-    number, side = (128, 32) if HAS_CUDA else (3, 8)
+    number, side = (128, 32) if HAS_CUDA else (2, 12)
     network = small_network(2 if HAS_CUDA else 1)
     plain, exact = copy.deepcopy(network), copy.deepcopy(network).double()
     image = torch.randn(number, 3, side, side, device=DEVICE)
@@ -196,15 +196,16 @@ def test_a_network_with_its_gradients_and_running_averages():
 
 
 def test_other_networks_take_the_other_path():
-    assert fused(models.create("resnet110", 10)) is not None
-    assert fused(models.create("resnet110", 10, dropout=True)) is None
-    assert fused(models.create("resnet18", 10)) is None
+    assert fused(models.create("resnet110", 10), 32, 32) is not None
+    assert fused(models.create("resnet110", 10), 30, 32) is None
+    assert fused(models.create("resnet110", 10, dropout=True), 32, 32) is None
+    assert fused(models.create("resnet18", 10), 32, 32) is None
     hooked = models.create("resnet110", 10)
     hooked.blocks[1][0].register_forward_hook(lambda *_: None)
-    assert fused(hooked) is None
+    assert fused(hooked, 32, 32) is None
     frozen = models.create("resnet110", 10)
     frozen.blocks[0].weight.requires_grad_(False)
-    assert fused(frozen) is None
+    assert fused(frozen, 32, 32) is None
 
 
 def random_set(num_samples=700):

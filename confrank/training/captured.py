@@ -45,7 +45,7 @@ class CapturedRun:
     def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True, kernels: bool = True) -> None:
         assert run.device.type == "cuda"
         self.run, self.compiled, self.bf16 = run, compiled, bf16
-        self.fused = fused(run.called) if kernels and bf16 else None
+        self.fused = fused(run.called, run.store.height, run.store.width) if kernels and bf16 else None
         self.stream: torch.cuda.Stream = torch.cuda.Stream(run.device)  # type: ignore[no-untyped-call]
         self._mark = torch.cuda.Event()  # type: ignore[no-untyped-call]
         if not torch.are_deterministic_algorithms_enabled():

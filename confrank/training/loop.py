@@ -270,7 +270,7 @@ class _Training:
         if not self.captures:
             return run
         ways = {"compiled and captured": {"compiled": True}, "captured": {"compiled": False}}
-        if fused(run.called) is not None:
+        if fused(run.called, run.store.height, run.store.width) is not None:
             others = {what: {**options, "kernels": False} for what, options in ways.items()}
             ways = {"computed in fused kernels": {}, **others}
         for what, options in ways.items():

@@ -11,9 +11,13 @@ from torch import Tensor, nn
 Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
 
 
-def fused(network: nn.Module) -> Infer | None:
-    """The function that computes the network's output in fused kernels, or None if the kernels do not apply to it."""
-    if find_spec("triton") is None:
+def fused(network: nn.Module, height: int, width: int) -> Infer | None:
+    """The function that computes the network's output in fused kernels, or None if they do not apply to it.
+
+    They are for small images: a program computes a complete one.
+    """
+    small = all(8 <= side <= 64 and side % 4 == 0 for side in (height, width))
+    if not small or find_spec("triton") is None:
         return None
     from confrank.training.kernels import densenet, resnet
 

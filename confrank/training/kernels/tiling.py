@@ -46,8 +46,8 @@ def tiling_of(shape: Sequence[int], channels: int, *, blocked: bool, backward: b
     if (measured := TILINGS.get((channels, height, width, backward))) and blocked == (measured.block == 2):
         return measured
     if blocked:
-        return Tiling(rows=height, pixels=min(256, height * width // 4), warps=8, stages=3, group=4, block=2)
-    pixels = min(256, max(64, int(triton.next_power_of_2(height * width))))
+        return Tiling(height, min(256, power_of_two(height * width // 4)), 8, 3, group=4, block=2)
+    pixels = min(256, max(64, power_of_two(height * width)))
     return Tiling(height, pixels, 4 if pixels == 64 else 8, 3, 3 if channels <= 16 else 1)
 
 
@@ -60,7 +60,7 @@ def weight_tiling(inputs: int, size: int) -> Tiling:
 def at_once(channels: int, tiling: Tiling, most: int) -> int:
     """How many pixels to normalise at a time, `most` at most."""
     pixels = 32 * tiling.warps * tiling.values // padded(channels)
-    return int(min(triton.next_power_of_2(most), max(16, pixels)))
+    return min(power_of_two(most), max(16, pixels))
 
 
 def chunk(parts: int, channels: int, tiling: Tiling) -> int:
@@ -68,8 +68,13 @@ def chunk(parts: int, channels: int, tiling: Tiling) -> int:
     return at_once(channels, tiling, parts)
 
 
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << (number - 1).bit_length()
+
+
 def padded(channels: int) -> int:
-    return max(16, int(triton.next_power_of_2(channels)))
+    return max(16, power_of_two(channels))
 
 
 def early() -> bool:
