@@ -21,9 +21,13 @@ def main() -> None:
     parser.add_argument("network")
     parser.add_argument("--together", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--rows", type=int, default=45)
+    parser.add_argument("--kernels", action="store_true", help="use the fused kernels where there are any")
     arguments = parser.parse_args()
     data = random_set()
-    runs = [captured(arguments.network, data, seed, ranking=True) for seed in range(max(arguments.together))]
+    runs = [
+        captured(arguments.network, data, seed, ranking=True, kernels=arguments.kernels)
+        for seed in range(max(arguments.together))
+    ]
     for count in arguments.together:
         blocks = milliseconds(stepping(runs[:count]), 100, per_call=count)
         print(f"{count} side by side: {', '.join(f'{ms:.3f}' for ms in blocks)} ms a step and run", flush=True)

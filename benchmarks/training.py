@@ -1,7 +1,7 @@
 """Training steps on one GPU: the published form of the loop against confrank's captured path, in one process.
 
     python benchmarks/training.py [--networks vgg16 resnet110 densenet-bc] [--together 1 4] [--steps 200]
-        [--without-plain] [--json FILE]
+        [--without-plain] [--kernels] [--json FILE]
 
 `published` reimplements the loop of the paper's public code: float32, `cudnn.benchmark` on, four loader workers that
 crop, flip and normalise image by image, correctness counts in host memory, `.item()` in each step. Its epoch has 390
@@ -111,12 +111,12 @@ def random_set() -> DataSet:
     return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
 
 
-def captured(network: str, data: DataSet, seed: int, ranking: bool) -> CapturedRun:
+def captured(network: str, data: DataSet, seed: int, ranking: bool, kernels: bool = False) -> CapturedRun:
     config = RunConfig(dataset="random", model=network, method="crl-softmax", seed=seed, lr=0.01)
     run = Run(config, data, torch.device("cuda"))
     if not ranking:
         run.criterion = BareCrossEntropy()
-    return CapturedRun(run)
+    return CapturedRun(run, kernels=kernels)
 
 
 def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> list[float]:
@@ -164,6 +164,7 @@ def measure(
     steps: int,
     together: list[int],
     kinds: tuple[bool, ...],
+    kernels: bool,
     report: Callable[[dict[str, object]], None],
 ) -> None:
     """Measure the published form, then the captured ones; `kinds` says with and without the ranking loss."""
@@ -184,7 +185,7 @@ def measure(
         for number in together:
             with cudnn_benchmark(torch.backends.cudnn.benchmark):
                 start = time.perf_counter()
-                runs += [captured(network, data, seed, ranking) for seed in range(len(runs), number)]
+                runs += [captured(network, data, seed, ranking, kernels) for seed in range(len(runs), number)]
                 prepare = time.perf_counter() - start
                 note(f"{number}{suffix}", milliseconds(stepping(runs), 2 * steps // number, number), prepare)
         del runs
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--together", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--without-plain", action="store_true")
+    parser.add_argument("--kernels", action="store_true", help="use the fused kernels where there are any")
     parser.add_argument("--json", default=None)
     arguments = parser.parse_args()
     kinds = (True,) if arguments.without_plain else (True, False)
@@ -219,7 +221,7 @@ def main() -> None:
                 json.dump({"versions": versions, "rows": rows}, file, indent=1)
 
     for network in arguments.networks:
-        measure(network, data, arguments.steps, sorted(arguments.together), kinds, report)
+        measure(network, data, arguments.steps, sorted(arguments.together), kinds, arguments.kernels, report)
     for network in arguments.networks if False in kinds else ():
         times = {row["form"]: row["ms"] for row in rows if row["network"] == network}
         for number in arguments.together:

@@ -64,7 +64,8 @@ def _train_arguments(parser: Parser) -> None:
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])
     path = "auto: CUDA graphs in bfloat16 where there is a GPU; plain: eager float32 everywhere"
-    add_option(groups["computing"], "--path", Literal["auto", "plain"], "NAME", path, "auto")
+    path += "; kernels: as auto, with fused kernels for resnet110 (experimental)"
+    add_option(groups["computing"], "--path", Literal["auto", "plain", "kernels"], "NAME", path, "auto")
     deterministic = "use only deterministic algorithms on a GPU (slower)"
     groups["computing"].add_argument(
         "--deterministic", type=bool, nargs="?", const=True, default=False, help=deterministic

@@ -28,7 +28,7 @@ EpochListener = Callable[[RunConfig, Record], None]
 RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 FUSED = "captured graph, bfloat16, fused kernels"
-Computation = Literal["auto", "plain"]
+Computation = Literal["auto", "plain", "kernels"]
 Result = TypeVar("Result")
 
 
@@ -106,8 +106,8 @@ def train_together(
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks`, one for each, the networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU. `on_start` is called with each run before
-    it is trained. A run that cannot start, diverges, cannot be written or whose network raises an error becomes
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU; "kernels" is the same with fused kernels for
+    the networks that have them (experimental). `on_start` is called with each run before it is trained. A run that cannot start, diverges, cannot be written or whose network raises an error becomes
     `Failed` and does not stop the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless
     ignored, as under nohup) save every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the
     process at once.
@@ -164,7 +164,7 @@ class _Training:
 
     @property
     def captures(self) -> bool:
-        return self.path == "auto" and self.device.type == "cuda" and self.processes.size == 1
+        return self.path != "plain" and self.device.type == "cuda" and self.processes.size == 1
 
     def train(self, plans: Sequence[_Plan]) -> list[Finished | Failed]:
         """Open, train and evaluate runs side by side."""
@@ -181,7 +181,7 @@ class _Training:
                     continue
                 locks.callback(jobs[number].release)
                 self.on_start(jobs[number])
-            if jobs and self.path == "auto" and not self.captures and not self.has_explained:
+            if jobs and self.path != "plain" and not self.captures and not self.has_explained:
                 needed = "a CUDA device" if self.device.type == "cpu" else "a single process"
                 self.note(f"training eagerly in float32: graphs and bfloat16 need {needed}")
                 self.has_explained = True
@@ -270,9 +270,11 @@ class _Training:
         if not self.captures:
             return run
         ways = {"compiled and captured": {"compiled": True}, "captured": {"compiled": False}}
-        if fused(run.called, run.store.height, run.store.width) is not None:
-            others = {what: {**options, "kernels": False} for what, options in ways.items()}
-            ways = {"computed in fused kernels": {}, **others}
+        if self.path == "kernels":
+            if fused(run.called, run.store.height, run.store.width) is not None:
+                ways = {"computed in fused kernels": {"kernels": True}, **ways}
+            else:
+                self.note(f"{run.config.run_name} has no fused kernels: it needs Triton, ResNet-110 and small images")
         for what, options in ways.items():
             try:
                 return CapturedRun(run, **options)
