@@ -209,7 +209,7 @@ def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
 
 
 def test_a_path_of_computation_that_is_none(tmp_path):
-    with pytest.raises(ValueError, match="expected a path among auto, plain, but got 'fast'"):
+    with pytest.raises(ValueError, match="expected a path among auto, plain, kernels, but got 'fast'"):
         train(tiny(), tmp_path / "run", device=CPU, path="fast")
     assert not (tmp_path / "run").exists()
 

@@ -106,11 +106,11 @@ def train_together(
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks`, one for each, the networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU; "kernels" is the same with fused kernels for
-    the networks that have them (experimental). `on_start` is called with each run before it is trained. A run that cannot start, diverges, cannot be written or whose network raises an error becomes
-    `Failed` and does not stop the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless
-    ignored, as under nohup) save every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the
-    process at once.
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU; "kernels" is the same with fused kernels
+    for the networks that have them (experimental). `on_start` is called with each run before it is trained. A run
+    that cannot start, diverges, cannot be written or whose network raises an error becomes `Failed` and does not stop
+    the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) save
+    every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the process at once.
 
     With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
     each run in all processes together, on the plain path; the first process writes the folders and calls the
