@@ -64,7 +64,7 @@ def _train_arguments(parser: Parser) -> None:
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])
     path = "auto: CUDA graphs in bfloat16 where there is a GPU; plain: eager float32 everywhere"
-    path += "; kernels: as auto, with fused kernels for resnet110 (experimental)"
+    path += "; kernels: as auto, with fused kernels for resnet110 and densenet-bc (experimental)"
     add_option(groups["computing"], "--path", Literal["auto", "plain", "kernels"], "NAME", path, "auto")
     deterministic = "use only deterministic algorithms on a GPU (slower)"
     groups["computing"].add_argument(

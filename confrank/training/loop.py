@@ -274,7 +274,8 @@ class _Training:
             if fused(run.called, run.store.height, run.store.width) is not None:
                 ways = {"computed in fused kernels": {"kernels": True}, **ways}
             else:
-                self.note(f"{run.config.run_name} has no fused kernels: it needs Triton, ResNet-110 and small images")
+                needed = "Triton, small images, and resnet110 or densenet-bc"
+                self.note(f"{run.config.run_name} has no fused kernels: they need {needed}")
         for what, options in ways.items():
             try:
                 return CapturedRun(run, **options)
