@@ -24,7 +24,7 @@ import numpy as np
 
 from confrank.decisions import conformal_sets, group_thresholds, select_with_fdr
 from confrank.decisions.group_thresholds import Correction
-from confrank.decisions.nonconformity import METHODS, SetMethod
+from confrank.decisions.nonconformity import SET_METHODS, SetMethod
 
 NUM_CLASSES, NUM_NEW = 4, 40
 LEVEL = 0.9
@@ -151,7 +151,7 @@ def group_risk(correction: Correction, case: str, delta: float, repetitions: int
 
 def simulate(repetitions: int, seed: int) -> Iterator[Row]:
     """All lines of the table."""
-    for method in METHODS:
+    for method in SET_METHODS:
         for per, num_rows in (("all", 100), ("class", 120), ("group", 120)):
             yield from coverage(method, per, num_rows, repetitions, seed)
     yield discoveries(200, 100, 0.1, repetitions, seed)

@@ -8,7 +8,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from confrank.decisions import calibrate, cross_calibrated, random_folds
-from confrank.decisions.calibrators import CONFIDENCE_METHODS, METHODS, TABLE_METHODS
+from confrank.decisions.calibrators import CALIBRATION_METHODS, CONFIDENCE_METHODS, TABLE_METHODS
 from confrank.metrics import adaptive_ece, classwise_ece, evaluate
 from confrank.predictions import load_predictions, read
 
@@ -33,7 +33,7 @@ def cells(path):
     return {name: [row[number] for row in rows] for number, name in enumerate(header)}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATION_METHODS)
 def test_the_figures_are_cross_fitted_and_the_result_is_a_fit_to_all_rows(method, tmp_path, capsys, command):
     logits, label = table()
     np.savez(tmp_path / "p.npz", logits=logits, label=label)

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.isotonic import IsotonicRegression
 
 from confrank.decisions import Calibrator, calibrate, cross_calibrated, random_folds
-from confrank.decisions.calibrators import CONFIDENCE_METHODS, METHODS, TABLE_METHODS
+from confrank.decisions.calibrators import CALIBRATION_METHODS, CONFIDENCE_METHODS, TABLE_METHODS
 from confrank.decisions.vector import fit_vector
 from confrank.metrics import adaptive_ece, classwise_ece, ece
 from confrank.phrasing import InputError
@@ -259,7 +259,7 @@ def test_the_floor_of_another_type_is_a_number_of_this_one():
     assert np.isfinite(applied).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATION_METHODS)
 def test_no_row_is_calibrated_by_a_fit_that_saw_it(method):
     """A changed label changes the result of every fold but the row's own."""
     logits, label = rows(size=100)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from confrank.decisions import ConformalSets, conformal_sets
 from confrank.decisions.nonconformity import (
-    METHODS,
+    SET_METHODS,
     conformal_quantile,
     content_uniforms,
     nonconformity,
@@ -75,7 +75,7 @@ def slow_score(row, number, u, method, penalty, free_rank):
     return score + penalty * max(0, len(above) + 1 - free_rank) if method == "raps" else score
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SET_METHODS)
 @pytest.mark.parametrize("per", ["all", "class", "group"])
 def test_sets_are_those_of_a_plain_loop(method, per):
     for seed in range(5):
@@ -107,7 +107,7 @@ def test_sets_are_those_of_a_plain_loop(method, per):
 
 
 @settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**31), method=st.sampled_from(METHODS), per_class=st.booleans())
+@given(seed=st.integers(0, 2**31), method=st.sampled_from(SET_METHODS), per_class=st.booleans())
 def test_neither_order_nor_other_rows_matter(seed, method, per_class):
     table, label = drawn(seed, 60)
     key = np.array([f"row {number}" for number in range(60)])
@@ -155,7 +155,7 @@ def test_u_of_the_content_is_uniform_and_depends_on_every_class_and_the_seed():
 
 def test_logits_are_probabilities_after_a_softmax():
     table, label = drawn(3, 200)
-    for method in METHODS:
+    for method in SET_METHODS:
         given, logits = ({"probabilities": table}, {"logits": (np.log(table) + 7).astype(np.float32)})
         # Logits in single precision give other digits, so without keys u would differ.
         keyed = [{**one, "key": np.arange(200)} for one in (given, logits)]

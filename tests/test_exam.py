@@ -22,7 +22,7 @@ from confrank.metrics import evaluate
 from confrank.metrics.evaluation import KEYS, evaluation_of
 from confrank.predict import predict
 from confrank.scores import score
-from confrank.study.exam import examine
+from confrank.study.exam import examine_run
 from confrank.study.results import export_run, load_result, read_run, samples_in
 from confrank.trained import load_run, load_trained
 from confrank.training import train
@@ -120,7 +120,7 @@ def examined(tmp_path_factory):
     train(config, run, device="cpu")
     export_run(run, folder / "results")
     plain = (folder / "results" / "run.json").read_text()
-    examine(run, folder / "results")
+    examine_run(run, folder / "results")
     return run, folder / "results" / "run.json", plain
 
 
@@ -179,7 +179,7 @@ def test_the_exam_uses_the_device_that_training_would_use(examined, tmp_path, mo
     monkeypatch.setattr("confrank.study.exam.default_device", lambda: "cuda:3")
     for device in (None, "cpu"):
         (tmp_path / path.name).write_text(plain)
-        examine(run, tmp_path, device=device)
+        examine_run(run, tmp_path, device=device)
     assert used == ["cuda:3", "cpu"]
 
 

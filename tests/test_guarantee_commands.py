@@ -16,7 +16,7 @@ from confrank.decisions import (
     select_with_fdr,
 )
 from confrank.decisions.group_thresholds import MOST_STARTS
-from confrank.decisions.nonconformity import METHODS
+from confrank.decisions.nonconformity import SET_METHODS
 from confrank.predictions import read
 
 CLASSES = ["bird", "cat", "dog"]
@@ -55,7 +55,7 @@ def written(path):
 
 def test_types_of_flags_are_those_of_the_library():
     assert {*Correction.__args__} == {*MOST_STARTS}
-    assert Method.__args__ == METHODS
+    assert Method.__args__ == SET_METHODS
 
 
 def test_thresholds_by_group(files, drawn, command, capsys, tmp_path):
@@ -122,7 +122,7 @@ def test_thresholds_per_class_and_several_risks(files, drawn, command, capsys, t
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", SET_METHODS)
 @pytest.mark.parametrize("per", ["all", "class", "group"])
 def test_sets(files, drawn, command, capsys, tmp_path, method, per):
     old, new = files

@@ -1,8 +1,11 @@
 """The repository: metadata that is stated twice agrees, and scripts outside the package still work with it."""
 
+import ast
 import re
 import runpy
 import tomllib
+from collections import Counter
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +21,7 @@ def test_the_citation_is_of_this_version():
     citation = yaml.safe_load(Path("CITATION.cff").read_text())
     assert citation["version"] == confrank.__version__
     assert citation["license"] == PROJECT["license"]
+    assert citation["references"][0]["url"] == PROJECT["urls"]["Paper"]
 
 
 def test_hosted_ci_runs_make_test_on_the_declared_pythons():
@@ -54,3 +58,22 @@ def test_scripts_still_fit_the_package(path, monkeypatch):
     names = runpy.run_path(str(path), run_name="imported")
     assert callable(names["main"])
     assert names["__doc__"]
+
+
+def test_names_that_once_meant_several_things_are_defined_once():
+    names = ["KEYS", "METHODS", "Rows", "examine", "Scored", "Labelled", "logits_of", "read_npz", "evaluating"]
+    defined = Counter(
+        name for path in Path("confrank").rglob("*.py") for name in definitions(ast.parse(path.read_text()))
+    )
+    assert {name: defined[name] for name in names if defined[name] > 1} == {}
+    assert defined["METHODS"] == defined["Rows"] == 1
+
+
+def definitions(module: ast.Module) -> Iterator[str]:
+    """The names of functions, classes and variables at the top of a module."""
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))

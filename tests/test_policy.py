@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from confrank.decisions import Answers, Policy, calibrate, conformal_sets, select_with_fdr, threshold_for_coverage
-from confrank.decisions.calibrators import METHODS, Calibrator
+from confrank.decisions.calibrators import CALIBRATION_METHODS, Calibrator
 from confrank.decisions.identity import identity_of, shares_rows, sketch_of
 from confrank.decisions.policy import CalibratorPart, ScorePart, SelectionPart, SetsPart, ThresholdPart
 from confrank.decisions.policy_file import as_text
@@ -145,7 +145,7 @@ def fitted_policy(predictions, method=None, score=None, file="v.csv"):
     return policy
 
 
-@pytest.mark.parametrize("method", [None, *METHODS])
+@pytest.mark.parametrize("method", [None, *CALIBRATION_METHODS])
 @pytest.mark.parametrize("score", [None, "margin", "relu", "p-norm"])
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])
 def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, method):

@@ -14,7 +14,7 @@ from confrank.phrasing import counted
 if TYPE_CHECKING:
     from confrank.decisions import CostThreshold
     from confrank.decisions.policy import ThresholdPart
-    from confrank.decisions.rows import Rows
+    from confrank.decisions.rows import UsedRows
     from confrank.metrics import Samples
 
 FOLDS = 5
@@ -79,7 +79,7 @@ def choose_by_cost(arguments: Arguments) -> None:
     print("\n".join(lines))
 
 
-def _part(arguments: Arguments, rule: "CostThreshold", rows: "Rows") -> "ThresholdPart":
+def _part(arguments: Arguments, rule: "CostThreshold", rows: "UsedRows") -> "ThresholdPart":
     """The threshold as a part of a policy."""
     from confrank.decisions.policy import ThresholdPart
 

@@ -11,7 +11,7 @@ from confrank.phrasing import InputError, counted, sentence
 if TYPE_CHECKING:
     from confrank.decisions import GroupThresholds, OperatingPoint
     from confrank.decisions.policy import Policy, ThresholdPart
-    from confrank.decisions.rows import Rows
+    from confrank.decisions.rows import UsedRows
     from confrank.metrics import Samples
     from confrank.metrics.arrays import Array
     from confrank.predictions import Predictions
@@ -101,7 +101,7 @@ def _certified(
 
 def _rows(
     arguments: Arguments, policy: "Policy | None", predictions: "Predictions"
-) -> "tuple[Array, Array | None, Rows | None]":
+) -> "tuple[Array, Array | None, UsedRows | None]":
     """The rows to choose on, those to check on, and the record for the policy."""
     import numpy as np
 
@@ -118,7 +118,7 @@ def _rows(
 def _part(
     result: "GroupThresholds",
     by: str | None,
-    used: "Rows | None",
+    used: "UsedRows | None",
     promise: str,
     class_risk: dict[str, float],
     *,

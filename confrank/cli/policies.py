@@ -11,7 +11,7 @@ from confrank.phrasing import InputError, about, joined, named
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy
     from confrank.decisions.policy_parts import Part
-    from confrank.decisions.rows import Rows
+    from confrank.decisions.rows import UsedRows
     from confrank.metrics import Samples
     from confrank.predictions import Predictions
 
@@ -78,7 +78,7 @@ def open_policy(arguments: Arguments, predictions: "Predictions") -> "Policy | N
 
 def unseen_samples(
     arguments: Arguments, policy: "Policy", predictions: "Predictions", samples: "Samples"
-) -> "tuple[Samples, Rows]":
+) -> "tuple[Samples, UsedRows]":
     """The samples as the policy ranks them, those that none of its fitted parts saw, and the record of their rows."""
     if arguments.split is not None:
         raise ValueError("expected either --split or --policy, but got both; a policy is checked by confrank monitor")

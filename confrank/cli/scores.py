@@ -9,7 +9,7 @@ from confrank.cli.source import Source, add_file, predictions_path, read_source,
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy
-    from confrank.decisions.rows import Rows
+    from confrank.decisions.rows import UsedRows
     from confrank.scores import Choice
 
 
@@ -48,7 +48,7 @@ def _scores(arguments: Arguments) -> None:
 
 def _chosen(
     source: Source, policy: "Policy | None", seed: int, resamples: int | None, *, every: bool
-) -> "tuple[Choice, Rows | None]":
+) -> "tuple[Choice, UsedRows | None]":
     """The choice on all rows, or on those that the policy grants, of the table that it calibrates."""
     from confrank.scores.choice import chosen
     from confrank.scores.table import table_of
@@ -62,7 +62,7 @@ def _chosen(
     return chosen(table, policy.correct(predictions), seed, resamples, index), rows
 
 
-def _save(arguments: Arguments, policy: "Policy", choice: "Choice", rows: "Rows | None") -> list[str]:
+def _save(arguments: Arguments, policy: "Policy", choice: "Choice", rows: "UsedRows | None") -> list[str]:
     from confrank.decisions.policy import ScorePart
     from confrank.report.scores import choice_as_dict
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from confrank.cli.source import Source
     from confrank.decisions import ConformalSets
     from confrank.decisions.policy import Policy
-    from confrank.decisions.rows import Rows
+    from confrank.decisions.rows import UsedRows
     from confrank.metrics.arrays import Array
     from confrank.predictions import Predictions
 
@@ -86,7 +86,7 @@ def _read(arguments: Arguments, reading: dict[str, Any], by: str | None) -> "Sou
 
 def _calibrated(
     arguments: Arguments, base: "Policy", predictions: "Predictions", by: str | None
-) -> "tuple[ConformalSets, Array, Rows]":
+) -> "tuple[ConformalSets, Array, UsedRows]":
     """The rule for sets, the sets [m, K] of the rows it rests on, and the record of these rows."""
     from confrank.decisions import conformal_sets
     from confrank.decisions.policy_apply import row_keys

@@ -31,7 +31,7 @@ Parameters = dict[str, Any]
 
 @dataclass(frozen=True)
 class Calibrator:
-    """A fitted calibrator: a method of `METHODS` and its parameters, which are plain JSON values.
+    """A fitted calibrator: a method of `CALIBRATION_METHODS` and its parameters, which are plain JSON values.
 
     `notes` say what was changed to fit it, such as confidences of exactly 0 or 1.
     """
@@ -84,8 +84,10 @@ def calibrate(
     >>> calibrator.apply([0.9, 0.5]).tolist()
     [0.75, 0.75]
     """
-    if method not in METHODS:
-        raise InputError(f"expected a method among {', '.join(METHODS)}, but got {method!r}", "change {method}")
+    if method not in CALIBRATION_METHODS:
+        raise InputError(
+            f"expected a method among {', '.join(CALIBRATION_METHODS)}, but got {method!r}", "change {method}"
+        )
     if method in TABLE_METHODS:
         if label is None or (logits is None) == (probabilities is None):
             raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
@@ -146,4 +148,4 @@ CONFIDENCE_METHODS: dict[
     "beta": (confidence_maps.fit_beta, confidence_maps.apply_beta),
     "histogram": (confidence_maps.fit_histogram, confidence_maps.apply_histogram),
 }
-METHODS = (*TABLE_METHODS, *CONFIDENCE_METHODS)
+CALIBRATION_METHODS = (*TABLE_METHODS, *CONFIDENCE_METHODS)

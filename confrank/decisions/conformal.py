@@ -15,8 +15,8 @@ from scipy.special import softmax
 from confrank.decisions.guarantee import check_shares, refuse_weights
 from confrank.decisions.nonconformity import (
     FREE_RANK,
-    METHODS,
     PENALTY,
+    SET_METHODS,
     SetMethod,
     calibration_rows_needed,
     conformal_quantile,
@@ -181,8 +181,8 @@ def conformal_sets(
 
 
 def _check_options(method: str, penalty: float, free_rank: int) -> None:
-    if method not in METHODS:
-        raise ValueError(f"expected a method among {', '.join(METHODS)}, but got {method!r}")
+    if method not in SET_METHODS:
+        raise ValueError(f"expected a method among {', '.join(SET_METHODS)}, but got {method!r}")
     for name, value in (("penalty", penalty), ("free rank", free_rank)):
         if not 0 <= value < math.inf:
             raise ValueError(f"expected a {name} of at least 0, but got {value}")

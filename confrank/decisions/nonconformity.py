@@ -15,7 +15,7 @@ from confrank.decisions.rows import mixed
 from confrank.metrics.arrays import Array, Flags, Floats
 
 SetMethod = Literal["lac", "aps", "raps"]
-METHODS: tuple[SetMethod, ...] = ("lac", "aps", "raps")
+SET_METHODS: tuple[SetMethod, ...] = ("lac", "aps", "raps")
 PENALTY, FREE_RANK = 0.01, 5
 
 

@@ -57,7 +57,7 @@ from confrank.decisions.policy_parts import (
 )
 from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
-from confrank.decisions.rows import Rows
+from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_flags
 from confrank.phrasing import InputError, joined
@@ -182,7 +182,7 @@ class Policy:
         file: str = "",
         seed: int = 0,
         every: bool = False,
-    ) -> tuple[Ints, Rows]:
+    ) -> tuple[Ints, UsedRows]:
         """The positions of the rows that a new part may use, in ascending order, and the record of them.
 
         A part that is fitted or chosen ("design") uses the design half, or all rows with `every`. A guarantee

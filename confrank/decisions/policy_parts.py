@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confrank.decisions.calibrators import METHODS, TABLE_METHODS
+from confrank.decisions.calibrators import CALIBRATION_METHODS, TABLE_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
-from confrank.decisions.rows import Rows
+from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import Selection
 from confrank.phrasing import InputError, joined, named, sentence
 from confrank.predictions import Predictions
@@ -66,15 +66,15 @@ class CalibratorPart:
 
     method: str
     parameters: Values = field(default_factory=dict)
-    rows: Rows | None = None
+    rows: UsedRows | None = None
     promise: str = ""
     settings: Values = field(default_factory=dict)
     date: str = ""
 
     @property
     def slot(self) -> str:
-        if self.method not in METHODS:
-            raise ValueError(f"expected a calibrator among {', '.join(METHODS)}, but got {self.method!r}")
+        if self.method not in CALIBRATION_METHODS:
+            raise ValueError(f"expected a calibrator among {', '.join(CALIBRATION_METHODS)}, but got {self.method!r}")
         return "table_calibrator" if self.method in TABLE_METHODS else "confidence_calibrator"
 
 
@@ -84,7 +84,7 @@ class ScorePart:
 
     name: str
     parameters: Values = field(default_factory=dict)
-    rows: Rows | None = None
+    rows: UsedRows | None = None
     promise: str = ""
     settings: Values = field(default_factory=dict)
     date: str = ""
@@ -100,7 +100,7 @@ class ThresholdPart:
     """
 
     threshold: float | None
-    rows: Rows | None = None
+    rows: UsedRows | None = None
     promise: str = ""
     per: Per = "all"
     column: str | None = None
@@ -120,14 +120,16 @@ class SelectionPart:
     fdr: float
     scores: tuple[float, ...]
     n: int
-    rows: Rows | None = None
+    rows: UsedRows | None = None
     promise: str = ""
     settings: Values = field(default_factory=dict)
     date: str = ""
     slot = "selection"
 
     @classmethod
-    def of(cls, selection: Selection, rows: Rows | None = None, settings: Values | None = None) -> "SelectionPart":
+    def of(
+        cls, selection: Selection, rows: UsedRows | None = None, settings: Values | None = None
+    ) -> "SelectionPart":
         """The part that selects as `selection` did."""
         promise = sentence(selection.promise())
         scores = tuple(selection.wrong.tolist())
@@ -147,7 +149,7 @@ class SetsPart:
     per: Per
     quantiles: Mapping[str, float | None]
     counts: Mapping[str, int]
-    rows: Rows | None = None
+    rows: UsedRows | None = None
     promise: str = ""
     column: str | None = None
     seed: int = 0
@@ -161,7 +163,7 @@ class SetsPart:
     def of(
         cls,
         sets: ConformalSets,
-        rows: Rows | None = None,
+        rows: UsedRows | None = None,
         column: str | None = None,
         settings: Values | None = None,
     ) -> "SetsPart":

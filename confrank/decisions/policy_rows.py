@@ -16,7 +16,7 @@ from confrank.decisions.identity import (
     tells_rows_apart,
 )
 from confrank.decisions.policy_parts import FEEDS, WORDS, Part
-from confrank.decisions.rows import Half, Rows, Sketch, design_rows, file_digest
+from confrank.decisions.rows import Half, Sketch, UsedRows, design_rows, file_digest
 from confrank.metrics.arrays import Ints
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
@@ -34,7 +34,7 @@ def usable_rows(
     file: str = "",
     seed: int = 0,
     every: bool = False,
-) -> tuple[Ints, Rows]:
+) -> tuple[Ints, UsedRows]:
     """The positions of the rows that a new part may use, and the record of them; see `Policy.usable`."""
     digest, num_rows, identity = file_digest(predictions), len(predictions), identity_of(predictions)
     seeds = [part.rows.seed for part in parts.values() if part.rows is not None and part.rows.digest == digest]
@@ -50,7 +50,7 @@ def usable_rows(
     sketch = sketch_of(identity, index)
     num_copied = int((origin != np.arange(num_rows))[index].sum())
     notes = [*_seed_notes(seed, used_seed, half), *_row_notes(kind, sketch, num_copied, len(index))]
-    rows = Rows(Path(file).name, digest, num_rows, len(index), half, used_seed, sketch, notes=tuple(notes))
+    rows = UsedRows(Path(file).name, digest, num_rows, len(index), half, used_seed, sketch, notes=tuple(notes))
     return index, rows
 
 
@@ -82,12 +82,12 @@ def made_on(parts: Parts, predictions: Predictions) -> bool:
     )
 
 
-def _upstream(parts: Parts) -> dict[str, Rows]:
+def _upstream(parts: Parts) -> dict[str, UsedRows]:
     """The rows that calibrators and scores saw: these change what a guarantee is about."""
     return {slot: part.rows for slot, part in parts.items() if slot in FEEDS and part.rows is not None}
 
 
-def _promise_half(upstream: Mapping[str, Rows], identity: Identity, digest: str, file: str) -> Half:
+def _promise_half(upstream: Mapping[str, UsedRows], identity: Identity, digest: str, file: str) -> Half:
     """The rows that no part upstream saw; an error if there are none, or if nobody knows which they are."""
     half: Half = "all"
     for slot, rows in upstream.items():
@@ -104,7 +104,7 @@ def _promise_half(upstream: Mapping[str, Rows], identity: Identity, digest: str,
     return half
 
 
-def _shared(slot: str, rows: Rows, file: str, num_rows: int) -> InputError:
+def _shared(slot: str, rows: UsedRows, file: str, num_rows: int) -> InputError:
     """Why a guarantee cannot use a file with rows that a part saw."""
     if rows.file and rows.file == Path(file).name and rows.n == num_rows:
         return InputError(
@@ -138,7 +138,7 @@ def check_rows(part: Part, parts: Parts) -> None:
             )
 
 
-def _overlap(seen: Rows, rows: Rows) -> bool:
+def _overlap(seen: UsedRows, rows: UsedRows) -> bool:
     if seen.digest == rows.digest:
         return (seen.half, rows.half, seen.seed) != ("design", "promise", rows.seed)
     return seen.sketch is not None and rows.sketch is not None and sketches_share(seen.sketch, rows.sketch)

@@ -52,7 +52,7 @@ class Sketch:
 
 
 @dataclass(frozen=True)
-class Rows:
+class UsedRows:
     """The rows that a part used: `used` of the `n` rows of a file, in the half that `seed` gives.
 
     `reference` holds quantiles of their confidences, with which the monitor compares new ones. `notes` are what a

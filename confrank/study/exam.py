@@ -18,7 +18,7 @@ from confrank.trained import TrainedOn, load_run
 Metrics = dict[str, float | None]
 
 
-def examine(
+def examine_run(
     run: Path,
     results: Path,
     *,

@@ -17,7 +17,7 @@ from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
 from confrank.study.detection import measure, missing_detectors
-from confrank.study.exam import examine
+from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
@@ -85,7 +85,7 @@ def run_plan(
     if shift:
         for config in finished:
             if RunFolder(out / config.run_name).config.exists():
-                look = partial(examine, out / config.run_name, results, root=root, device=device)
+                look = partial(examine_run, out / config.run_name, results, root=root, device=device)
                 problems |= tried(f"shift of {config.run_name}", look)
     held = needed([config for config in wanted.runs if config.run_name in outcome.held])
     for config in held:

@@ -13,7 +13,7 @@ import torch
 from confrank.config import RunConfig
 from confrank.folders import HeldError
 from confrank.run_folder import RunFolder
-from confrank.study.exam import examine
+from confrank.study.exam import examine_run
 from confrank.study.results import export_run
 from confrank.training import Failed, Options, train_together
 from confrank.training.jobs import Note, Record
@@ -63,7 +63,7 @@ def train_group(group: Runs, out: Path, results: Path, options: Options, shift: 
 def _write_results(run: Path, results: Path, options: Options, shift: bool) -> None:
     export_run(run, results)
     if shift:
-        examine(run, results, root=options.get("root"), device=options.get("device"))
+        examine_run(run, results, root=options.get("root"), device=options.get("device"))
 
 
 def tried(what: str, work: Callable[[], object]) -> dict[str, str]:
