@@ -7,6 +7,7 @@ import runpy
 import subprocess
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +119,13 @@ def test_the_architecture_lists_the_files_of_the_package():
     packages = {f"{path.parts[0]}/" for path in files if len(path.parts) > 1 and "__pycache__" not in path.parts}
     inner = {name for name in expected if name.endswith("/__init__.py")}
     assert named == (expected - inner) | packages
+
+
+def test_the_architecture_has_the_layers_of_the_import_contract():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    table = re.search(r"^\| layer .*?\n\n", (ROOT / "docs/architecture.md").read_text(), re.M | re.S)[0]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:-1]]
+    assert rows == [layer.split(" | ") for layer in contract["layers"]]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

@@ -50,11 +50,14 @@ assert ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0])) == 1
 
 confidence, correct = np.array([0.9, 0.8, 0.7, 0.6]), np.array([True, False, True, False])
 probabilities, labels = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])
-for name in ("aurc", "e_aurc", "augrc", "aupr_error", "fpr_at_tpr", "auroc", "ece"):
+for name in ("aurc", "e_aurc", "augrc", "aupr_error", "fpr_at_tpr", "auroc", "ece", "adaptive_ece"):
     assert getattr(metrics, name)(confidence, correct) is not None, name
     assert getattr(metrics, name)(torch.tensor(confidence), torch.tensor(correct)) is not None, name
 assert metrics.accuracy(correct) == 0.5
 assert metrics.nll(probabilities, labels) > 0 and metrics.brier(probabilities, labels) > 0
+assert metrics.classwise_ece(probabilities, labels) > 0
+assert metrics.ece_interval(confidence, correct).high > metrics.ece(confidence, correct)
+assert metrics.at_or_above(confidence, 0.8).tolist() == [True, True, False, False]
 assert metrics.coverage_at_risk(confidence, correct, 0.1) == metrics.risk_at_coverage(confidence, correct, 0.5) / 2
 assert metrics.detection(confidence, confidence - 0.1).metrics["auroc"] > 0.5
 assert metrics.roc_curve(confidence, confidence - 0.1).tpr[-1] == 1
@@ -155,6 +158,8 @@ def test_metric_names():
 
 
 def test_torch_and_numpy_are_enough_on_any_platform():
+    functions = {name for name in metrics.__all__ if name.islower()}
+    assert all(re.search(rf"\b{name}\b", USE) for name in functions)
     assert python(BLOCK + USE).startswith("works")
     refused = "import safetensors"
     with pytest.raises(AssertionError, match="safetensors is not installed here"):
