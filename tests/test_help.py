@@ -2,6 +2,7 @@ import re
 import shlex
 import subprocess
 import sys
+from argparse import SUPPRESS
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,14 @@ def test_every_option_says_what_it_takes_and_what_it_does(name):
 def test_every_option_is_in_a_named_group(name):
     ungrouped = [option.form for option in help_for(name).groups["other"]]
     assert ungrouped == ["-h, --help", *(["--config FILE"] if name == "train" else [])]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_option_is_listed(name):
+    options = [option for group in help_for(name).groups.values() for option in group]
+    listed = {word.rstrip(",") for option in options for word in option.form.split()}
+    actions = make_parser(ALL[name], f"confrank {name}")._actions
+    assert {flag for action in actions if action.help != SUPPRESS for flag in action.option_strings} <= listed
 
 
 @pytest.mark.parametrize("name", ALL)

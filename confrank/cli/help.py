@@ -49,8 +49,10 @@ def argument_names(parser: "ArgumentParser") -> dict[str, str]:
 def help_of(parser: "ArgumentParser", example: str, guide: str) -> Help:
     """The help of a parser: positional arguments first, then its groups of options, `--help` last."""
     arguments, options, *groups = parser._action_groups
-    actions = {"arguments": arguments, **{group.title or "": group for group in groups}, "other": options}
-    listed = {title: _options(group._group_actions) for title, group in actions.items()}
+    titled = [("arguments", arguments), *((group.title or "", group) for group in groups), ("other", options)]
+    listed: dict[str, list[Option]] = {}
+    for title, group in titled:  # groups with the same title are listed as one
+        listed.setdefault(title, []).extend(_options(group._group_actions))
     shown = {title: entries for title, entries in listed.items() if entries}
     return Help(parser.usage or "", parser.description or "", shown, example, guide)
 
