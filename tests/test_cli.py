@@ -271,6 +271,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("ood x --out", "expected a value after --out, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
+        ("active train", "expected --pool, but got none; see --help"),
         ("train --weight inf", "expected a number for --weight, but got 'inf'"),
         ("train --weight nan", "expected a number for --weight, but got 'nan'"),
         ("train --checkpoint-minutes -3", "expected --checkpoint-minutes to be at least 0, but got -3.0"),
