@@ -297,7 +297,7 @@ def test_faults_of_json_lines_are_named(tmp_path: Path, content: str, message: s
     ("settings", "message"),
     [
         ({"model": "small"}, "network for texts, but got small"),
-        ({"mix": "mixup"}, "images to mix"),
+        ({"mix": "mixup"}, "images to mix, .* set .mix. to none"),
         ({"augment": "trivial"}, "images to augment"),
         ({"mirror": True}, "images to mirror"),
         ({"flip": True}, "images to shift or mirror"),

@@ -336,9 +336,9 @@ def _check_kind(config: RunConfig, data: DataSet, network: nn.Module | None) -> 
             f"set {{model}} to one of {', '.join(fitting)}",
         )
     if data.is_text and config.mix != "none":
-        raise InputError(f"expected images to mix, but {config.dataset} holds texts", "leave out {mix}")
+        raise InputError(f"expected images to mix, but {config.dataset} holds texts", "set {mix} to none")
     if data.is_text and config.augment != "none":
-        raise InputError(f"expected images to augment, but {config.dataset} holds texts", "leave out {augment}")
+        raise InputError(f"expected images to augment, but {config.dataset} holds texts", "set {augment} to none")
     if data.is_text and config.mirror:
         raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
 
