@@ -290,7 +290,7 @@ def write_mistake(name, pool, tmp_path):
         ("empty", "expected samples in the pool, but"),
         ("all unreadable", "expected readable images, but none of 40 is readable"),
         ("all labelled", "all 40 are in"),
-        ("conflict", "expected one label for each path in .* but got two for 00.png (3 and 4)"),
+        ("conflict", "expected one label for each sample in .* but got two for 00.png (3 and 4)"),
         ("columns", "expected the columns path and label in .* but got file, class"),
         ("no file", "labelled.csv does not exist"),
         ("size", "expected images of 8x8, as the network was trained on, but 00.png is 9x8"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from confrank.active.labelled import read_labelled
+from confrank.active.pool import open_pool
 from confrank.active.query import ask_pool
 from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
@@ -170,20 +171,28 @@ def test_classes_that_the_run_does_not_know_are_named(run: Path, pool: Path, tmp
 # Faults
 
 
+def test_a_pool_in_another_encoding_is_reported_as_such(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,text\nr1,hello\n", encoding="utf-16")
+    with pytest.raises(ValueError, match="in UTF-8, but line 1 holds byte 0xff; convert the file"):
+        open_pool(tmp_path / "p.csv")
+
+
 @pytest.mark.parametrize(
     ("content", "known", "message"),
     [
         ("id,body\nr1,hello\n", "id,label\n", "logit_* or feature_*, or text, in"),
         ("text\n", "id,label\n", "expected texts in"),
-        ("", "id,label\n", "expected a header line"),
+        ("", "id,label\n", "p.csv: expected a header line"),
+        ("id;text\nr1;hello\n", "id,label\n", "p.csv, but got id;text: text missing"),
+        ("id,text\n,hello\n", "id,label\n", "expected an id in every row of"),
         ("text\nhello\n  \n", "id,label\n", "expected a text in every row of"),
-        ("id,text\nr1,hello\nr1,bye\n", "id,label\n", "but got r1 more than once"),
+        ("id,text\nr1,hello\nr1,bye\n", "id,label\n", "expected each id once in"),
         ("text\nhello\n", "id,label\n0,good\n", "all 1 are in"),
         ("text\nhello\nbye\n", "name,label\n0,good\n", "(for texts, id and label), but got name, label"),
         (
             "text\nhello\nbye\n",
             "id,label,text\n0,good,bye\n",
-            "but got another text for 0; give the texts a column id",
+            "but got another text for 0; use the pool of these labels",
         ),
         ("text\nhello\nbye\n", "id,label\n0,good\n0,bad\n", "but got two for 0 (good and bad)"),
     ],

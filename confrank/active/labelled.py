@@ -45,7 +45,7 @@ def read_labelled(path: Path, note: Note) -> Labelled:
         if label and labels.setdefault(name, label) != label:
             conflicts.append(f"{name} ({labels[name]} and {label})")
     if conflicts:
-        raise ValueError(f"expected one label for each path in {path}, but got two for {named(conflicts)}")
+        raise ValueError(f"expected one label for each sample in {path}, but got two for {named(conflicts)}")
     repeated = [name for name, number in Counter(name for name, label, _ in rows if label).items() if number > 1]
     if repeated:
         note(f"warning: {path} has {named(repeated)} more than once, with the same label; counted once")

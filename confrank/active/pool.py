@@ -1,6 +1,7 @@
 """Unlabelled samples by name: a folder of pictures, an .npz of images, texts, or a file of a model's outputs."""
 
 import csv
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -19,12 +20,13 @@ from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import picture_files
 from confrank.data.texts import SUFFIXES as TEXT_SUFFIXES
 from confrank.limits import check_npz
-from confrank.phrasing import InputError, named
+from confrank.phrasing import InputError, about, named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import open_csv
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
+from confrank.predictions.text_file import encoding_of
 from confrank.spreadsheet import long_fields
 
 SCORES = ("probabilities", "logits", "confidence")
@@ -85,7 +87,7 @@ def open_pool(
         )
     if len({*pool.names}) < len(pool.names):
         repeated = [name for name, number in Counter(pool.names).items() if number > 1]
-        raise ValueError(f"expected each path once in {path}, but got {named(repeated)} more than once")
+        raise ValueError(f"expected each {pool.key} once in {path}, but got {named(repeated)} more than once")
     return pool
 
 
@@ -99,7 +101,7 @@ def check_texts(pool: Pool, labelled: Labelled) -> None:
     if isinstance(pool, TextPool) and (changed := pool.changed(labelled.texts)):
         raise ValueError(
             f"expected the texts of {pool.path} in {labelled.path}, but got another text for {named(changed)};"
-            " give the texts a column id, so that their names do not depend on the rows of the file"
+            " use the pool of these labels, and a column id, so that names do not depend on the rows of the file"
         )
 
 
@@ -107,9 +109,12 @@ def _holds_texts(path: Path) -> bool:
     """Whether a file is a pool of texts: JSON lines, or a CSV with a column text and no scores."""
     if path.suffix.lower() != ".csv":
         return path.suffix.lower() in TEXT_SUFFIXES
-    # Read leniently: a file that is no CSV of texts is reported by whoever reads it next.
-    with path.open(newline="", encoding="utf-8-sig", errors="replace") as file, long_fields(), suppress(csv.Error):
-        header = [name.strip() for name in next(csv.reader(file), [])]
+    # Read leniently: what is wrong with a file of texts is reported by whoever reads it next.
+    with about(path):
+        encoding = encoding_of(path)
+    with path.open(newline="", encoding=encoding, errors="replace") as file, long_fields(), suppress(csv.Error):
+        cells = next(csv.reader(file), [])
+        header = [name.strip() for name in (cells if len(cells) != 1 else re.split(r"[;\t|]", cells[0]))]
         return "text" in header and not {*_columns(header)} - {"path"}
     return False
 
@@ -161,7 +166,8 @@ def _from_safetensors(path: Path) -> TablePool:
 
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
-    opened = open_csv(path)
+    with about(path):
+        opened = open_csv(path)
     groups = _columns(opened.header)
     if "path" not in groups or len(groups) < 2:
         raise ValueError(
@@ -169,7 +175,8 @@ def _from_csv(path: Path) -> TablePool:
             f" but got {', '.join(opened.header) or 'nothing'}"
         )
     numbers = [column for role, columns in groups.items() if role != "path" for column in columns]
-    content = opened.load(Layout({"path": groups["path"][0]}, numbers, None, None, []))
+    with about(path):
+        content = opened.load(Layout({"path": groups["path"][0]}, numbers, None, None, []))
     paths, table = content.columns["path"], content.table
     assert table is not None and isinstance(paths, np.ndarray)
     arrays: dict[str, Array] = {"path": np.array([name.strip() for name in paths.tolist()], dtype=object)}

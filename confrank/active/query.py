@@ -24,7 +24,7 @@ from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.cluster import connected
 from confrank.data.pictures import Picture
-from confrank.phrasing import counted, named
+from confrank.phrasing import InputError, counted, named
 from confrank.predictions import Array
 from confrank.run_folder import RunFolder, load_config
 from confrank.spreadsheet import csv_text
@@ -87,7 +87,10 @@ def ask_pool(
         rows, values, centres = _from_table(pool, strategy, candidates, known)
     else:
         if run is None:
-            raise ValueError(f"expected a run whose network scores the samples for {strategy.name}, but got none")
+            raise InputError(
+                f"expected a run whose network scores the samples for {strategy.name}, but got none",
+                "give one, or set {strategy} to random",
+            )
         needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
         trained = _trained(run, pool, strategy, device if ray is None else None)
         key = _key(pool, strategy, needed, run, size)

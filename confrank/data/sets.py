@@ -191,7 +191,8 @@ def stratified(labels: NDArray[np.int64], num_classes: int, share: float, seed: 
     held[by_class] = rank < np.repeat(taken, counts)
     if held.all() or not held.any():
         raise ValueError(
-            f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples"
+            f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples;"
+            " use another share, or more samples"
         )
     return held
 

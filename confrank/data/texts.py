@@ -123,8 +123,8 @@ def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]
             value = "" if value is None else _wrong_kind(path, number, column, value)
         if not value.strip():
             raise ValueError(
-                f"expected a {column} in every row of {path}, but row {number} (counted from 0) has none;"
-                " complete or remove it"
+                f"expected {'an id' if column == 'id' else f'a {column}'} in every row of {path},"
+                f" but row {number} (counted from 0) has none; complete or remove it"
             )
         values.append(value)
     return values
