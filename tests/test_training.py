@@ -435,6 +435,15 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
     ]
 
 
+def test_a_network_without_kernels_is_compiled_and_said(monkeypatch):
+    run, notes = Run(tiny(), load("digits"), CPU), []
+    monkeypatch.setattr("confrank.training.loop.CapturedRun", lambda run, **options: options)
+    training = _Training(torch.device("cuda"), "kernels", None, 60, 0, print, print, notes.append, [])
+    assert training.stepper(run) == {"compiled": True}
+    needed = "Triton, small images, and resnet110 or densenet-bc"
+    assert notes == [f"digits-small-crl-softmax-seed5 has no fused kernels: they need {needed}"]
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks, and then forgets
 def test_compiled_functions_serve_all_sizes_and_methods():
     functions = StepFunctions(
