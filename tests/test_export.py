@@ -14,7 +14,7 @@ from torch import nn
 from confrank.confidence import negative_entropy
 from confrank.decisions import Policy, SelectiveClassifier, export_onnx, export_program
 from confrank.decisions.policy import CalibratorPart, ScorePart, ThresholdPart
-from confrank.models import create
+from confrank.models import TEXT_MODELS, create
 from confrank.predictions import Predictions
 
 WEIGHTS = Path(__file__).parents[1] / "results/weights/cifar10-resnet110-crl-softmax-seed0.safetensors"
@@ -169,6 +169,24 @@ def check_network(network, images, path):
         scale = max(1.0, float(ours.abs().max()))  # untrained networks return logits in the hundreds
         assert torch.allclose(exported, ours, atol=1e-6 * scale)
         assert np.abs(onnx - ours.numpy()).max() < 1e-5 * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TEXT_MODELS)
+def test_networks_for_texts_are_exported(name, tmp_path):
+    torch.manual_seed(0)
+    network, again = (create(name, 3, in_channels=50).eval() for _ in range(2))
+    safetensors.torch.save_file(network.state_dict(), tmp_path / "network.safetensors")
+    again.load_state_dict(safetensors.torch.load_file(tmp_path / "network.safetensors"))
+    texts, path = torch.randint(0, 50, (1000, 12), dtype=torch.int32), tmp_path / "texts.onnx"
+    with torch.no_grad():
+        threshold = SelectiveClassifier(network, 0.0).decide(texts)[1].median().item()
+        label, sure, accepted = (values.numpy() for values in SelectiveClassifier(network, threshold).decide(texts))
+    export_onnx(SelectiveClassifier(again, threshold), path, texts[:1])
+    onnx_label, onnx_sure, onnx_accepted = run_onnx(path, texts)
+    assert np.array_equal(onnx_label, label) and np.abs(onnx_sure - sure).max() < 1e-5
+    clear = np.abs(sure - threshold) > 1e-5
+    assert np.array_equal(onnx_accepted[clear], accepted[clear]) and clear.mean() > 0.9
 
 
 def test_thresholds_are_exported_in_full_precision(tmp_path):
