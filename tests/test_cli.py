@@ -288,6 +288,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("study table-clf-perf --datasets digit --dry-run", "expected data sets among digits"),
         ("study table-clf-perf --models smal --dry-run", "expected networks among small"),
         ("study stable-al-pref", "expected a study among table-clf-perf"),
+        ("study record --against svhn --dry-run", "expected a study with out-sets, such as ood, but got record"),
         ("study table-clf-perf --together 0", "expected --together to be at least 1, but got 0"),
         ("table table-clf-perf --results nowhere", "expected a folder of results, but nowhere is not a folder"),
         ("table table-clf-perf --paper-only --ours-only", "expected --paper-only or --ours-only, but got both"),

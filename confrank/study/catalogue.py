@@ -247,9 +247,11 @@ def narrowed(
         return (part,)
     for key, values in wanted.items():
         planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
+        if not planned:
+            raise ValueError(f"expected a study with {key.replace('_', '-')}, such as ood, but got {name}")
         if unknown := [str(one) for one in values if one not in planned]:
             raise ValueError(
-                f"expected {key.replace('_', '-')} of {name} among {', '.join(map(str, planned)) or 'none'},"
+                f"expected {key.replace('_', '-')} of {name} among {', '.join(map(str, planned))},"
                 f" but got {', '.join(unknown)}; use a table of the paper for others"
             )
     pairs = ((part, _cut_down(part, wanted)) for part in parts)
