@@ -178,6 +178,8 @@ def test_active_studies_name_what_is_missing(tmp_path, capsys, command):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "0 of 10 stages  cifar10-resnet18-lr0.05-weight_decay0.0005 trial 0 random"
     assert lines[-1] == "40 runs in the missing trials (about 22 minutes of steps on one H200)"
+    command("study", "stable-al-perf", "--dry-run")
+    assert capsys.readouterr().out.splitlines()[-1].endswith("(about 4.5 hours of steps on one H200)")
     assert [part.experiment.lr for part in narrowed_active("stable-al-perf")] == [0.1, 0.1]
     for flags, message in (
         (["--datasets", "digits"], "expected data sets of active among cifar10, cifar100, but got digits;"),

@@ -81,5 +81,5 @@ def active_lines(parts: Sequence[ActiveRecipe], out: Path, results: Path) -> lis
                 state = f"{sum(stage.metrics.exists() for stage in files)} of {stages} stages"
             lines.append(f"{state:>14}  {part.name} trial {trial} {name}")
         runs += stage_runs(part, missing)
-    minutes = estimated_minutes(runs)
-    return [*lines, f"{len(runs)} runs in the missing trials (about {minutes:.0f} minutes of steps on one H200)"]
+    estimate = _minutes(estimated_minutes(runs) / 60)
+    return [*lines, f"{len(runs)} runs in the missing trials (about {estimate} of steps on one H200)"]
