@@ -36,11 +36,14 @@ DEFAULTS = {
 }
 
 
-def _add_pool_options(parser: "ArgumentParser") -> "ArgumentGroup":
+def _add_pool_options(parser: "ArgumentParser", *, trains: bool = False) -> "ArgumentGroup":
+    """Add what a pool is and which labels it has; training needs both, a query also takes predictions as a pool."""
     data = parser.add_argument_group("data")
-    pool = "folder of images, .npz file with images, .csv or .jsonl file with texts, or, for a query, of predictions"
+    pool = "folder of images, .npz file of images, or .csv or .jsonl file of texts"
+    pool += "" if trains else "; or a file of predictions (.npz, .safetensors, .csv)"
     data.add_argument("--pool", type=str, required=True, metavar="PATH", help=pool)
-    add_option(data, "--labelled", str, "FILE", "CSV with the columns path (for texts, id) and label")
+    labelled, kind = "CSV with the columns path (for texts, id) and label", str if trains else str | None
+    data.add_argument("--labelled", type=kind, required=trains, metavar="FILE", help=labelled)
     add_option(data, "--image-size", int, "N", "crop images to their central square and scale it to N pixels")
     return data
 
@@ -115,7 +118,7 @@ def _query(arguments: "Namespace") -> None:
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:
-    data = _add_pool_options(parser)
+    data = _add_pool_options(parser, trains=True)
     add_option(data, "--test", str, "FILE", "CSV of samples to test on, with the columns of --labelled")
     test_share = "without --test: share of the labelled samples to test on"
     add_option(data, "--test-share", float, "SHARE", test_share, 0.2)
@@ -150,8 +153,6 @@ def _train(arguments: "Namespace") -> None:
     from confrank.report.progress import epoch_bar
     from confrank.training import train
 
-    if arguments.labelled is None:
-        raise ValueError("expected --labelled with the labels so far, but got none")
     console, pool = make_console(lasting=True), Path(arguments.pool)
     note = partial(say, console)
     config = _config(arguments, kind_of(pool))
