@@ -63,10 +63,11 @@ def _estimate(configs: Iterable[RunConfig]) -> str:
 
 def _minutes(hours: float) -> str:
     """
-    >>> _minutes(0.04), _minutes(0.5), _minutes(12.34)
-    ('2.4 minutes', '30 minutes', '12 hours')
+    >>> _minutes(1 / 60), _minutes(0.04), _minutes(0.5), _minutes(12.34)
+    ('1 minute', '2.4 minutes', '30 minutes', '12 hours')
     """
-    return f"{60 * hours:.2g} minutes" if hours < 1.65 else f"{hours:.2g} hours"
+    minutes = f"{60 * hours:.2g}"
+    return f"{minutes} minute{'' if minutes == '1' else 's'}" if hours < 1.65 else f"{hours:.2g} hours"
 
 
 def active_lines(parts: Sequence[ActiveRecipe], out: Path, results: Path) -> list[str]:

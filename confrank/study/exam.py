@@ -11,7 +11,6 @@ from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
 from confrank.environment import default_device
 from confrank.methods import predict_split
 from confrank.metrics import evaluate
-from confrank.phrasing import InputError
 from confrank.study.results import extend_result, load_result
 from confrank.trained import TrainedOn, load_run
 
@@ -35,9 +34,7 @@ def examine_run(
         return path
     trained = load_run(run, root=root, device=device or default_device(), data=data)
     if trained.data.is_text:
-        raise InputError(
-            f"expected a run on images to mirror and corrupt, but {run} is on texts", "leave out {shift}"
-        )
+        raise ValueError(f"expected images to mirror and corrupt, but {run} was trained on texts")
     return extend_result(path, {"mirrored": mirrored_metrics(trained), "shift": shift_metrics(trained)})
 
 
