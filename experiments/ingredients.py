@@ -30,7 +30,7 @@ from confrank.config import RunConfig, changes
 from confrank.metrics import Samples, bootstrap, evaluation_of, paired_differences
 from confrank.recipes import RECIPES, settings
 from confrank.report.scales import SHOWN, shown
-from confrank.study.exam import examine
+from confrank.study.exam import examine_run
 from confrank.study.results import Result, export_run, load_result, read_run, samples_in
 from confrank.training import Failed, train_together
 
@@ -140,7 +140,7 @@ def train_rows(
             path = export_run(run, found.results)
             print(f"wrote {path}", flush=True)
             if shift:
-                examine(run, found.results, root=root, device=device)
+                examine_run(run, found.results, root=root, device=device)
     return problems
 
 
