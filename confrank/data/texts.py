@@ -149,7 +149,15 @@ def _decoded(path: Path) -> str:
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     try:
         with long_fields():
-            yield from csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
+            reader = csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
+            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+            for row in reader:
+                if any(row.pop(None, ())):  # values beyond the header, most often a text that is cut at its comma
+                    raise ValueError(
+                        f"expected {len(reader.fieldnames)} values in line {reader.line_num} of {path}, as in the"
+                        " header, but got more; put texts with commas into double quotes"
+                    )
+                yield row
     except csv.Error as error:
         raise ValueError(f"expected a CSV file, but {path} cannot be read: {error}") from None
 
