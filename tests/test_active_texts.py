@@ -168,6 +168,21 @@ def test_classes_that_the_run_does_not_know_are_named(run: Path, pool: Path, tmp
     assert [f"has classes that {run} does not know: strange" in note for note in notes] == [True]
 
 
+def test_a_run_scores_the_texts_of_a_file_with_other_scores(run: Path, pool: Path, tmp_path: Path) -> None:
+    rows = [{**row, "score": str(number / 200)} for number, row in enumerate(_read(pool))]
+    stars, notes = _write(tmp_path / "stars.csv", rows), list[str]()
+
+    def ask(path: Path, by: Path | None) -> list[str]:
+        scores = tmp_path / f"{path.stem}-scores"
+        return ask_pool(path, None, "least-confidence", 9, run=by, scores=scores, on_note=notes.append).names
+
+    assert ask(stars, run) == ask(pool, run) and not notes
+    assert ask(stars, None) == [f"r{number}" for number in range(9)]
+    plain = [{"path": row["id"], "score": row["score"]} for row in rows]
+    assert ask(_write(tmp_path / "plain.csv", plain), run) == ask(stars, None)
+    assert [note.endswith(f"holds confidence, so {run} is not used") for note in notes] == [True]
+
+
 # Faults
 
 
@@ -185,6 +200,7 @@ def test_a_pool_in_another_encoding_is_reported_as_such(tmp_path: Path) -> None:
         ("", "id,label\n", "p.csv: expected a header line"),
         ("id;text\nr1;hello\n", "id,label\n", "p.csv, but got id;text: text missing"),
         ("id,text\n,hello\n", "id,label\n", "expected an id in every row of"),
+        ("id, text\nr1,well, yes\n", "id,label\n", "expected 2 values in line 2 of"),
         ("text\nhello\n  \n", "id,label\n", "expected a text in every row of"),
         ("id,text\nr1,hello\nr1,bye\n", "id,label\n", "expected each id once in"),
         ("text\nhello\n", "id,label\n0,good\n", "all 1 are in"),

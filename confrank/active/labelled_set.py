@@ -22,7 +22,7 @@ def labelled_set(
 
     Classes are the labels in alphabetical order (numbers by value). `reading` is what `open_pool` takes.
     """
-    pool = open_pool(pool_path, **reading)
+    pool = open_pool(pool_path, prefer_texts=True, **reading)
     if isinstance(pool, TablePool):
         raise ValueError(
             f"expected a pool of images or texts to train on, but {pool_path} holds {', '.join(pool.arrays)}"

@@ -58,8 +58,12 @@ def open_pool(
     *,
     text_length: int = TEXT_LENGTH,
     vocabulary_size: int = VOCABULARY_SIZE,
+    prefer_texts: bool = False,
 ) -> Pool:
-    """The pool at a path; its names are unique, and it is not empty."""
+    """The pool at a path; its names are unique, and it is not empty.
+
+    With `prefer_texts`, a CSV with texts and scores is a pool of texts, otherwise one of a model's outputs.
+    """
     suffix = path.suffix.lower()
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in picture_files(path)]
@@ -68,7 +72,7 @@ def open_pool(
         state = "" if path.exists() else ", which does not exist"
         known = ", ".join(dict.fromkeys((*READERS, *TEXT_SUFFIXES)))
         raise ValueError(f"expected a folder of pictures or a file ending in {known} as pool, but got {path}{state}")
-    elif _holds_texts(path):
+    elif _holds_texts(path, prefer_texts):
         if image_size is not None:
             raise InputError(
                 f"expected an image size only for images, but {path} holds texts", "leave out {image_size}"
@@ -92,8 +96,8 @@ def open_pool(
 
 
 def kind_of(path: Path) -> str:
-    """What a pool holds, "image" or "text", by its path; anything else counts as images."""
-    return TextPool.kind if path.is_file() and _holds_texts(path) else ImagePool.kind
+    """What a pool to train on holds, "image" or "text", by its path; anything else counts as images."""
+    return TextPool.kind if path.is_file() and _holds_texts(path, prefer_texts=True) else ImagePool.kind
 
 
 def check_texts(pool: Pool, labelled: Labelled) -> None:
@@ -105,8 +109,8 @@ def check_texts(pool: Pool, labelled: Labelled) -> None:
         )
 
 
-def _holds_texts(path: Path) -> bool:
-    """Whether a file is a pool of texts: JSON lines, or a CSV with a column text and no scores."""
+def _holds_texts(path: Path, prefer_texts: bool) -> bool:
+    """Whether a file is a pool of texts: JSON lines, or a CSV with a column text and no scores, unless preferred."""
     if path.suffix.lower() != ".csv":
         return path.suffix.lower() in TEXT_SUFFIXES
     # Read leniently: what is wrong with a file of texts is reported by whoever reads it next.
@@ -115,7 +119,7 @@ def _holds_texts(path: Path) -> bool:
     with path.open(newline="", encoding=encoding, errors="replace") as file, long_fields(), suppress(csv.Error):
         cells = next(csv.reader(file), [])
         header = [name.strip() for name in (cells if len(cells) != 1 else re.split(r"[;\t|]", cells[0]))]
-        return "text" in header and not {*_columns(header)} - {"path"}
+        return "text" in header and (prefer_texts or not {*_columns(header)} - {"path"})
     return False
 
 

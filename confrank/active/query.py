@@ -76,7 +76,7 @@ def ask_pool(
     if count < 1:
         raise ValueError(f"expected to ask for at least 1 sample, but got {count}")
     size = load_config(run).image_size if image_size is None and run is not None else image_size
-    pool = open_pool(pool_path, size)
+    pool = open_pool(pool_path, size, prefer_texts=run is not None)
     if labelled is not None:
         check_texts(pool, labelled)
     candidates, known = _sides(pool, labelled, on_note)
@@ -84,6 +84,8 @@ def ask_pool(
     if strategy.needs == "nothing":
         rows, values, centres = candidates, np.zeros(len(candidates)), None
     elif isinstance(pool, TablePool):
+        if run is not None:
+            on_note(f"warning: {pool_path} holds {', '.join(pool.arrays)}, so {run} is not used")
         rows, values, centres = _from_table(pool, strategy, candidates, known)
     else:
         if run is None:
