@@ -78,7 +78,11 @@ def test_other_classes_get_a_new_head():
     [
         ("missing", "small", "expected a run folder or a .safetensors file, but .*missing does not exist"),
         (".", "small", "expected a run folder or a .safetensors file, but .* is neither"),
-        ("weights.safetensors", "mlp", "expected weights of mlp in .*weights.safetensors, but: .*; give its --model"),
+        (
+            "weights.safetensors",
+            "mlp",
+            "expected weights of mlp in .*weights.safetensors, but: .*; give its --model, its --head and",
+        ),
     ],
 )
 def test_weights_that_do_not_fit(pretrained, tmp_path, capsys, command, init, model, message):

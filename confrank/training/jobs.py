@@ -218,7 +218,8 @@ def _build(
         )  # fmt: skip
     except OtherWeightsError as error:
         raise InputError(
-            f"expected weights of {config.model} in {config.init}, but: {error}", "give its {model} or another {init}"
+            f"expected weights of {config.model} in {config.init}, but: {error}",
+            "give its {model}, its {head} and images of its shape, or another {init}",
         ) from None
 
 
