@@ -401,6 +401,7 @@ def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_
     labelled, test = (read_labelled(tmp_path / name, print) for name in ("l.csv", "t.csv"))
     data = labelled_set(pool, labelled, test, share=0)
     assert data.class_names == ("ape", "cat", "dog")
+    assert data.notes[-1] == f"warning: {test.path} has classes without training samples: ape"
     assert np.array_equal(data.train.images, images[[0, 2, 1]])
     assert data.train.labels.tolist() == [2, 1, 1]
     assert np.array_equal(data.test.images, images[[4]]) and data.test.labels.tolist() == [0]

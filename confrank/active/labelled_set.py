@@ -1,5 +1,6 @@
 """The labelled samples of a pool as a data set to train on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,18 @@ def labelled_set(
     if test is not None:
         if both := [name for name in test.labels if name in labelled.labels]:
             raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
-        return pool.data_set(classes, (rows, numbers), _numbered(pool, test, classes))
+        data = pool.data_set(classes, (rows, numbers), _numbered(pool, test, classes))
+        return replace(data, notes=(*data.notes, *_untrained(labelled, test)))
     if not 0 < share < 1:
         raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
     held = stratified(numbers, len(classes), share, seed=0)
     return pool.data_set(classes, (rows[~held], numbers[~held]), (rows[held], numbers[held]))
+
+
+def _untrained(labelled: Labelled, test: Labelled) -> list[str]:
+    """A warning of classes that are tested, but not trained; they count as errors."""
+    new = class_order({*test.labels.values()} - {*labelled.labels.values()})
+    return [f"warning: {test.path} has classes without training samples: {named(new)}"] if new else []
 
 
 def check_labels(run: Path, labelled: Labelled) -> None:
