@@ -28,11 +28,21 @@ ORDER = (
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the command reference, and what pages link to outside of docs/ (benchmarks, results, examples)."""
     files.append(File.generated(config, "reference/commands.md", content=reference.markdown()))
-    linked = {path for page in DOCS.rglob("*.md") for path in links_out(page)}
-    for path in sorted(linked):
+    for path in sorted(linked_files()):
         name = path.relative_to(REPOSITORY).as_posix()
         files.append(File.generated(config, f"repository/{name}", abs_src_path=str(path)))
     return files
+
+
+def linked_files() -> set[Path]:
+    """The files outside of docs/ that pages link to, and those that these link to in turn."""
+    linked: set[Path] = set()
+    pending = list(DOCS.rglob("*.md"))
+    while pending:
+        new = links_out(pending.pop()) - linked
+        linked |= new
+        pending += [path for path in new if path.suffix == ".md"]
+    return linked
 
 
 def links_out(page: Path) -> set[Path]:

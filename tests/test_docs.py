@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from blocks import MATCHING, blocks, run_page
+from programs import program
 
 from confrank import evaluate
 from confrank.cli import reference
@@ -133,6 +134,14 @@ def test_links_lead_somewhere(document):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
         if "://" not in target and target != "commands.md" and not target.endswith("reference/commands.md"):
             assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
+def test_links_of_results_lead_to_files_of_the_site(folder):
+    site = program("docs/hooks.py").linked_files()
+    for document in site & {*(ROOT / folder).glob("*.md")}:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+            assert "://" in target or (document.parent / target).resolve() in site, (document.name, target)
 
 
 def test_every_page_is_in_the_navigation():
