@@ -4,9 +4,13 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before anything imports Triton, whose own functions read it then
+
 import forked  # noqa: F401 - names what every forked process has imported
 import pytest
-import torch
 
 from confrank.cli import main
 

@@ -1,7 +1,6 @@
 """The fused kernels against float64: interpreted in float32 on a CPU with Triton, in bfloat16 on a CUDA device."""
 
 import copy
-import os
 from importlib.util import find_spec
 
 import numpy as np
@@ -21,8 +20,6 @@ from confrank.training.captured import CapturedRun
 if find_spec("triton") is None:
     pytest.skip("the kernels need Triton", allow_module_level=True)
 HAS_CUDA = torch.cuda.is_available()
-if not HAS_CUDA:  # Triton looks at this when a kernel is defined, and later again
-    os.environ["TRITON_INTERPRET"] = "1"
 
 from confrank.training.kernels import fused  # noqa: E402
 from confrank.training.kernels.batch_norm import Norm, Sums  # noqa: E402

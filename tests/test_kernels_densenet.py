@@ -1,6 +1,5 @@
 """The hand-written pass through DenseNet-BC against autograd, and its kernels against plain torch."""
 
-import os
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -20,8 +19,6 @@ from confrank.training.kernels import densenet
 from confrank.training.kernels.densenet import Channels, Gradient
 
 HAS_CUDA = torch.cuda.is_available()
-if not HAS_CUDA:  # Triton looks at this when a kernel is defined
-    os.environ["TRITON_INTERPRET"] = "1"
 cuda = pytest.mark.skipif(not HAS_CUDA, reason="bfloat16 needs a CUDA device")
 
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from every_ingredient import INGREDIENTS
 from forked import SERVER
-from ingredients import INGREDIENTS
 
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig

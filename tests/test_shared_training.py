@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from every_ingredient import INGREDIENTS
 from forked import SERVER
-from ingredients import INGREDIENTS
 from torch import nn
 
 from confrank import CorrectnessHistory, CorrectnessRanking
