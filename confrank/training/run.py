@@ -14,9 +14,10 @@ from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.loss import are_correct
-from confrank.phrasing import InputError, Remedied
+from confrank.phrasing import Remedied
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
+from confrank.training.fit import check_network, check_settings
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
 from confrank.training.store import Batch, Store, fetch, store_on
@@ -49,15 +50,10 @@ class Run:
         self.config, self.device = config, device
         self.method = methods.get(config.method)
         torch.manual_seed(initial_seed(config.seed))
-        if network is not None and config.head != "linear":
-            raise InputError(
-                f"expected a linear head with your own network, but got {config.head}",
-                "build the head into the network, and leave {head} out",
-            )
-        _check_kind(config, data, network)
+        check_settings(config, data, own_network=network is not None)
         if network is None:
             network = self.method.network(config.model, data.num_classes, data.in_channels, head=config.head)
-        _check_fit(network, config, data)
+        check_network(network, config, data)
         self.started_anew = [] if initial is None else models.start_from(network, initial, data.num_classes)
         self.model = network.to(device).train()
         if device.type == "cuda":
@@ -323,55 +319,6 @@ def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) ->
 
 
 PLAIN = StepFunctions(fetch, infer, judge)
-
-
-def _check_kind(config: RunConfig, data: DataSet, network: nn.Module | None) -> None:
-    """Raise if a network of ours is for the other kind of data, or if a setting does not work on texts."""
-    fitting, others = models.MODELS, models.TEXT_MODELS
-    if data.is_text:
-        fitting, others = others, fitting
-    if network is None and config.model in others:
-        raise InputError(
-            f"expected a network for {'texts' if data.is_text else 'images'}, but got {config.model}",
-            f"set {{model}} to one of {', '.join(fitting)}",
-        )
-    if data.is_text and config.mix != "none":
-        raise InputError(f"expected images to mix, but {config.dataset} holds texts", "set {mix} to none")
-    if data.is_text and config.augment != "none":
-        raise InputError(f"expected images to augment, but {config.dataset} holds texts", "set {augment} to none")
-    if data.is_text and config.mirror:
-        raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
-
-
-@torch.no_grad()
-def _check_fit(network: nn.Module, config: RunConfig, data: DataSet) -> None:
-    """Raise unless the network takes float32 images of this shape, or texts, and has an output for each class."""
-    shape = data.train.images.shape[1:]
-    height, width, channels = shape if not data.is_text else (0, 0, 0)
-    was_training, like = network.training, next(network.parameters(), torch.zeros(1))
-    try:
-        probe = torch.zeros(1, channels, height, width)
-        if data.is_text:
-            probe = torch.ones(1, *shape, dtype=torch.int32)
-        output = network.eval()(probe.to(like.device))
-    except Exception as error:  # a custom network may raise anything
-        if kinds := {str(weights.dtype) for weights in network.parameters()} - {"torch.float32"}:
-            raise ValueError(
-                f"expected a network that takes float32 images, but {config.model} has weights in"
-                f" {', '.join(sorted(kinds))} and does not; call .float() on it"
-            ) from None
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        kind = f"texts of {shape[0]} words" if data.is_text else f"images of {height}x{width}x{channels}"
-        raise ValueError(f"expected a network for {kind}, but {config.model} does not take them: {why}") from None
-    finally:
-        network.train(was_training)
-    logits = models.logits_of(output)
-    got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-    if got != [1, data.num_classes]:
-        raise ValueError(
-            f"expected {config.model} to return {data.num_classes} logits, one for each class of {config.dataset},"
-            f" but got {got} for one {'text' if data.is_text else 'image'}"
-        )
 
 
 def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.Optimizer:

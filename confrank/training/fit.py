@@ -1,0 +1,63 @@
+"""Do a data set, the settings and a network fit together? Asked before training starts."""
+
+import torch
+from torch import Tensor, nn
+
+from confrank import models
+from confrank.config import RunConfig
+from confrank.data import DataSet
+from confrank.phrasing import InputError
+
+
+def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:
+    """Raise if a setting is not for this kind of data, or not for a network of the caller's."""
+    if own_network and config.head != "linear":
+        raise InputError(
+            f"expected a linear head with your own network, but got {config.head}",
+            "build the head into the network, and leave {head} out",
+        )
+    fitting, others = models.MODELS, models.TEXT_MODELS
+    if data.is_text:
+        fitting, others = others, fitting
+    if not own_network and config.model in others:
+        raise InputError(
+            f"expected a network for {'texts' if data.is_text else 'images'}, but got {config.model}",
+            f"set {{model}} to one of {', '.join(fitting)}",
+        )
+    if data.is_text and config.mix != "none":
+        raise InputError(f"expected images to mix, but {config.dataset} holds texts", "set {mix} to none")
+    if data.is_text and config.augment != "none":
+        raise InputError(f"expected images to augment, but {config.dataset} holds texts", "set {augment} to none")
+    if data.is_text and config.mirror:
+        raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
+
+
+@torch.no_grad()
+def check_network(network: nn.Module, config: RunConfig, data: DataSet) -> None:
+    """Raise unless the network takes float32 images of this shape, or texts, and has an output for each class."""
+    shape = data.train.images.shape[1:]
+    height, width, channels = shape if not data.is_text else (0, 0, 0)
+    was_training, like = network.training, next(network.parameters(), torch.zeros(1))
+    try:
+        probe = torch.zeros(1, channels, height, width)
+        if data.is_text:
+            probe = torch.ones(1, *shape, dtype=torch.int32)
+        output = network.eval()(probe.to(like.device))
+    except Exception as error:  # a custom network may raise anything
+        if kinds := {str(weights.dtype) for weights in network.parameters()} - {"torch.float32"}:
+            raise ValueError(
+                f"expected a network that takes float32 images, but {config.model} has weights in"
+                f" {', '.join(sorted(kinds))} and does not; call .float() on it"
+            ) from None
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        kind = f"texts of {shape[0]} words" if data.is_text else f"images of {height}x{width}x{channels}"
+        raise ValueError(f"expected a network for {kind}, but {config.model} does not take them: {why}") from None
+    finally:
+        network.train(was_training)
+    logits = models.logits_of(output)
+    got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+    if got != [1, data.num_classes]:
+        raise ValueError(
+            f"expected {config.model} to return {data.num_classes} logits, one for each class of {config.dataset},"
+            f" but got {got} for one {'text' if data.is_text else 'image'}"
+        )
