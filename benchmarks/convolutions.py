@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from training import graph_of
 
 from confrank.training.kernels import tiling
 from confrank.training.kernels.batch_norm import Norm, Sums
@@ -158,14 +159,7 @@ def in_use(width: int, kind: str) -> tuple[object, ...]:
 
 def microseconds(run: Callable[[], None]) -> float:
     """The time of one layer: the median of repeated replays of a graph."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        run()
-    times = []
+    graph, times = graph_of(run), []
     for _ in range(7):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()

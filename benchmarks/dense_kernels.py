@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
-from training import milliseconds, random_set, stepping
+from training import graph_of, milliseconds, random_set, stepping
 
 from confrank.config import RunConfig
 from confrank.models.densenet import densenet_bc
@@ -129,17 +129,6 @@ def errors(num: int) -> dict[str, float]:
         )
     print(f"deterministic {same}; running statistics apart {apart:.2e}", flush=True)
     return {kind: sorted(found)[len(found) // 2][0] for kind, found in kinds.items()}
-
-
-def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
-        call()
-    return graph
 
 
 def microseconds(call: Callable[[], object], repeats: int = 10) -> float:

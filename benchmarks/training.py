@@ -119,6 +119,18 @@ def captured(network: str, data: DataSet, seed: int, ranking: bool, kernels: boo
     return CapturedRun(run, kernels=kernels)
 
 
+def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
+    """The work of a call as a graph, after one call to warm up."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        call()
+    return graph
+
+
 def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> list[float]:
     """Milliseconds per step of each of BLOCKS blocks, after a warm-up."""
     for _ in range(10):

@@ -67,6 +67,16 @@ def test_first_epoch_agrees_with_the_plain_path(settings):
     assert captured.run.history.audit(epochs=1).ok
 
 
+def assert_three_steps_equal(plain, run, compiled):
+    captured = CapturedRun(run, compiled=compiled, bf16=False)
+    for _ in range(3):
+        plain.step()
+        captured.step()
+    torch.cuda.synchronize()
+    assert run.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-3)
+    assert torch.equal(run.history.examined, plain.history.examined)
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("model", models.TEXT_MODELS)
 def test_texts_in_float32_equal_plain_steps(model, compiled):
@@ -79,13 +89,7 @@ def test_texts_in_float32_equal_plain_steps(model, compiled):
     plain, run = (Run(config, data, CUDA) for _ in range(2))
     for each in (plain, run):  # its draws differ between the two paths
         each.model.apply(lambda layer: setattr(layer, "p", 0.0) if isinstance(layer, torch.nn.Dropout) else None)
-    captured = CapturedRun(run, compiled=compiled, bf16=False)
-    for _ in range(3):
-        plain.step()
-        captured.step()
-    torch.cuda.synchronize()
-    assert run.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-3)
-    assert torch.equal(run.history.examined, plain.history.examined)
+    assert_three_steps_equal(plain, run, compiled)
 
 
 def test_side_by_side_is_bit_for_bit_alone(deterministic):
@@ -111,13 +115,7 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
     plain, run = (Run(config, random_set(), CUDA) for _ in range(2))
-    captured = CapturedRun(run, compiled=compiled, bf16=False)
-    for _ in range(3):
-        plain.step()
-        captured.step()
-    torch.cuda.synchronize()
-    assert run.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-3)
-    assert torch.equal(run.history.examined, plain.history.examined)
+    assert_three_steps_equal(plain, run, compiled)
     if run.average is not None:
         for one, other in zip(run.average.mean, plain.average.mean, strict=True):
             assert torch.allclose(one, other, atol=1e-3)

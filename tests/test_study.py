@@ -432,8 +432,8 @@ def test_run_times_in_the_recipes_are_the_estimates():
     for name, make in RECIPES.items():
         runs = plan(*recipe(name)).runs
         hours = f"{estimated_hours(runs):.2g}"
-        told = f"Run time: about {hours} hour{'s' if hours != '1' else ''} for {len(runs)} runs."
-        assert told in make.__doc__
+        estimate = f"Run time: about {hours} hour{'s' if hours != '1' else ''} for {len(runs)} runs."
+        assert estimate in make.__doc__
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])

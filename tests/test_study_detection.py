@@ -101,10 +101,10 @@ def test_detection_studies_name_what_is_measured(capsys, command):
     assert "     done  cifar10-resnet110-crl-softmax-seed0-against-tinyimagenet" in lines
     assert "0 to measure" in lines[-1]
     command("study", "table-ood-perf", "--datasets", "svhn", "--dry-run")
-    told = capsys.readouterr().out
-    assert "  measure  svhn-densenet-bc-baseline-seed4-against-lsun\n" in told
-    assert "svhn resnet110: 0 of 10 runs done, 10 to train (about 2.1 hours on one H200)" in told
-    assert "40 detections, 40 to measure" in told
+    printed = capsys.readouterr().out
+    assert "  measure  svhn-densenet-bc-baseline-seed4-against-lsun\n" in printed
+    assert "svhn resnet110: 0 of 10 runs done, 10 to train (about 2.1 hours on one H200)" in printed
+    assert "40 detections, 40 to measure" in printed
     command("study", "ood", "--against", "places", "--dry-run", code=2)
     assert "expected out-sets among tinyimagenet" in capsys.readouterr().err
     (part,) = narrowed("ood", out_sets=["svhn"])  # no network of SVHN is trained for nothing
@@ -194,6 +194,6 @@ def test_active_studies_name_what_is_missing(tmp_path, capsys, command):
 def test_every_active_recipe_names_its_command_time_and_expectation(name):
     parts = ACTIVE_RECIPES[name]()
     runs = [run for part in parts for run in stage_runs(part, {trial: [*part.strategies] for trial in part.trials})]
-    told = f"Run time: about {estimated_minutes(runs) / 60:.2g} hours for {len(runs)} runs."
-    for words in (f"Command: confrank study {name}.", told, "Expected"):
+    estimate = f"Run time: about {estimated_minutes(runs) / 60:.2g} hours for {len(runs)} runs."
+    for words in (f"Command: confrank study {name}.", estimate, "Expected"):
         assert words in ACTIVE_RECIPES[name].__doc__
