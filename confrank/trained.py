@@ -41,7 +41,7 @@ class Trained:
     def predict(self, split: Split, **options: Any) -> Predictions:
         """The predictions for a split as the run makes them; `options` are further ones of `predict_split`."""
         record = self.provenance
-        options["mirror"] = self.config.mirror
+        options = {"mirror": self.config.mirror, **options}
         return methods.predict_split(self.method, self.network, split, record.mean, record.std, **options)
 
 

@@ -9,7 +9,6 @@ import torch
 from confrank.data import DataSet, Split
 from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
 from confrank.environment import default_device
-from confrank.methods import predict_split
 from confrank.metrics import evaluate
 from confrank.study.results import extend_result, load_result
 from confrank.trained import TrainedOn, load_run
@@ -58,8 +57,5 @@ def shift_metrics(
     }
 
 
-def _metrics(trained: TrainedOn, split: Split, *, mirror: bool | None = None) -> Metrics:
-    record = trained.provenance
-    mirror = trained.config.mirror if mirror is None else mirror
-    predictions = predict_split(trained.method, trained.network, split, record.mean, record.std, mirror=mirror)
-    return evaluate(**predictions.evaluation_inputs()).metrics
+def _metrics(trained: TrainedOn, split: Split, **options: bool) -> Metrics:
+    return evaluate(**trained.predict(split, **options).evaluation_inputs()).metrics
