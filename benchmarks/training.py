@@ -1,15 +1,15 @@
 """Training steps on one GPU: the published form of the loop against confrank's captured path, in one process.
 
     python benchmarks/training.py [--networks vgg16 resnet110 densenet-bc] [--together 1 4] [--steps 200]
-        [--without-plain] [--kernels] [--json FILE]
+        [--without-plain] [--compiled] [--json FILE]
 
 `published` reimplements the loop of the paper's public code: float32, `cudnn.benchmark` on, four loader workers that
 crop, flip and normalise image by image, correctness counts in host memory, `.item()` in each step. Its epoch has 390
 steps, as on CIFAR, so that the workers start as rarely as there. `1` is a single captured run, `4` the time per run
 when four share the GPU; each with the correctness ranking loss and (`plain`) with cross-entropy alone. For each
 network, `published` is measured first, then the captured forms in the order given; each form starts with the
-process's own setting of `cudnn.benchmark`. Times are milliseconds per step at batch 128 on random 32x32 images; the
-spread is over repeated blocks of steps.
+process's own setting of `cudnn.benchmark`. The file of `--json` has each row as soon as it is measured. Times are
+milliseconds per step at batch 128 on random 32x32 images; the spread is over repeated blocks of steps.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def random_set() -> DataSet:
     return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
 
 
-def captured(network: str, data: DataSet, seed: int, ranking: bool, kernels: bool = False) -> CapturedRun:
+def captured(network: str, data: DataSet, seed: int, ranking: bool, kernels: bool = True) -> CapturedRun:
     config = RunConfig(dataset="random", model=network, method="crl-softmax", seed=seed, lr=0.01)
     run = Run(config, data, torch.device("cuda"))
     if not ranking:
@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--together", nargs="+", type=int, default=[1, 4])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--without-plain", action="store_true")
-    parser.add_argument("--kernels", action="store_true", help="use the fused kernels where there are any")
+    parser.add_argument("--compiled", action="store_true", help="compile networks that have fused kernels, too")
     parser.add_argument("--json", default=None)
     arguments = parser.parse_args()
     kinds = (True,) if arguments.without_plain else (True, False)
@@ -233,7 +233,7 @@ def main() -> None:
                 json.dump({"versions": versions, "rows": rows}, file, indent=1)
 
     for network in arguments.networks:
-        measure(network, data, arguments.steps, sorted(arguments.together), kinds, arguments.kernels, report)
+        measure(network, data, arguments.steps, sorted(arguments.together), kinds, not arguments.compiled, report)
     for network in arguments.networks if False in kinds else ():
         times = {row["form"]: row["ms"] for row in rows if row["network"] == network}
         for number in arguments.together:

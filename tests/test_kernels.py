@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from confrank import models
+from confrank import methods, models
 from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
 from confrank.models.network import Network, SpatialMean, conv, norm
@@ -197,11 +197,14 @@ def test_a_network_with_its_gradients_and_running_averages():
 def test_other_networks_take_the_other_path():
     assert fused(models.create("resnet110", 10), 32, 32) is not None
     assert fused(models.create("resnet110", 10), 30, 32) is None
-    assert fused(models.create("resnet110", 10, dropout=True), 32, 32) is None
+    for method, has_kernels in (("crl-margin", True), ("mcdropout", False), ("aleatoric-mc", False)):
+        network = methods.get(method).network("resnet110", 10, 1, head="linear")
+        assert (fused(network, 32, 32) is not None) == has_kernels
     assert fused(models.create("resnet18", 10), 32, 32) is None
-    hooked = models.create("resnet110", 10)
-    hooked.blocks[1][0].register_forward_hook(lambda *_: None)
-    assert fused(hooked, 32, 32) is None
+    for hook in ("register_forward_hook", "register_full_backward_hook"):
+        hooked = models.create("resnet110", 10)
+        getattr(hooked.blocks[1][0], hook)(lambda *_: None)
+        assert fused(hooked, 32, 32) is None
     frozen = models.create("resnet110", 10)
     frozen.blocks[0].weight.requires_grad_(False)
     assert fused(frozen, 32, 32) is None
@@ -215,12 +218,20 @@ def random_set(num_samples=700):
     return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
 
 
+LOSSES = [
+    {}, {"sam": 0.05}, {"head": "cosine", "averaging": "ema"}, {"mix": "both", "augment": "trivial", "clip": 1.0},
+    {"optimizer": "adamw", "lr": 0.001},
+]  # fmt: skip
+
+
 @cuda
-@pytest.mark.parametrize("settings", [{}, {"sam": 0.05}, {"head": "cosine", "averaging": "ema"}])
+@pytest.mark.parametrize("settings", LOSSES)
 def test_losses_follow_the_plain_path_as_closely_as_autocast(settings):
-    config = RunConfig(dataset="random", model="resnet110", method="crl-softmax", lr=0.01, epochs=2, **settings)
+    config = RunConfig(
+        dataset="random", model="resnet110", method="crl-softmax", epochs=2, **{"lr": 0.01, **settings}
+    )
     plain, eager, fast = (Run(config, random_set(), DEVICE) for _ in range(3))
-    steppers = [plain, CapturedRun(eager, compiled=False), CapturedRun(fast, compiled=False, kernels=True)]
+    steppers = [plain, CapturedRun(eager, compiled=False, kernels=False), CapturedRun(fast, compiled=False)]
     assert steppers[2].fused is not None
     for _ in range(plain.num_steps):
         for stepper in steppers:
@@ -237,7 +248,7 @@ def test_losses_follow_the_plain_path_as_closely_as_autocast(settings):
 def test_side_by_side_is_bit_for_bit_alone():
     def run(seed):
         config = RunConfig(dataset="random", model="resnet110", seed=seed, lr=0.01, epochs=2)
-        return CapturedRun(Run(config, random_set(), DEVICE), compiled=False, kernels=True)
+        return CapturedRun(Run(config, random_set(), DEVICE), compiled=False)
 
     results = []
     for seeds in ((1,), (0, 1, 2)):

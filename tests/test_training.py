@@ -30,7 +30,7 @@ from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
-from confrank.training.loop import _Training
+from confrank.training.loop import CAPTURED, FUSED, _Training
 from confrank.training.run import PLAIN, StepFunctions
 
 CPU = torch.device("cpu")
@@ -38,6 +38,10 @@ CPU = torch.device("cpu")
 
 def tiny(**settings):
     return replace(RunConfig(epochs=3, seed=5), **settings)
+
+
+def plainly(run):
+    return "plain"
 
 
 def test_two_runs_of_one_seed_are_identical(tmp_path):
@@ -209,7 +213,7 @@ def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
 
 
 def test_a_path_of_computation_that_is_none(tmp_path):
-    with pytest.raises(ValueError, match="expected a path among auto, plain, kernels, but got 'fast'"):
+    with pytest.raises(ValueError, match="expected a path among auto, compiled, plain, but got 'fast'"):
         train(tiny(), tmp_path / "run", device=CPU, path="fast")
     assert not (tmp_path / "run").exists()
 
@@ -422,7 +426,8 @@ def test_paths_and_devices_may_be_strings(tmp_path, monkeypatch):
 def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
     run, notes = Run(tiny(), load("digits"), CPU), []
 
-    def refuse(run, *, compiled):
+    def refuse(run, *, compiled, kernels):
+        assert not kernels
         raise RuntimeError("data-dependent branch\nand a long trace")
 
     monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
@@ -435,13 +440,44 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
     ]
 
 
-def test_a_network_without_kernels_is_compiled_and_said(monkeypatch):
-    run, notes = Run(tiny(), load("digits"), CPU), []
-    monkeypatch.setattr("confrank.training.loop.CapturedRun", lambda run, **options: options)
-    training = _Training(torch.device("cuda"), "kernels", None, 60, 0, print, print, notes.append, [])
-    assert training.stepper(run) == {"compiled": True}
-    needed = "Triton, small images, and resnet110 or densenet-bc"
-    assert notes == [f"digits-small-crl-softmax-seed5 has no fused kernels: they need {needed}"]
+@pytest.mark.parametrize(("path", "way"), [("auto", "fused kernels"), ("compiled", "compiled")])
+def test_fused_kernels_come_first_where_there_are_any(path, way, monkeypatch):
+    run, tried, notes = Run(tiny(), load("digits"), CPU), [], []
+
+    def refuse(run, **options):
+        tried.append(options)
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
+    monkeypatch.setattr("confrank.training.loop.fused", lambda network, height, width: print)
+    training = _Training(torch.device("cuda"), path, None, 60, 0, print, print, notes.append, [])
+    assert training.stepper(run) is run
+    expected = [{"compiled": compiled, "kernels": False} for compiled in (True, False)]
+    if path == "auto":
+        expected.insert(0, {"compiled": True, "kernels": True})
+    assert tried == expected
+    assert way in notes[0]
+    assert training.path_of(run) == (FUSED if path == "auto" else CAPTURED)
+
+
+def test_without_triton_nothing_is_compiled_and_said(monkeypatch):
+    notes = []
+    monkeypatch.setattr("confrank.training.loop.find_spec", lambda name: None)
+    _Training(torch.device("cuda"), "auto", None, 60, 0, print, print, notes.append, []).explain()
+    assert notes == ["training without compiled code and fused kernels: they need Triton, which is not installed"]
+
+
+def test_a_run_resumed_on_another_path_says_so(tmp_path):
+    notes = []
+    options = {"device": CPU, "data": lambda: load("digits"), "network": None, "note": notes.append}
+    job = open_job(tiny(), tmp_path / "run", path=lambda run: CAPTURED, **options)
+    job.run.step()
+    job.save()
+    job.release()
+    open_job(tiny(), tmp_path / "run", path=lambda run: CAPTURED, **options).release()
+    assert notes == ["resuming after epoch 0, step 1"]
+    open_job(tiny(), tmp_path / "run", path=lambda run: FUSED, **options).release()
+    assert notes[1] == f"the result will not equal an uninterrupted run bit for bit: path {CAPTURED} -> {FUSED}"
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # the compiler looks, and then forgets
@@ -484,7 +520,7 @@ def test_a_diverged_run_does_not_keep_others_from_being_saved(tmp_path, monkeypa
     # Side by side as on a GPU, but plain: one run is broken when the signal comes.
     jobs = {}
     for number, name in enumerate("ab"):
-        options = {"device": CPU, "path": "plain", "data": lambda: load("digits"), "network": None}
+        options = {"device": CPU, "path": plainly, "data": lambda: load("digits"), "network": None}
         jobs[number] = open_job(tiny(), tmp_path / name, note=print, **options)
     with torch.no_grad():
         jobs[0].run.model.head.bias.fill_(float("nan"))
@@ -539,7 +575,7 @@ def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatc
 
 def test_a_folder_is_taken_before_it_is_looked_at(tmp_path):
     """Between the look and the first write somebody else could otherwise begin a run of other settings there."""
-    second, options = [], {"device": CPU, "path": "plain", "network": None, "note": print}
+    second, options = [], {"device": CPU, "path": plainly, "network": None, "note": print}
 
     def slow_data():
         with pytest.raises(ValueError, match="is working in it"):
@@ -556,10 +592,10 @@ def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
         raise ValueError("expected data, but there are none")
 
     with pytest.raises(ValueError, match="expected data"):
-        open_job(tiny(), tmp_path / "run" / "one", device=CPU, path="plain", data=no_data, network=None, note=print)
+        open_job(tiny(), tmp_path / "run" / "one", device=CPU, path=plainly, data=no_data, network=None, note=print)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(ValueError, match="expected data"):
-        open_job(tiny(), tmp_path, device=CPU, path="plain", data=no_data, network=None, note=print)
+        open_job(tiny(), tmp_path, device=CPU, path=plainly, data=no_data, network=None, note=print)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -42,7 +42,7 @@ class CapturedRun:
     fused kernels if there are any for it.
     """
 
-    def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True, kernels: bool = False) -> None:
+    def __init__(self, run: Run, *, compiled: bool = True, bf16: bool = True, kernels: bool = True) -> None:
         assert run.device.type == "cuda"
         self.run, self.compiled, self.bf16 = run, compiled, bf16
         self.fused = fused(run.called, run.store.height, run.store.width) if kernels and bf16 else None

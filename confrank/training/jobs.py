@@ -149,13 +149,16 @@ def open_job(
     out: Path,
     *,
     device: torch.device,
-    path: str,
+    path: Callable[[Run], str],
     data: Callable[[], DataSet],
     network: nn.Module | None,
     note: Note,
     processes: Processes = ALONE,
 ) -> Job:
-    """A new run, or one resumed from its newest intact checkpoint; `data` is called once the folder is locked."""
+    """A new run, or one resumed from its newest intact checkpoint; `data` is called once the folder is locked.
+
+    `path` says how a run is going to be computed.
+    """
     folder = RunFolder(out)
     with ExitStack() as on_failure:
         claimed = processes.together(
@@ -167,7 +170,7 @@ def open_job(
         processes.together(partial(_check_same_data, processes.gathered(digests)))
         if isinstance(run, SharedRun):
             run.connect()
-        now = {**environment(device, path), "data": digests["data"]}
+        now = {**environment(device, path(run)), "data": digests["data"]}
         log, trained_in = _resume(folder, run, digests, now, note, processes)
         versions = {name: trained_in[name] for name in VERSIONS}
         provenance = completed(Provenance(config, versions=versions, digests=digests), used)
@@ -281,7 +284,9 @@ def _resume(
         processes.together(partial(_load_state, folder, run, checkpoint))
         processes.lead(partial(set_newer_aside, folder.checkpoint, (run.epoch, run.next_step)))
         then = checkpoint.state["environment"]
-        if differing := [key for key in now if now[key] != then.get(key, now[key])]:
+        # The predictions of a finished run do not depend on its path.
+        compared = [key for key in now if not (run.finished and key == "path")]
+        if differing := [key for key in compared if now[key] != then.get(key, now[key])]:
             moved = ", ".join(f"{key} {then.get(key)} -> {now[key]}" for key in differing)
             note(f"the result will not equal an uninterrupted run bit for bit: {moved}")
         if run.finished:

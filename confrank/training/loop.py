@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
 
@@ -28,7 +29,7 @@ EpochListener = Callable[[RunConfig, Record], None]
 RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 FUSED = "captured graph, bfloat16, fused kernels"
-Computation = Literal["auto", "plain", "kernels"]
+Computation = Literal["auto", "compiled", "plain"]
 Result = TypeVar("Result")
 
 
@@ -106,10 +107,10 @@ def train_together(
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks`, one for each, the networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU; "kernels" is the same with fused kernels
-    for the networks that have them (experimental). `on_start` is called with each run before it is trained. A run
-    that cannot start, diverges, cannot be written or whose network raises an error becomes `Failed` and does not stop
-    the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) save
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU, with fused kernels for the networks that
+    have them, and "compiled" without. `on_start` is called with each run before it is trained. A run that cannot
+    start, diverges, cannot be written or whose network raises an error becomes `Failed` and does not stop the others;
+    only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) save
     every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the process at once.
 
     With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
@@ -181,10 +182,8 @@ class _Training:
                     continue
                 locks.callback(jobs[number].release)
                 self.on_start(jobs[number])
-            if jobs and self.path != "plain" and not self.captures and not self.has_explained:
-                needed = "a CUDA device" if self.device.type == "cpu" else "a single process"
-                self.note(f"training eagerly in float32: graphs and bfloat16 need {needed}")
-                self.has_explained = True
+            if jobs and self.path != "plain" and not self.has_explained:
+                self.explain()
             results |= self.step_through(jobs)
             for number, job in jobs.items():
                 if number not in results:
@@ -196,17 +195,35 @@ class _Training:
                     raise self.interrupted(jobs.values())
         return [results[number] for number in range(len(plans))]
 
+    def explain(self) -> None:
+        """Say why no graphs are captured, or nothing is compiled."""
+        self.has_explained = True
+        if not self.captures:
+            needed = "a CUDA device" if self.device.type == "cpu" else "a single process"
+            self.note(f"training eagerly in float32: graphs and bfloat16 need {needed}")
+        elif find_spec("triton") is None:
+            self.note("training without compiled code and fused kernels: they need Triton, which is not installed")
+
     def open(self, plan: _Plan) -> Job:
         return open_job(
             plan.config,
             plan.out,
             device=self.device,
-            path=CAPTURED if self.captures else self.eager,
+            path=self.path_of,
             data=partial(self.data_of, plan),
             network=plan.network,
             note=self.note,
             processes=self.processes,
         )
+
+    def path_of(self, run: Run) -> str:
+        """How a run is going to be computed, unless that fails."""
+        if not self.captures:
+            return self.eager
+        return FUSED if self.has_kernels(run) else CAPTURED
+
+    def has_kernels(self, run: Run) -> bool:
+        return self.path == "auto" and fused(run.called, run.store.height, run.store.width) is not None
 
     @property
     def eager(self) -> str:
@@ -230,6 +247,8 @@ class _Training:
         active = {number: (job, self.stepper(job.run)) for number, job in jobs.items() if not job.run.finished}
         for job, stepper in active.values():
             job.write_environment(_label(stepper, self.eager))
+            if self.captures:
+                self.note(f"path of {job.run.config.model}: {job.environment['path']}")
         failures: dict[int, Failed] = {}
         while active:
             for number, (job, stepper) in list(active.items()):
@@ -269,16 +288,12 @@ class _Training:
         """The fastest way to step that works for this network: in fused kernels, compiled, captured, or plain."""
         if not self.captures:
             return run
-        ways = {"compiled and captured": {"compiled": True}, "captured": {"compiled": False}}
-        if self.path == "kernels":
-            if fused(run.called, run.store.height, run.store.width) is not None:
-                ways = {"computed in fused kernels": {"kernels": True}, **ways}
-            else:
-                needed = "Triton, small images, and resnet110 or densenet-bc"
-                self.note(f"{run.config.run_name} has no fused kernels: they need {needed}")
-        for what, options in ways.items():
+        ways = {"compiled and captured": (True, False), "captured": (False, False)}
+        if self.has_kernels(run):
+            ways = {"computed in fused kernels": (True, True), **ways}
+        for what, (compiled, kernels) in ways.items():
             try:
-                return CapturedRun(run, **options)
+                return CapturedRun(run, compiled=compiled, kernels=kernels)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # a custom network may do what a compiler or a graph cannot

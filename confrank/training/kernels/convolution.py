@@ -20,9 +20,8 @@ from confrank.training.kernels.batch_norm import (
     store_halo,
     store_parts,
     store_span,
-    wait_for_inputs,
 )
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, has_halo, padded, tiling_of
+from confrank.training.kernels.tiling import Tiling, at_once, chunk, has_halo, padded, tiling_of
 
 
 @triton.jit
@@ -112,14 +111,13 @@ def _forward(
     SIZE: tl.constexpr, STRIDE: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
     NORM: tl.constexpr, RESIDUAL: tl.constexpr, HALO: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
-    NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """y = conv(relu(norm(x))) + residual, the sums of y and y^2, relu(norm(x)), and the moments of x.
 
     Moves four maps: 16.8, 8.4 and 4.2 MB for 128 images of 32x32x16, 16x16x32 and 8x8x64, for which the memory of an
     H200 needs 3.9, 2.0 and 1.0 us; a first version took 12.0, 10.0 and 8.8 us.
     """
-    wait_for_inputs(EARLY)
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     READ: tl.constexpr = (ROWS - 1) * STRIDE + SIZE
     SPANNED: tl.constexpr = (READ if READ < HEIGHT else HEIGHT) * WIDTH
@@ -196,7 +194,6 @@ def convolve(
     norm: Norm | None = None,
     sums: Sums | None = None,
     residual: Tensor | None = None,
-    active: Tensor | None = None,
     target: Tensor | None = None,
     blocks: Tensor | None = None,
     tiling: Tiling | None = None,
@@ -211,9 +208,8 @@ def convolve(
     outputs, size = weight.shape[0], weight.shape[-1]
     shape = (n, outputs, -(-height // stride), -(-width // stride))
     tiling = tiling or tiling_of(shape, inputs, blocked=blocks is not None)
-    halo = has_halo(size) and norm is not None and active is None
-    if active is None:
-        active = maps if norm is None else empty_maps(maps.shape, maps, halo=halo)
+    halo = has_halo(size) and norm is not None
+    active = maps if norm is None else empty_maps(maps.shape, maps, halo=halo)
     target = empty_maps(shape, maps) if target is None else target
     programs = n * -(-shape[2] // tiling.rows)
     parts = torch.empty(programs, 2, outputs, device=maps.device)
@@ -231,8 +227,7 @@ def convolve(
         size, stride, tiling.group, tiling.block,
         norm is not None, residual is not None, halo,
         tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling, height * width),
-        len(read.parts), chunk(len(read.parts), inputs, tiling), early(),
-        num_warps=tiling.warps, launch_pdl=early(),
+        len(read.parts), chunk(len(read.parts), inputs, tiling), num_warps=tiling.warps,
     )  # fmt: skip
     return active, target, Sums(parts, n * shape[2] * shape[3])
 

@@ -15,10 +15,9 @@ from confrank.training.kernels.batch_norm import (
     store_halo,
     store_parts,
     store_span,
-    wait_for_inputs,
 )
 from confrank.training.kernels.convolution import empty_maps, gather_product, packed, strides
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, early, has_halo, padded, tiling_of, weight_tiling
+from confrank.training.kernels.tiling import Tiling, at_once, chunk, has_halo, padded, tiling_of, weight_tiling
 
 
 @triton.jit
@@ -40,7 +39,7 @@ def _input_gradient(
     BEHIND: tl.constexpr, RESIDUAL: tl.constexpr, ADDED: tl.constexpr, BEFORE: tl.constexpr, PRODUCT: tl.constexpr,
     HALO: tl.constexpr,
     ROWS: tl.constexpr, PIXELS: tl.constexpr, STAGES: tl.constexpr, SPAN: tl.constexpr,
-    NUMBER: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
+    NUMBER: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The gradient of x in y = conv(relu(norm(x))), up to the affine part of the batch norm's backward pass.
 
@@ -51,7 +50,6 @@ def _input_gradient(
     Moves six maps: 25.2, 12.6 and 6.3 MB in the stages of ResNet-110 at batch 128, for which the memory of an H200
     needs 5.9, 2.9 and 1.5 us; a first version took 14.8, 11.5 and 9.6 us.
     """
-    wait_for_inputs(EARLY)
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     READ: tl.constexpr = (ROWS + SIZE - 2) // STRIDE + 1
     SPANNED: tl.constexpr = (READ if READ < OUT_HEIGHT else OUT_HEIGHT) * OUT_WIDTH
@@ -276,8 +274,7 @@ def input_gradient(
         size, stride, tiling.group, tiling.block,
         is_behind, residual is not None, added is not None, norm is not None, wanted, halo,
         tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling, like.shape[2] * like.shape[3]),
-        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling), early(),
-        num_warps=tiling.warps, launch_pdl=early(),
+        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling), num_warps=tiling.warps,
     )  # fmt: skip
     return gradient, target, Sums(parts, n * height * width)
 

@@ -5,9 +5,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from confrank.training.kernels.batch_norm import Norm, Sums, add_parts, moments_of, wait_for_inputs
+from confrank.training.kernels.batch_norm import Norm, Sums, add_parts, moments_of
 from confrank.training.kernels.convolution import strides
-from confrank.training.kernels.tiling import Tiling, chunk, early, padded
+from confrank.training.kernels.tiling import Tiling, chunk, padded
 
 
 @triton.jit
@@ -15,10 +15,9 @@ def _pool(
     source, source_image, source_row, source_pixel,
     parts, count, scale, shift, moments, moments_row, epsilon, target,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr,
-    NUMBER: tl.constexpr, PIXELS: tl.constexpr, CHUNK: tl.constexpr, EARLY: tl.constexpr,
+    NUMBER: tl.constexpr, PIXELS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """The mean of relu(norm(x)) over one image."""
-    wait_for_inputs(EARLY)
     image = tl.program_id(0)
     channel = tl.arange(0, PADDED)
     exists = channel < CHANNELS
@@ -44,10 +43,8 @@ def _pool_gradient(
     scale, shift, moments, moments_row,
     target, target_image, target_row, target_pixel, parts,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, PIXELS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient of norm(x) for one image, with its sums, alone and times the normalised x."""
-    wait_for_inputs(EARLY)
     image = tl.program_id(0)
     channel = tl.arange(0, PADDED)
     exists = channel < CHANNELS
@@ -84,7 +81,7 @@ def pool(maps: Tensor, norm: Norm, sums: Sums) -> Tensor:
         maps, *strides(maps), sums.parts, float(sums.count),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), norm.epsilon, target,
         height, width, channels, padded(channels),
-        len(sums.parts), 64, chunk(len(sums.parts), channels, Tiling(0, 64, 4, 1)), early(), launch_pdl=early(),
+        len(sums.parts), 64, chunk(len(sums.parts), channels, Tiling(0, 64, 4, 1)),
     )  # fmt: skip
     return target
 
@@ -96,6 +93,6 @@ def pool_gradient(gradient: Tensor, maps: Tensor, norm: Norm) -> tuple[Tensor, S
     _pool_gradient[(n,)](
         gradient.contiguous(), maps, *strides(maps),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), target, *strides(target), parts,
-        height, width, channels, padded(channels), 64, early(), launch_pdl=early(),
+        height, width, channels, padded(channels), 64,
     )  # fmt: skip
     return target, Sums(parts, n * height * width)

@@ -48,7 +48,7 @@ class Layers(NamedTuple):
 
 
 def layers_of(network: nn.Module) -> Layers | None:
-    """The layers of a network that the kernels can compute, or None if it has any other layer, setting or hook."""
+    """The layers of a network that the kernels can compute, or None if it has any other layer or setting."""
     if type(network) is not Network or not isinstance(network.neck, nn.Sequential):
         return None
     stem, *stages = network.blocks
@@ -60,15 +60,13 @@ def layers_of(network: nn.Module) -> Layers | None:
         return None
     layers = Layers(stem, blocks, network.neck[0])  # type: ignore[arg-type]
     fits = all(map(_norm_fits, layers.norms)) and all(map(_convolution_fits, layers.convolutions))
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
-    trained = all(weights.requires_grad and weights.dtype == torch.float32 for weights in network.parameters())
-    return layers if fits and trained and not hooked else None
+    return layers if fits else None
 
 
 def _is_plain(block: PreActivationBlock) -> bool:
-    kinds = [type(layer) for layer in block.residual]
+    kinds = [type(layer) for layer in (*block.activate, *block.residual)]
     projects = block.projection is None or type(block.projection) is nn.Conv2d
-    return projects and kinds == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Conv2d]
+    return projects and kinds == [nn.BatchNorm2d, nn.ReLU, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Conv2d]
 
 
 def _norm_fits(norm: nn.BatchNorm2d) -> bool:

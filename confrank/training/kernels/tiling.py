@@ -3,13 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import triton
-
-# Whether kernels may start before the previous one has finished, to save the time between them.
-EARLY = False
-# Whether the inputs of convolutions that the kernels write have zeros around each image, so that loads need no masks.
-HALO = True
-
 
 class Tiling(NamedTuple):
     """How a kernel divides its work: rows per program, pixels per matrix product, warps, pipeline stages, how many
@@ -77,11 +70,6 @@ def padded(channels: int) -> int:
     return max(16, power_of_two(channels))
 
 
-def early() -> bool:
-    """Whether kernels start before the one before has finished, to save the time between them."""
-    return EARLY and not triton.knobs.runtime.interpret
-
-
 def has_halo(size: int, stride: int = 1) -> bool:
-    """Whether the kernels write the input of a convolution with zeros around each image."""
-    return HALO and size == 3 and stride == 1
+    """Whether the kernels write the input of a convolution with zeros around each image: loads then need no masks."""
+    return size == 3 and stride == 1
