@@ -162,7 +162,7 @@ def test_files_that_do_not_arrive_are_reported(monkeypatch):
     settings = Settings(here, here / "runs", here / "results", here, "cpu", 1, 5.0)
     sharing = Sharing(missing=lambda runs: runs, waits=True, note=print, follow=print)
     problems = _Study(None, settings, sharing).checked([config]).problems
-    assert problems[config.run_name].startswith(
+    assert str(problems[config.run_name]).startswith(
         f"expected its files in {settings.out} and {settings.results}, but a node"
     )
 

@@ -423,6 +423,26 @@ def test_a_log_that_was_cut_off_is_named(tmp_path, capsys, command):
     assert "expected one JSON record per line in" in capsys.readouterr().err
 
 
+class Endless(nn.Module):
+    """A network whose loss is never finite."""
+
+    def __init__(self, num_classes, in_channels=1, **_):
+        super().__init__()
+        self.linear = nn.Linear(64 * in_channels, num_classes)
+
+    def forward(self, images):
+        return self.linear(images.flatten(1)) + float("nan")
+
+
+def test_the_command_words_the_failure_of_one_run(tmp_path, capsys, command):
+    """As flags, not as parameters of Python."""
+    selected = ("--datasets", "digits", "--models", f"{__name__}:Endless", "--methods", "baseline", "--seeds", 0)
+    folders = ("--out", tmp_path / "runs", "--results", tmp_path / "results")
+    command("study", "table-clf-perf", *selected, "--epochs", 1, "--device", "cpu", *folders, code=1)
+    (line,) = capsys.readouterr().err.splitlines()[-1:]
+    assert line.startswith("confrank: error: digits-") and line.endswith("; lower --lr, or inspect these samples")
+
+
 def test_an_environment_that_is_none(tmp_path):
     assert run(replace(ONE, seeds=(0, 1)), tmp_path) == []
     (tmp_path / "runs" / "digits-small-baseline-seed0" / "environment.json").write_text("[]")

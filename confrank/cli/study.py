@@ -26,6 +26,7 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
+from confrank.cli.wording import in_words
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -112,11 +113,12 @@ def _study_runs(arguments: "Namespace") -> None:
             ray=arguments.ray,
             checkpoint_minutes=arguments.checkpoint_minutes,
             skip_held=arguments.skip_held,
+            worded=in_words,
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),
         )
     for problem in problems:
-        print(f"confrank: error: {problem}", file=sys.stderr)
+        print(f"confrank: error: {' '.join(problem.splitlines())}", file=sys.stderr)
     table = _table_of(arguments.name, results)
     say(console, f"results: {results}; table: confrank table {table} --results {results}")
     if problems:

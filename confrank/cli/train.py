@@ -26,7 +26,6 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.wording import in_words
-from confrank.phrasing import Remedied
 
 if TYPE_CHECKING:
     import torch
@@ -159,10 +158,9 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])
     for failure in failures[1:]:
-        why = in_words(failure.error) if isinstance(failure.error, Remedied) else failure.why
-        say(console, f"{failure.folder.path}: {why}")
+        say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:
-        raise failures[0].error if processes.leads else PeerError(failures[0].why)
+        raise failures[0].error if processes.leads else PeerError(str(failures[0].reason))
 
 
 def _configs(arguments: Arguments) -> "list[RunConfig]":

@@ -40,6 +40,7 @@ def run_plan(
     ray: str | None = None,
     skip_held: bool = False,
     checkpoint_minutes: float = 5.0,
+    worded: Callable[[Exception], str] = str,
     on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
     on_note: Callable[[str], None] | None = None,
 ) -> list[str]:
@@ -49,7 +50,8 @@ def run_plan(
     Several processes may work on the same folders: each trains what no other holds, then waits for the rest or, with
     `skip_held`, leaves it to them. `ray` is the address of a Ray cluster, or "local". The folder `weights` receives
     the trained networks in half precision. With `shift`, the results have further measurements of the networks, see
-    `confrank.study.exam`; those of runs that were finished before are added if their folders are there.
+    `confrank.study.exam`; those of runs that were finished before are added if their folders are there. `worded`
+    words the errors of the lines that are returned.
     """
     wanted.check(out, results, weights)
     for folder in (out, results, weights):
@@ -98,7 +100,7 @@ def run_plan(
         if cell.run.run_name not in {*skipped, *problems}:
             work = partial(measure, cell, detectors, out, results, root=root, device=_local(device), on_note=note)
             problems |= tried(cell.name, work)
-    return [f"{name}: {why}" for name, why in problems.items()]
+    return [f"{name}: {worded(error)}" for name, error in problems.items()]
 
 
 def _local(device: torch.device | None) -> torch.device:

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 class Outcome:
     """The runs that are not finished, by name: why they failed, or which process holds them."""
 
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, Exception] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
 
 
@@ -40,7 +40,7 @@ def train_group(group: Runs, out: Path, results: Path, options: Options, shift: 
         trained = train_together(group, [out / config.run_name for config in group], **options)
     except torch.OutOfMemoryError as error:
         if len(group) == 1:
-            return Outcome({group[0].run_name: str(error)})
+            return Outcome({group[0].run_name: RuntimeError(str(error))})
         trained = None  # the memory is free only after this block
     if trained is None:
         if note := options.get("on_note"):
@@ -56,7 +56,7 @@ def train_group(group: Runs, out: Path, results: Path, options: Options, shift: 
         elif isinstance(result.error, HeldError):
             outcome.held[config.run_name] = result.error.holder
         else:
-            outcome.problems[config.run_name] = result.why
+            outcome.problems[config.run_name] = result.reason
     return outcome
 
 
@@ -66,12 +66,12 @@ def _write_results(run: Path, results: Path, options: Options, shift: bool) -> N
         examine_run(run, results, root=options.get("root"), device=options.get("device"))
 
 
-def tried(what: str, work: Callable[[], object]) -> dict[str, str]:
+def tried(what: str, work: Callable[[], object]) -> dict[str, Exception]:
     """Do one piece of work; its failure is returned, so that the others continue."""
     try:
         work()
     except (ValueError, OSError) as error:
-        return {what: str(error)}
+        return {what: error}
     return {}
 
 
@@ -91,7 +91,7 @@ class Sharing(TypedDict):
 
 def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], **sharing: Unpack[Sharing]) -> Outcome:
     """Train groups of runs that other processes may be training too: take what they do not hold, then the rest."""
-    problems: dict[str, str] = {}
+    problems: dict[str, Exception] = {}
     known: dict[str, str] = {}
     left, pause = list(groups), FIRST_PAUSE
     while True:

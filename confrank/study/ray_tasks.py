@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import torch
 
 from confrank.cluster import Ray, StoppedTaskError, Tasks, reason_of
+from confrank.phrasing import InputError
 from confrank.study.group import LONGEST_PAUSE, Outcome, Runs, Sharing, train_group
 from confrank.training import InterruptedRunError, Options
 from confrank.training.signals import stop_signals
@@ -96,7 +97,7 @@ class _Study:
     def end(self, group: Runs, result: Any) -> None:
         self.sharing["follow"](group)
         if isinstance(result, Exception):
-            self.outcome.problems.update({config.run_name: reason_of(result) for config in group})
+            self.outcome.problems.update({config.run_name: RuntimeError(reason_of(result)) for config in group})
             return
         outcome, notes = result
         for text in notes:
@@ -118,6 +119,7 @@ class _Study:
         while (left := self.sharing["missing"](ended)) and time.monotonic() < give_up:
             time.sleep(1)
         where = f"{self.settings.out} and {self.settings.results}"
-        why = f"expected its files in {where}, but a node wrote them elsewhere; all nodes must share these folders"
-        self.outcome.problems.update({config.run_name: why for config in left})
+        why = f"expected its files in {where}, but a node wrote them elsewhere"
+        problem = InputError(why, "let all nodes share these folders")
+        self.outcome.problems.update({config.run_name: problem for config in left})
         return self.outcome

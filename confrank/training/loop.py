@@ -58,10 +58,11 @@ class Failed:
     error: Exception
 
     @property
-    def why(self) -> str:
-        """The error in words, with its type if a custom network raised it."""
-        kind = "" if isinstance(self.error, RUN_ERRORS) else type(self.error).__name__
-        return ": ".join(filter(None, (kind, str(self.error))))
+    def reason(self) -> Exception:
+        """The error to report: one that a custom network raised says its type, and can go to another process."""
+        if isinstance(self.error, RUN_ERRORS):
+            return self.error
+        return RuntimeError(": ".join(filter(None, (type(self.error).__name__, str(self.error)))))
 
 
 class Options(TypedDict, total=False):
