@@ -95,6 +95,7 @@ def test_rounds_of_asking_labelling_and_training(
     assert json.loads((network[0] / "metrics.json").read_text())["metrics"]["acc"] > 0.9
     record = load_trained(network[0]).provenance
     assert record.config.optimizer == "adamw" and record.config.model == "bag-of-embeddings"
+    assert record.config.method == "baseline"
     capsys.readouterr()
     command("predict", *network, code=2)
     assert "has no column label; a run that was trained on the labels of a pool" in capsys.readouterr().err

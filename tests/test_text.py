@@ -172,6 +172,19 @@ def test_a_run_learns_and_predicts_as_it_was_evaluated(
     capsys.readouterr()
 
 
+def test_a_file_of_texts_trains_with_defaults_that_suit_texts(
+    command: Command, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("--dataset", run.parent / "reviews.csv", "--epochs", "1", "--device", "cpu")
+    command("train", *flags, "--out", tmp_path / "run")
+    assert "1 epoch with adamw, initial learning rate 0.003\n" in capsys.readouterr().out
+    config = load_trained(tmp_path / "run").provenance.config
+    assert (config.model, config.method) == ("bag-of-embeddings", "baseline")
+    command("train", *flags, "--method", "crl-softmax", "--lr", "0.01", "--out", tmp_path / "other")
+    config = load_trained(tmp_path / "other").provenance.config
+    assert (config.method, config.lr, config.optimizer) == ("crl-softmax", 0.01, "adamw")
+
+
 def test_data_check_counts_texts(command: Command, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command("data", "check", run.parent / "reviews.csv")
     printed = " ".join(capsys.readouterr().out.split())

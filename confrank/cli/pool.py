@@ -18,7 +18,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
-from confrank.cli.train import show_runs
+from confrank.cli.train import TEXT_DEFAULTS, show_runs
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.phrasing import counted
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from confrank.config import RunConfig
 
 SHEET_IMAGES = 100
-# Defaults that depend on what the pool holds; for texts, SGD hardly moves the vectors of rare words.
+# Defaults that depend on what the pool holds.
 DEFAULTS = {
-    "image": {"model": "resnet18", "optimizer": "sgd", "lr": 0.1},
-    "text": {"model": "bag-of-embeddings", "optimizer": "adamw", "lr": 0.003},
+    "image": {"model": "resnet18", "method": "crl-softmax", "optimizer": "sgd", "lr": 0.1},
+    "text": TEXT_DEFAULTS,
 }
 
 
@@ -125,8 +125,8 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     network = parser.add_argument_group("network and method")
     models = "network by name (default: resnet18, for texts bag-of-embeddings)"
     add_option(network, "--model", str, "NAME", with_names(models, "model"))
-    methods = with_names("what to train and how it predicts", "method")
-    add_option(network, "--method", str, "NAME", methods, "crl-softmax")
+    methods = "what to train and how it predicts (default: crl-softmax, for texts baseline)"
+    add_option(network, "--method", str, "NAME", with_names(methods, "method"))
     training = parser.add_argument_group("training")
     add_option(training, "--epochs", int, "N", "passes over the labelled samples", 200)
     add_option(training, "--batch-size", int, "N", "samples per step", 128)

@@ -26,6 +26,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.wording import in_words
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
     from confrank.config import RunConfig
     from confrank.training import Finished, Processes
     from confrank.training.jobs import Job
+
+# For texts, SGD hardly moves the vectors of rare words, CRL harms (docs/when-to-use.md), and networks fit their
+# training texts within a few epochs.
+TEXT_DEFAULTS = {"model": "bag-of-embeddings", "method": "baseline", "optimizer": "adamw", "lr": 0.003}
+TEXT_EPOCHS = 10
 
 
 def _train_arguments(parser: Parser) -> None:
@@ -48,7 +54,7 @@ def _train_arguments(parser: Parser) -> None:
             type=item.type | str if item.name == "lr_drops" else item.type,
             default=item.default,
             metavar=item.metadata["metavar"],
-            help=with_names(item.metadata["help"], item.name),
+            help=with_names(f"{item.metadata['help']}{_for_texts(item.name)}", item.name),
             **switch,
         )
     add_root(groups["data"])
@@ -73,11 +79,22 @@ def _train_arguments(parser: Parser) -> None:
     parser.add_argument("--config", action="config", metavar="FILE", help=config)
 
 
-def _recipe_defaults(arguments: Arguments) -> dict[str, Any]:
-    """The settings of the recipe, in place of the defaults: flags and --config still override them."""
+def _defaults(arguments: Arguments) -> dict[str, Any]:
+    """The settings for texts and of the recipe, in place of the defaults: flags and --config still override them."""
     from confrank import recipes
 
-    return recipes.values(arguments.recipe, arguments.dataset)
+    texts = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS} if _is_texts(arguments.dataset) else {}
+    return {**texts, **recipes.values(arguments.recipe, arguments.dataset)}
+
+
+def _is_texts(dataset: str) -> bool:
+    return Path(dataset).suffix.lower() in (".csv", ".jsonl")
+
+
+def _for_texts(name: str) -> str:
+    """The end of a help text: the default for a file of texts, where it is another one."""
+    default = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS}.get(name)
+    return "" if default is None else f" (for texts: {default})"
 
 
 def _train(arguments: Arguments) -> None:
@@ -128,6 +145,11 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         what = "already finished:" if job.run.finished else "training"
         config = job.run.config
         say(console, f"{what} {config.run_name} in {job.folder.path}")
+        if _is_texts(config.dataset):
+            say(
+                console,
+                f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}",
+            )
         if config.recipe != "paper" and (departures := config.departures):
             listed_departures = ", ".join(f"{name} {value}" for name, value in departures.items())
             say(console, f"departures from the recipe {config.recipe}: {listed_departures}")
@@ -214,5 +236,5 @@ TRAIN = Command(
     _train_arguments,
     _train,
     guide="how-to/train.md",
-    defaults=_recipe_defaults,
+    defaults=_defaults,
 )
