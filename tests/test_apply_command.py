@@ -183,12 +183,14 @@ def test_skipped_rows_need_a_key(files, command, capsys):
     assert [row["id"] for row in rows_of(files / "answers.csv")] == ["x", "z"]
 
 
-def test_a_new_policy_is_announced_and_its_folder_must_exist(files, command, capsys):
+def test_a_new_policy_is_announced_and_its_folder_created(files, command, capsys):
     command("threshold", "val.csv", "--risk", 0.2, "--policy", "typo.json")
     assert "policy      created typo.json with a threshold\n" in capsys.readouterr().out
-    command("threshold", "val.csv", "--risk", 0.2, "--policy", "nowhere/p.json", code=2)
-    assert "file in an existing folder, but nowhere does not exist" in last_error(capsys)
-    assert not (files / "nowhere").exists()
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "new/folder/p.json")
+    assert "policy      created new/folder/p.json with a threshold\n" in capsys.readouterr().out
+    (files / "taken").write_text("")
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "taken/p.json", code=2)
+    assert "expected a folder to write taken/p.json in, but" in last_error(capsys)
 
 
 def test_the_array_of_class_names_is_not_called_ignored(files, command, capsys):

@@ -41,18 +41,12 @@ def uses_all_rows(arguments: Arguments) -> bool:
 
 
 def policy_path(arguments: Arguments) -> Path | None:
-    """The path of --policy, in a folder that exists; an error for --replace without it."""
+    """The path of --policy, with an ending and in a folder that can be written; an error for --replace without it."""
     if arguments.policy is None:
         if arguments.replace:
             raise ValueError("expected --policy with --replace, but got none")
         return None
-    path: Path = json_policy_path(arguments.policy)
-    if not path.absolute().parent.is_dir():
-        raise ValueError(
-            f"expected --policy to name a file in an existing folder, but {path.parent} does not exist; create it,"
-            " or choose another path"
-        )
-    return path
+    return json_policy_path(arguments.policy)
 
 
 def open_policy(arguments: Arguments, predictions: "Predictions") -> "Policy | None":
