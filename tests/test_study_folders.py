@@ -357,6 +357,8 @@ def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys, comma
     [
         (["all"], "expected results in .*, but there are none; `confrank study` writes them"),
         (["al"], "expected a table among .*, all, but got 'al'; did you mean all"),
+        (["record"], "expected a table, but got the study 'record'; its results are in confrank table all"),
+        (["active"], "but got the study 'active'; its results are in confrank table stable-al-perf"),
         (["all", "--paper-only"], "expected a table of the paper for --paper-only, but got all"),
     ],
 )

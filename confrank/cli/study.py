@@ -31,6 +31,9 @@ from confrank.cli.wording import in_words
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
 
+# The tables that show the results of our own studies.
+TABLES = {"reproduction": "table-clf-perf", "record": "all", "ood": "table-ood-perf", "active": "stable-al-perf"}
+
 
 def _study_arguments(parser: "ArgumentParser") -> None:
     table = "table of the paper, see `confrank table list`, or one of our own studies: reproduction, our part of the"
@@ -166,8 +169,7 @@ def _table_of(study: str, results: Path) -> str:
     """A table that shows results of a study; the paper's tables have no other data sets or shorter runs."""
     from confrank.study.comparison import ALL, comparison_cells
 
-    tables = {"reproduction": "table-clf-perf", "record": "table-clf-perf", "ood": "table-ood-perf"}
-    table = tables.get(study, study)
+    table = TABLES.get(study, study)
     return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
 
 
@@ -191,6 +193,10 @@ def _table(arguments: "Namespace") -> None:
         print("\n".join([*paper_tables(), ALL]))
         return
     name, results = arguments.name, Path(arguments.results)
+    if name in TABLES:
+        raise ValueError(
+            f"expected a table, but got the study {name!r}; its results are in confrank table {TABLES[name]}"
+        )
     if name not in (*paper_tables(), ALL):
         raise ValueError(f"expected a table among {', '.join([*paper_tables(), ALL])}, but got {name!r}")
     if arguments.paper_only and arguments.ours_only:
