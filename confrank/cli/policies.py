@@ -46,7 +46,8 @@ def policy_path(arguments: Arguments) -> Path | None:
         if arguments.replace:
             raise ValueError("expected --policy with --replace, but got none")
         return None
-    return json_policy_path(arguments.policy)
+    path: Path = json_policy_path(arguments.policy)
+    return path
 
 
 def open_policy(arguments: Arguments, predictions: "Predictions") -> "Policy | None":
