@@ -21,7 +21,7 @@ if find_spec("triton") is None:
     pytest.skip("the kernels need Triton", allow_module_level=True)
 HAS_CUDA = torch.cuda.is_available()
 
-from confrank.training.kernels import fused  # noqa: E402
+from confrank.training.kernels import can_run, fused  # noqa: E402
 from confrank.training.kernels.batch_norm import Norm, Sums  # noqa: E402
 from confrank.training.kernels.convolution import blocks_of, convolve  # noqa: E402
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient  # noqa: E402
@@ -168,8 +168,8 @@ def small_network(depth=2):
 
 
 @pytest.mark.slow
-def test_a_network_with_its_gradients_and_running_averages():
-    number, side = (128, 32) if HAS_CUDA else (2, 12)
+@pytest.mark.parametrize(("number", "side"), [(128, 32), (100, 28), (30, 64)] if HAS_CUDA else [(2, 12)])
+def test_a_network_with_its_gradients_and_running_averages(number, side):
     network = small_network(2 if HAS_CUDA else 1)
     plain, exact = copy.deepcopy(network), copy.deepcopy(network).double()
     image = torch.randn(number, 3, side, side, device=DEVICE)
@@ -208,6 +208,12 @@ def test_other_networks_take_the_other_path():
     frozen = models.create("resnet110", 10)
     frozen.blocks[0].weight.requires_grad_(False)
     assert fused(frozen, 32, 32) is None
+
+
+def test_they_need_a_device_with_products_of_bfloat16(monkeypatch):
+    for capability, expected in (((9, 0), True), ((7, 5), False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, it=capability: it)
+        assert can_run(torch.device("cuda")) == expected
 
 
 def random_set(num_samples=700):

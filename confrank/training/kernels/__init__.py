@@ -31,6 +31,12 @@ def fused(network: nn.Module, height: int, width: int) -> Infer | None:
 
 def _is_trained_as_usual(network: nn.Module) -> bool:
     """Whether all weights are trained, in float32, and no layer has a hook: the kernels do not call layers."""
-    trained = all(weights.requires_grad and weights.dtype == torch.float32 for weights in network.parameters())
+    weights = list(network.parameters())
+    trained = all(each.requires_grad and each.dtype == torch.float32 and can_run(each.device) for each in weights)
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return trained and not any(getattr(module, name) for module in network.modules() for name in hooks)
+
+
+def can_run(device: torch.device) -> bool:
+    """Whether the device multiplies matrices of bfloat16; a CPU can interpret the kernels."""
+    return device.type == "cpu" or (not torch.version.hip and torch.cuda.get_device_capability(device) >= (8, 0))
