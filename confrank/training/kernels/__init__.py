@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 # Whether DenseNet-BC is trained in its kernels.
-DENSENET = False
+DENSENET = True
 Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
 
 
