@@ -16,7 +16,7 @@ are trained like a recipe to the results of `confrank study record`, under its n
 import argparse
 import json
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +33,7 @@ from confrank.report.scales import SHOWN, shown
 from confrank.study.exam import examine_run
 from confrank.study.results import Result, export_run, load_result, read_run, samples_in
 from confrank.training import Failed, train_together
+from confrank.training.jobs import Job
 
 # How every row is trained, except for its ingredients: as FMFP and SURE.
 COMMON: dict[str, Any] = {"method": "baseline", "weight_decay": 5e-4, "schedule": "cosine", "holdout": 0.1}
@@ -125,14 +126,17 @@ def train_rows(
     root: Path | None = None,
     device: str | None = None,
     shift: bool = False,
+    on_start: Callable[[Job], None] | None = None,
+    on_epoch: Callable[[RunConfig, dict[str, Any]], None] | None = None,
 ) -> list[str]:
     """Train the runs that have no result, side by side, and write each result; returns a line for each failure."""
+    listeners = {"on_start": on_start, "on_epoch": on_epoch or _progress, "on_note": print}
     missing = [(row, config) for row, config in wanted if found.path(row, config) is None]
     problems = []
     for start in range(0, len(missing), together):
         group = missing[start : start + together]
         configs, runs = [config for _, config in group], [out / name_of(*one) for one in group]
-        trained = train_together(configs, runs, root=root, device=device, on_epoch=_progress, on_note=print)
+        trained = train_together(configs, runs, root=root, device=device, **listeners)
         for run, result in zip(runs, trained, strict=True):
             if isinstance(result, Failed):
                 problems.append(f"{run.name}: {result.why}")
