@@ -1,4 +1,4 @@
-"""Which epochs should an average of weights cover, and which images its batch norm statistics? Many answers of one run.
+"""Which epochs should an average of weights cover, and which images its batch norm statistics? Answers of one run.
 
     python experiments/averages.py --dataset cifar100 --root DATA [--row swa+both+cosine+trivial] [--epochs 200]
                                    [--seed 0] [--out runs/ingredients] [--results results/ingredients] [--json FILE]
@@ -42,7 +42,7 @@ DECAYS = (0.8, 0.95)
 STEPS = 100
 # Averaged epochs between two looks at the average so far.
 EVERY = 20
-# Images to estimate statistics over: changed by TrivialAugment or only cropped and flipped, with mixed ones or without.
+# Images to estimate statistics over: whether TrivialAugment changes them, and whether mixed ones are among them.
 Kind = tuple[bool, bool]
 KINDS: dict[str, Kind] = {
     "changed and mixed": (True, True),

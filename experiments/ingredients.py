@@ -65,6 +65,8 @@ ROWS = (
 )  # fmt: skip
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
 RESAMPLES = 1000
+# Settings that are compared first: most results differ in one of them.
+QUICK = ("model", "method", "seed")
 # Epochs between two lines of progress.
 EVERY = 20
 
@@ -113,8 +115,9 @@ def _read(path: Path, written: int) -> Result:
 
 def _is_of(result: Result, config: RunConfig) -> bool:
     """Whether a result is of a finished run that is trained like this, under whichever recipe's name."""
-    wanted = {key: value for key, value in config.as_dict().items() if key != "recipe"}
-    return not changes(wanted, result.config) and len(result.log) == config.epochs
+    if len(result.log) != config.epochs or any(result.config.get(key) != getattr(config, key) for key in QUICK):
+        return False
+    return not changes({key: value for key, value in config.as_dict().items() if key != "recipe"}, result.config)
 
 
 def train_rows(
