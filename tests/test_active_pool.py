@@ -291,7 +291,7 @@ def write_mistake(name, pool, tmp_path):
         ("all unreadable", "expected readable images, but none of 40 is readable"),
         ("all labelled", "all 40 are in"),
         ("conflict", "expected one label for each sample in .* but got two for 00.png (3 and 4)"),
-        ("columns", "expected the columns path and label in .* but got file, class"),
+        ("columns", "expected the columns path and label .* but got file, class"),
         ("no file", "labelled.csv does not exist"),
         ("size", "expected images of 8x8, as the network was trained on, but 00.png is 9x8"),
         ("colour", "expected images of 1 channel, but 00.png has 3"),
@@ -301,9 +301,15 @@ def write_mistake(name, pool, tmp_path):
         ("damaged", "expected an intact .npz file, but"),
         ("floats", "but got float64 of shape [3, 8, 8]"),
         ("mc", "expected a run of mcdropout for mc-entropy"),
-        ("joined", "expected 2 values in line 3 of .* but got deep/01.png, catpath, label; is a line break missing"),
-        ("joined rows", "expected 2 values in line 2 of .* but got 00.png, cat02.png, dog, 0.53"),
-        ("joined numbers", "expected 2 values in line 2 of .* but got 00.png, 302.png, 4; is a line break missing"),
+        (
+            "joined",
+            "expected 2 values in line 3, as in .* but got deep/01.png, catpath, label; is a line break missing",
+        ),
+        ("joined rows", "expected 2 values in line 2, as in the header, but got 00.png, cat02.png, dog, 0.53"),
+        (
+            "joined numbers",
+            "expected 2 values in line 2, as in the header, but got 00.png, 302.png, 4; is a line break missing",
+        ),
         ("subset", "expected --subset to be at least 1, but got 0"),
         ("seed", "expected --seed to be at least 0, but got -3"),
         ("latin", "expected names in UTF-8 without spaces around them in .* but got 'caf\\udce9.png'; rename it"),
@@ -350,7 +356,7 @@ def test_a_question_never_replaces_labels(pool, tmp_path, capsys):
     assert ask("--labelled", labelled)[0] == 0
     asked.write_text("path;label\n00.png;7\n")  # as some spreadsheets save it
     code, error = ask("--labelled", labelled)
-    assert code == 2 and "but got path;label; move the file, or choose another --out" in error
+    assert code == 2 and "which is replaced, but got 1: 00.png; append its rows" in error
     assert asked.read_text() == "path;label\n00.png;7\n"
 
 

@@ -13,6 +13,7 @@ import torch
 from confrank.active.labelled import read_labelled
 from confrank.active.pool import open_pool
 from confrank.active.query import ask_pool
+from confrank.active.text_pool import TextPool
 from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
 from confrank.data import hold_out, load
@@ -187,9 +188,21 @@ def test_a_run_scores_the_texts_of_a_file_with_other_scores(run: Path, pool: Pat
 # Faults
 
 
-def test_a_pool_in_another_encoding_is_reported_as_such(tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_text("id,text\nr1,hello\n", encoding="utf-16")
-    with pytest.raises(ValueError, match="in UTF-8, but line 1 holds byte 0xff; convert the file"):
+def test_pools_as_spreadsheets_write_them(tmp_path: Path) -> None:
+    for content, encoding in (
+        ("id,text\nr1,hello\n", "utf-16"),
+        ('sep=;\r\nid;Text\r\nr1;"hello; you"\r\n', "utf-8-sig"),
+        ('id\ttext\nr1\t"two\nlines"\n', "utf-8"),
+    ):
+        (tmp_path / "p.csv").write_text(content, encoding=encoding, newline="")
+        pool = open_pool(tmp_path / "p.csv")
+        assert isinstance(pool, TextPool) and pool.names == ["r1"]
+        assert pool.texts[0] in ("hello", "hello; you", "two\nlines")
+
+
+def test_a_pool_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,text\nr1,caf\u00e9\n", encoding="cp1252")
+    with pytest.raises(ValueError, match="line 2 holds byte 0xe9; save it as UTF-8 .Excel: CSV UTF-8., or run iconv"):
         open_pool(tmp_path / "p.csv")
 
 
@@ -199,10 +212,14 @@ def test_a_pool_in_another_encoding_is_reported_as_such(tmp_path: Path) -> None:
         ("id,body\nr1,hello\n", "id,label\n", "logit_* or feature_*, or text, in"),
         ("text\n", "id,label\n", "expected texts in"),
         ("", "id,label\n", "p.csv: expected a header line"),
-        ("id;text\nr1;hello\n", "id,label\n", "p.csv, but got id;text: text missing"),
+        ("id;text\nr1;hello\n", "id,label\n0,a\n1;b\n", "not ';', in appended rows"),
         ("id,text\n,hello\n", "id,label\n", "expected an id in every row of"),
-        ("id, text\nr1,well, yes\n", "id,label\n", "expected 2 values in line 2 of"),
-        ("text\nhello\n  \n", "id,label\n", "expected a text in every row of"),
+        (
+            "id, text\nr1,well, yes\n",
+            "id,label\n",
+            "expected 2 values in line 2, as in the header, but got 3; put texts with commas",
+        ),
+        ("text,note\nhello,a\n  ,b\n", "id,label\n", "but 1 of 2 have none: row 1 (counted from 0)"),
         ("id,text\nr1,hello\nr1,bye\n", "id,label\n", "expected each id once in"),
         ("text\nhello\n", "id,label\n0,good\n", "all 1 are in"),
         ("text\nhello\nbye\n", "name,label\n0,good\n", "(for texts, id and label), but got name, label"),

@@ -180,6 +180,8 @@ def test_a_table_of_costs(tmp_path):
     (tmp_path / "label.csv").write_text("\ufefflabel,cost\ndog, 5\ncat,2\n", encoding="utf-8")
     by_label = error_costs(read_cost_table(tmp_path / "label.csv"), label, prediction, class_names=names, default=1)
     assert by_label.tolist() == [2, 2, 5, 5, 1]
+    (tmp_path / "label.csv").write_text("label;cost\r\ndog;5,5\r\ncat;2\r\n", encoding="utf-16", newline="")
+    assert read_cost_table(tmp_path / "label.csv").costs == {("dog",): 5.5, ("cat",): 2}
     (tmp_path / "pairs.json").write_text('[{"label": "cat", "prediction": "dog", "cost": 7.5}]')
     pairs = read_cost_table(tmp_path / "pairs.json")
     assert error_costs(pairs, label, prediction, class_names=names, default=1).tolist() == [1, 7.5, 1, 1, 1]

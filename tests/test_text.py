@@ -245,6 +245,17 @@ def test_json_lines_equal_csv(tmp_path: Path) -> None:
     assert np.bincount(sets[0].test.labels).tolist() == [3, 3]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(("mark", "end"), [(";", "\r\n"), ("\t", "\n"), ("|", "\r\n")])
+def test_a_file_of_texts_as_a_spreadsheet_writes_it(tmp_path: Path, encoding: str, mark: str, end: str) -> None:
+    """Semicolons are usual where the decimal mark is a comma."""
+    rows = _rows(30)
+    lines = [("Text", " Y_true "), *((f'"{text}, {mark}\n{text}"', f" {label} ") for text, label in rows)]
+    (tmp_path / "t.csv").write_text(end.join(map(mark.join, lines)), encoding=encoding, newline="")
+    plain = _write(tmp_path / "plain.csv", [(f"{text}, {mark}\n{text}", label) for text, label in rows])
+    assert load(str(tmp_path / "t.csv")).digest() == load(str(plain)).digest()
+
+
 def test_out_of_distribution_texts_are_detected_by_logits(
     command: Command, run: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -273,7 +284,10 @@ def test_out_of_distribution_texts_are_detected_by_logits(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"text,class\nhello,a\n", "text and label .* label missing"),
+        (b"text,class\nhello,a\n", "text and label .* label missing; rename the columns"),
+        (b"fine film,good\npoor film,bad\n", "but got .*: text and label missing; .* add a line with their names"),
+        (b"text;label\nhello;a;b\n", "expected 2 values in line 2, as in the header, but got 3; .* or semicolons"),
+        (b"text,label,Text\nhello,a,b\n", "expected a different name for each column, but got text, label, text"),
         (b"text,label\nhello,a\n  ,b\n", "expected a text in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,\n", "expected a label in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,a\n", "at least two classes .* but got a alone"),
@@ -294,7 +308,7 @@ def test_faults_of_a_csv_are_named(tmp_path: Path, content: bytes, message: str)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"text": "a", "label": 1}\n[1]\n', "line 2 .* but got list"),
+        ('{"text": "a", "label": 1}\n[1]\n', "line 2, but got list"),
         ('{"text": "a", "label": 1}\n{"text":\n', "line 2"),
         ('{"text": ["a"], "label": 1}\n', "text to be a string .* row 0 .* list"),
         ('{"text": "a", "label": null}\n', "expected a label in every row"),

@@ -1,15 +1,16 @@
 """The labels so far: a CSV with the columns `path` (or `id`) and `label`, which grows from round to round."""
 
-import csv
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
-from confrank.phrasing import InputError, named
-from confrank.spreadsheet import long_fields, unguarded
+from confrank.phrasing import InputError, about, named
+from confrank.predictions.csv_rows import csv_rows
+from confrank.spreadsheet import unguarded
 
 Note = Callable[[str], None]
 # The column that names a sample; the first one that is there.
@@ -95,30 +96,32 @@ def _rows(path: Path) -> Iterable[tuple[str, str, str]]:
             f"expected a CSV with the columns path and label (for texts, id and label), but {path} does not exist;"
             " create it with this header line if nothing is labelled yet"
         )
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file, long_fields():
-            reader = csv.reader(file)
-            header = [name.strip() for name in next(reader, [])]
-            column = _name_column(header)
-            if column is None:
+    with about(path):
+        rows = csv_rows(path)
+        header = [name.strip() for name in next(rows, (0, []))[1]]
+        column = _name_column(header)
+        if column is None:
+            raise ValueError(
+                "expected the columns path and label (for texts, id and label),"
+                f" but got {named(header) or 'nothing'}; rename the columns"
+            )
+        for line, row in rows:
+            row = [unguarded(cell.strip()) for cell in row]
+            if (appended := _name_column(row)) is not None:  # the header of an appended file
+                header, column = row, appended
+                continue
+            if len(row) == 1 < len(header) and (mark := re.search(r"[;\t|]", row[0])):
                 raise ValueError(
-                    f"expected the columns path and label in {path} (for texts, id and label),"
-                    f" but got {', '.join(header) or 'nothing'}"
+                    f"expected {len(header)} values in line {line}, as in the header, but got {row[0][:80]!r};"
+                    f" use the separator of the first line, not {mark[0]!r}, in appended rows"
                 )
-            for row in filter(None, reader):
-                row = [unguarded(cell.strip()) for cell in row]
-                if (appended := _name_column(row)) is not None:  # the header of an appended file
-                    header, column = row, appended
-                    continue
-                cells = dict(zip(header, row, strict=False))
-                name, label = cells.get(column, ""), cells.get("label", "")
-                if _is_joined(row[len(header) :], label):
-                    raise ValueError(
-                        f"expected {len(header)} values in line {reader.line_num} of {path}, as in the header,"
-                        f" but got {', '.join(row)[:80]}; is a line break missing before appended rows?"
-                    )
-                if not name:
-                    raise ValueError(f"expected a {column} in line {reader.line_num} of {path}, but it is empty")
-                yield name, label, cells.get("text", "")
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"expected a CSV file in UTF-8, but {path} cannot be read: {error}") from None
+            cells = dict(zip(header, row, strict=False))
+            name, label = cells.get(column, ""), cells.get("label", "")
+            if _is_joined(row[len(header) :], label):
+                raise ValueError(
+                    f"expected {len(header)} values in line {line}, as in the header, but got"
+                    f" {', '.join(row)[:80]}; is a line break missing before appended rows?"
+                )
+            if not name:
+                raise ValueError(f"expected a {column} in line {line}, but it is empty")
+            yield name, label, cells.get("text", "")

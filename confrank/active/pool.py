@@ -23,7 +23,7 @@ from confrank.limits import check_npz
 from confrank.phrasing import InputError, about, named
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
-from confrank.predictions.csv_file import open_csv
+from confrank.predictions.csv_file import filled, open_csv
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
 from confrank.predictions.text_file import encoding_of
@@ -117,9 +117,9 @@ def _holds_texts(path: Path, prefer_texts: bool) -> bool:
     with about(path):
         encoding = encoding_of(path)
     with path.open(newline="", encoding=encoding, errors="replace") as file, long_fields(), suppress(csv.Error):
-        cells = next(csv.reader(file), [])
+        cells = next(filled(csv.reader(file)), [])
         header = [name.strip() for name in (cells if len(cells) != 1 else re.split(r"[;\t|]", cells[0]))]
-        return "text" in header and (prefer_texts or not {*_columns(header)} - {"path"})
+        return "text" in map(str.lower, header) and (prefer_texts or not {*_columns(header)} - {"path"})
     return False
 
 

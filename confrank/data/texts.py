@@ -4,10 +4,8 @@ Without `split`, a fifth of each class is the test split, the same for every run
 training split alone. Without `id`, predictions name a text by its row, counted from 0.
 """
 
-import csv
-import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +14,13 @@ from numpy.typing import NDArray
 
 from confrank.data.sets import DataSet, Split, class_order, stratified
 from confrank.data.vocabulary import count_words, encode
-from confrank.spreadsheet import long_fields
+from confrank.phrasing import about, named
+from confrank.predictions.csv_rows import csv_rows
+from confrank.predictions.names import role_of
+from confrank.predictions.text_file import decoded
 
 SUFFIXES = (".csv", ".jsonl")
+COLUMNS = ("text", "label", "split", "id")
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 
 
@@ -95,15 +97,18 @@ def text_data_set(
 
 
 def read_texts(path: Path, *, labelled: bool) -> Texts:
-    """The rows of a .csv or .jsonl file in UTF-8; with `labelled`, each must have a label."""
-    rows = [*(_jsonl_rows(path) if path.suffix.lower() == ".jsonl" else _csv_rows(path))]
+    """The rows of a .csv or .jsonl file; with `labelled`, each must have a label."""
+    is_csv = path.suffix.lower() != ".jsonl"
+    with about(path):
+        rows = [*(_csv_rows(path) if is_csv else _jsonl_rows(path))]
     if not rows:
         raise ValueError(f"expected texts in {path}, but there are none")
     columns = {name for row in rows for name in row}
     if missing := [name for name in ("text", *(["label"] if labelled else [])) if name not in columns]:
         raise (UnlabelledError if missing == ["label"] else ValueError)(
             f"expected the columns text{' and label' if labelled else ''} in {path},"
-            f" but got {', '.join(map(str, rows[0])) or 'none'}: {' and '.join(missing)} missing"
+            f" but got {named([*map(str, rows[0])]) or 'none'}: {' and '.join(missing)} missing; rename the columns"
+            f"{', or add a line with their names if the file has none' if is_csv else ''}"
         )
     texts = _filled(path, rows, "text")
     labels = _filled(path, rows, "label") if labelled else None
@@ -121,12 +126,12 @@ def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]
             value = str(value) if column == "text" else str(value).strip()
         else:
             value = "" if value is None else _wrong_kind(path, number, column, value)
-        if not value.strip():
-            raise ValueError(
-                f"expected {'an id' if column == 'id' else f'a {column}'} in every row of {path},"
-                f" but row {number} (counted from 0) has none; complete or remove it"
-            )
         values.append(value)
+    if empty := [str(number) for number, value in enumerate(values) if not value.strip()]:
+        raise ValueError(
+            f"expected {'an id' if column == 'id' else f'a {column}'} in every row of {path}, but {len(empty):,} of"
+            f" {len(rows):,} have none: row {named(empty)} (counted from 0); complete or remove them"
+        )
     return values
 
 
@@ -136,43 +141,42 @@ def _wrong_kind(path: Path, number: int, column: str, value: object) -> str:
     )
 
 
-def _decoded(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"expected {path} in UTF-8, but line {line} holds byte {error.object[error.start]:#04x}; convert the file"
-        ) from None
-
-
 def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        with long_fields():
-            reader = csv.DictReader(io.StringIO(_decoded(path), newline=""), strict=True)
-            reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
-            for row in reader:
-                if any(row.pop(None, ())):  # values beyond the header, most often a text that is cut at its comma
-                    raise ValueError(
-                        f"expected {len(reader.fieldnames)} values in line {reader.line_num} of {path}, as in the"
-                        " header, but got more; put texts with commas into double quotes"
-                    )
-                yield row
-    except csv.Error as error:
-        raise ValueError(f"expected a CSV file, but {path} cannot be read: {error}") from None
+    rows = csv_rows(path)
+    header = _columns(next(rows, (0, []))[1])
+    for line, cells in rows:
+        if any(cells[len(header) :]):  # most often a text that is cut at its comma
+            raise ValueError(
+                f"expected {len(header)} values in line {line}, as in the header, but got {len(cells)};"
+                " put texts with commas or semicolons into double quotes"
+            )
+        yield dict(zip(header, cells, strict=False))
+
+
+def _columns(names: Iterable[str]) -> list[str]:
+    """The names of columns; upper case does not count, and one common name of labels stands for `label`.
+
+    >>> _columns([" Text", "y_true", "Site"]), _columns(["text", "label", "target"])
+    (['text', 'label', 'Site'], ['text', 'label', 'target'])
+    """
+    plain = [name.strip().lower() if name.strip().lower() in COLUMNS else name.strip() for name in names]
+    if len({*plain}) < len([*filter(None, plain)]):
+        raise ValueError(f"expected a different name for each column, but got {named(plain)}")
+    others = [name for name in plain if role_of(name) == "label"]
+    return ["label" if others == [name] else name for name in plain]
 
 
 def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(_decoded(path).split("\n"), 1):
+    for number, line in enumerate(decoded(path).split("\n"), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"expected an object of JSON in line {number} of {path}, but: {error}") from None
+            raise ValueError(f"expected an object of JSON in line {number}, but: {error}") from None
         if not isinstance(row, dict):
-            raise ValueError(f"expected an object of JSON in line {number} of {path}, but got {type(row).__name__}")
-        yield row
+            raise ValueError(f"expected an object of JSON in line {number}, but got {type(row).__name__}")
+        yield dict(zip(_columns(row), row.values(), strict=True))
 
 
 def _test_rows(path: Path, content: Texts, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:

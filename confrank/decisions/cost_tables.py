@@ -1,7 +1,7 @@
 """A small table of what errors cost, by true class, by predicted class, or by both: a CSV or JSON file."""
 
-import csv
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,8 @@ import numpy as np
 
 from confrank.metrics.arrays import ArrayLike, Floats, as_classes, same_length
 from confrank.phrasing import InputError, class_text, named
+from confrank.predictions.csv_rows import csv_rows
+from confrank.predictions.text_file import decoded
 
 CLASSES = ("label", "prediction")
 FORM = "a table with the column cost and a column label (the true class), prediction, or both"
@@ -32,15 +34,24 @@ def read_cost_table(path: str | Path) -> CostTable:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-        records = json.loads(text) if path.suffix.lower() == ".json" else [*csv.DictReader(text.splitlines())]
-    except (OSError, UnicodeError, ValueError, csv.Error) as error:
+        records = json.loads(decoded(path)) if path.suffix.lower() == ".json" else _csv_records(path)
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"{path}: expected {FORM}, but it cannot be read: {reason}", "change {cost_table}") from None
     try:
         return cost_table(records)
     except ValueError as error:
         raise InputError(f"{path}: {error}", "change {cost_table}") from None
+
+
+def _csv_records(path: Path) -> list[dict[str, str]]:
+    """The rows of a CSV file; a number may have a decimal comma, if it cannot be a number of thousands."""
+    header, *rows = [[cell.strip() for cell in cells] for _, cells in csv_rows(path)] or [[]]
+    return [dict(zip(header, map(_with_point, cells), strict=False)) for cells in rows]
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if re.fullmatch(r"\d+,\d{1,2}|0,\d+", cell) else cell
 
 
 def cost_table(records: Any) -> CostTable:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TextIO, cast
 
 START = 4096
+CONVERT = "save it as UTF-8 (Excel: CSV UTF-8), or run iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
 
 
 def suffix_of(path: Path) -> str:
@@ -34,7 +35,8 @@ def encoding_of(path: Path) -> str:
         return "utf-16"
     if start.count(0) > len(start) // 4:
         raise ValueError(
-            "expected text in UTF-8, but this looks like UTF-16 without a byte order mark; save it as UTF-8"
+            "expected text in UTF-8, but this looks like UTF-16 without a byte order mark; save it as UTF-8, or run"
+            " iconv -f UTF-16LE -t UTF-8 FILE > NEW"
         )
     return "utf-8-sig"
 
@@ -43,13 +45,27 @@ def open_text(path: Path, encoding: str) -> TextIO:
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
 
 
+def decoded(path: Path) -> str:
+    """The text of a file; an error names the line that cannot be decoded."""
+    encoding = encoding_of(path)
+    with open_bytes(path) as file:
+        content = file.read()
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"expected text in UTF-8, but line {line} holds byte {content[error.start]:#04x}; {CONVERT}"
+        ) from None
+
+
 @contextmanager
 def readable(kind: str) -> Iterator[None]:
     """Turn errors of decoding, unpacking and parsing CSV into a `ValueError` that says so."""
     try:
         yield
     except UnicodeError as error:
-        raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; save it as UTF-8") from None
+        raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; {CONVERT}") from None
     except csv.Error as error:
         raise ValueError(f"expected {kind}, but it cannot be parsed: {error}") from None
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

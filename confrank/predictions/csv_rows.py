@@ -1,0 +1,22 @@
+"""The rows of a small CSV file as text, however a spreadsheet writes it.
+
+It may be in UTF-8 or UTF-16, separated by commas, semicolons, tabs or bars, and may begin with a line sep=;.
+"""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from confrank.predictions.csv_file import filled, separator
+from confrank.predictions.text_file import decoded, encoding_of, readable
+from confrank.spreadsheet import long_fields
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line that is not empty, the header first, with the number of the line where they end."""
+    with readable("a CSV file"), long_fields():
+        text = io.StringIO(decoded(path), newline="")
+        reader = csv.reader(text, delimiter=separator(path, encoding_of(path)), skipinitialspace=True, strict=True)
+        for cells in filled(reader):
+            yield reader.line_num, cells
