@@ -1,12 +1,12 @@
 """The kernels of DenseNet-BC on a GPU: errors against float64, time of a pass, and of each kernel by settings.
 
-    python benchmarks/dense_kernels.py [--tune] [--seconds 60] [--early]
+    python benchmarks/dense_kernels.py [--tune] [--seconds 60] [--together 1 2 4] [--compiled]
 
-Batch 128. Prints the milliseconds of a captured step for one run and for four side by side, with the kernels of one
-run by their time; the relative errors of a pass (everything between stem and head, forward and backward) next to
-those of torch in bfloat16; and its milliseconds. With --tune it then measures settings for at most --seconds, and
-all of this again with the best. To compile all settings beforehand, without a GPU, run it with --compile K/N for each
-K below N, and the same other flags.
+Batch 128. Prints the milliseconds of a captured step for runs side by side, with the kernels of one run by their
+time; the milliseconds of a pass (everything between stem and head, forward and backward); and its relative errors
+next to those of torch in bfloat16. With --tune it first measures settings for at most --seconds and uses the best:
+those with the least time when four streams run a kernel at once. To compile all settings beforehand, without a GPU,
+run it with --compile K/N for each K below N, and the same other flags.
 """
 
 import argparse
@@ -43,11 +43,11 @@ VALUES: dict[str, tuple[tuple[int, ...], ...]] = {
         (128, 64, 0, 4, 1, 2), (128, 64, 1, 4, 3, 2), (64, 32, 1, 4, 2, 3), (64, 64, 0, 4, 2, 4, 128),
     ),
     "narrow_pooled": ((64, 64, 0, 8, 2, 2), (32, 32, 0, 4, 2, 2), (32, 64, 0, 8, 1, 2)),
-    "grow": ((32, 4, 1, 4), (128, 4, 1, 2), (64, 4, 1, 4, 128), (64, 4, 2, 3)),
+    "grow": ((32, 4, 1, 4), (128, 4, 1, 2), (64, 4, 1, 4, 128), (64, 4, 2, 3), (128, 8, 1, 2)),
     "grow_backward": ((64, 4, 1), (64, 4, 2), (128, 8, 1), (128, 8, 2), (64, 8, 1), (32, 4, 1), (64, 4, 1, 168)),
     "narrow_backward": (
         (64, 64, 8, 1), (64, 32, 4, 1), (64, 128, 8, 1), (32, 64, 4, 1), (128, 64, 8, 1), (64, 64, 4, 2),
-        (64, 64, 8, 1, 128), (64, 64, 4, 1, 168),
+        (64, 64, 8, 1, 128), (64, 64, 4, 1, 168), (32, 32, 4, 1), (32, 128, 8, 1),
     ),
     "narrow_backward_pooled": ((16, 64, 4, 1), (32, 32, 4, 1), (32, 64, 8, 1)),
 }  # fmt: skip
@@ -59,7 +59,7 @@ def candidates(kernel: str) -> list[Setting]:
 
 
 TUNED = ("narrow_backward", "grow_backward", "narrow", "grow")
-PROGRAMS = {"forward": [(2, 4, 6)] * 3, "backward": [(264, 198), (264, 66), (64, 32)]}
+PROGRAMS = {"forward": [(1, 2, 4)] * 3, "backward": [(264, 66), (66, 44), (64, 32)]}
 
 
 def prepared(num: int) -> tuple[nn.Module, Tensor, Tensor]:
@@ -198,14 +198,16 @@ class Layers:
         return pooled if "pooled" in kernel else run
 
 
-def steps(together: list[int]) -> dict[int, list[float]]:
-    """Milliseconds of a captured step and run, neither data nor loss compiled, in blocks for runs side by side."""
-    data, runs, found = random_set(), [], {}
-    captured.fused = lambda *_: densenet.infer
+def steps(together: list[int], compiled: bool) -> dict[int, list[float]]:
+    """Milliseconds of a captured step and run, in blocks for runs side by side; data and loss perhaps `compiled`."""
+    data, found = random_set(), {}
+    runs: list[captured.CapturedRun] = []
     for number in together:
         for seed in range(len(runs), number):
             config = RunConfig(dataset="random", model="densenet-bc", method="crl-softmax", seed=seed, lr=0.01)
-            runs.append(captured.CapturedRun(Run(config, data, torch.device("cuda")), compiled=False))
+            run = Run(config, data, torch.device("cuda"))
+            runs.append(captured.CapturedRun(run, compiled=compiled, kernels=True))
+            assert runs[-1].fused is densenet.infer
         found[number] = milliseconds(stepping(runs), 50, per_call=number)
         print(f"step, {number} side by side: {', '.join(f'{ms:.3f}' for ms in found[number])} ms", flush=True)
     print("losses", runs[0].run.step_loss[:60:10].tolist(), flush=True)
@@ -240,17 +242,34 @@ def kinds_of(step: Callable[[], object], rows: int = 40) -> None:
         print(f"{us:9.1f} us  {calls[name] / 3:6.1f} x {us / calls[name] * 3:6.1f} us  {name[:110]}", flush=True)
 
 
-def time_of(kernel: str, level: int, setting: Setting, calls: "Layers") -> float:
-    """Microseconds a layer with a setting; infinite if it does not run."""
+def at_once(calls: list[Callable[[], None]], streams: list[torch.cuda.Stream]) -> Callable[[], None]:
+    """All calls, each on a stream."""
+
+    def run() -> None:
+        current = torch.cuda.current_stream()
+        for call, stream in zip(calls, streams, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                call()
+        for stream in streams:
+            current.wait_stream(stream)
+
+    return run
+
+
+def time_of(kernel: str, level: int, setting: Setting, networks: list["Layers"]) -> float:
+    """Microseconds a layer and network with a setting, all networks at once; infinite if it does not run."""
     dense_operations.SETTINGS[kernel] = [dict(setting) for _ in range(3)]
     try:
-        return microseconds(calls.calls(kernel, level), 3) / (1 if "pooled" in kernel else 16)
+        streams = [torch.cuda.Stream() for _ in networks]
+        call = at_once([calls.calls(kernel, level) for calls in networks], streams)
+        return microseconds(call, 3) / (1 if "pooled" in kernel else 16) / len(networks)
     except Exception as error:  # a setting may need too much shared memory
         print(kernel, setting, repr(error)[:80], flush=True)
         return float("inf")
 
 
-def tune(kernel: str, calls: "Layers", until: float) -> list[list[tuple[float, int, Setting]]]:
+def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[float, int, Setting]]]:
     """The best settings for each block, with time and number of programs, best first."""
     before, programs = dense_operations.SETTINGS[kernel], list(dense_operations.PROGRAMS)
     found: list[list[tuple[float, int, Setting]]] = [[], [], []]
@@ -261,8 +280,10 @@ def tune(kernel: str, calls: "Layers", until: float) -> list[list[tuple[float, i
                 found[level].append((time_of(kernel, level, setting, calls), programs[level], setting))
     for level in levels:
         found[level].sort(key=lambda row: row[0])
-        for _, _, setting in found[level][: 0 if "pooled" in kernel else 2]:
+        for _, _, setting in found[level][: 0 if "pooled" in kernel else 3]:
             for number in PROGRAMS["backward" if "backward" in kernel else "forward"][level]:
+                if time.perf_counter() - START > until:
+                    break
                 if "backward" in kernel:
                     dense_operations.PROGRAMS[level] = number
                 else:
@@ -270,16 +291,19 @@ def tune(kernel: str, calls: "Layers", until: float) -> list[list[tuple[float, i
                 found[level].append((time_of(kernel, level, setting, calls), number, setting))
         dense_operations.PROGRAMS[:] = programs
         found[level].sort(key=lambda row: row[0])
-        for us, number, setting in found[level][:4]:
+        for us, number, setting in found[level]:
             print(f"{kernel} block {level + 1}: {us:6.1f} us a layer, {number} programs, {setting}", flush=True)
     best = [found[level][0][2] if found[level] else before[level] for level in range(3)]
+    for level in levels:
+        alone = [time_of(kernel, level, setting, calls[:1]) for setting in (before[level], best[level])]
+        print(f"{kernel} block {level + 1}: alone {alone[0]:.1f} before, {alone[1]:.1f} us with the best", flush=True)
     dense_operations.SETTINGS[kernel] = [dict(setting) for setting in best]
     return found
 
 
 def tune_all(until: float) -> dict[str, object]:
     """Tune and set everything; the two backward kernels share a number of programs."""
-    calls, found = Layers(128), {}
+    calls, found = [Layers(128) for _ in range(4)], {}
     for kernel in (*TUNED, "narrow_pooled", "narrow_backward_pooled"):
         found[kernel] = tune(kernel, calls, until)
     for level, elements in enumerate((170_000, 260_000, 310_000)):
@@ -353,18 +377,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--tune", action="store_true")
-    parser.add_argument("--early", action="store_true", help="let kernels start before the one before has finished")
+    parser.add_argument("--together", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--compiled", action="store_true", help="compile data and loss, as in training")
     parser.add_argument("--compile", help="K/N: only compile the K-th of N parts of all settings, without a GPU")
     arguments = parser.parse_args()
-    dense_operations.EARLY = arguments.early
     if arguments.compile is not None:
         compile_part(*map(int, arguments.compile.split("/")), arguments.tune)
         return
-    report: dict[str, object] = {"steps": steps([1, 4])}
-    report |= {"errors": errors(64), "pass ms": pass_time()}
-    if arguments.tune:
-        report |= {"found": tune_all(arguments.seconds), "tuned errors": errors(64), "tuned pass ms": pass_time()}
-        report |= {"tuned steps": steps([1, 4])}
+    report: dict[str, object] = {"found": tune_all(arguments.seconds)} if arguments.tune else {}
+    report |= {"steps": steps(arguments.together, arguments.compiled), "pass ms": pass_time(), "errors": errors(64)}
     report |= {"settings": dense_operations.SETTINGS, "programs": dense_operations.PROGRAMS}
     print(f"{time.perf_counter() - START:.1f} s")
     print(json.dumps(report))
