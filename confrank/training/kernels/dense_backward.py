@@ -4,14 +4,11 @@ The sums of the batch norm before a 1x1 convolution come from the weight's gradi
 mask of the ReLU and x the maps before the batch norm, the products U = given^T on and V = given^T (on * x) give the
 weight's gradient, `scale * V + shift * U`, and the sums of the masked gradient and of its product with x: weight * U
 and weight * V, summed over the outputs.
-
-A kernel that starts early may read what the forward pass wrote without waiting.
 """
 
 import triton
 import triton.language as tl
 
-from confrank.training.kernels.batch_norm import wait_for_inputs
 from confrank.training.kernels.dense_forward import corner
 from confrank.training.kernels.dense_sums import finish_gradient, fold
 
@@ -20,10 +17,8 @@ from confrank.training.kernels.dense_sums import finish_gradient, fold
 def settle_kernel(
     values, slope, offset, x, out, start, stride,
     ALIGNED: tl.constexpr, COUNT: tl.constexpr, OUT: tl.constexpr, LINE: tl.constexpr, ROWS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The gradient [rows, OUT] of COUNT channels from ALIGNED `start` on, padded with zeros: 6 COUNT bytes a row."""
-    wait_for_inputs(EARLY)
     first = start * ALIGNED
     lines = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, LINE)
@@ -42,7 +37,7 @@ def grow_backward_kernel(
     grown, z, mean, inverse, gain, bias, weight, out, weight_partial, partial, counter,
     gain_gradient, bias_gradient, slope, offset, rows, z_stride, weight_stride,
     DEPTH: tl.constexpr, DEEP: tl.constexpr, COUNT: tl.constexpr, LINE: tl.constexpr,
-    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr,
+    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a 3x3 convolution's weight and of the maps before its batch norm, from `grown` [rows, LINE].
 
@@ -64,7 +59,6 @@ def grow_backward_kernel(
     HELD: tl.constexpr = ROWS // 2 if ROWS >= 64 else ROWS
     sums, products = tl.zeros([HELD, DEEP], tl.float32), tl.zeros([HELD, DEEP], tl.float32)
     of_around, of_centre = tl.zeros([DEEP, 8 * LINE], tl.float32), tl.zeros([DEEP, LINE], tl.float32)
-    wait_for_inputs(EARLY)
     for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):
         lines = tile * ROWS + tl.arange(0, ROWS)
         high, across = (lines // BREADTH % HEIGHT)[:, None] - up[None, :], (lines % BREADTH)[:, None] - right[None, :]
@@ -98,7 +92,6 @@ def narrow_backward_kernel(
     given, x, mean, inverse, gain, bias, weight, gradient, weight_partial, partial, counter,
     gain_gradient, bias_gradient, slope, offset, rows, width, aligned, given_stride, x_stride, weight_stride,
     COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a 1x1 convolution's weight and of the maps before its batch norm, WIDTH channels to a program.
 
@@ -114,7 +107,6 @@ def narrow_backward_kernel(
     shift = tl.load(bias + columns, mask=inside, other=0.0) - tl.load(mean + columns, mask=inside, other=0.0) * scale
     factor = tl.load(weight + outputs[:, None] * aligned + columns[None, :], mask=read[:, None] & readable, other=0.0)
     on_weight, of_weight = tl.zeros([LINE, WIDTH], tl.float32), tl.zeros([LINE, WIDTH], tl.float32)
-    wait_for_inputs(EARLY)
     for tile in range(program, rows // ROWS, programs):
         lines = tile * ROWS + tl.arange(0, ROWS)
         upstream = tl.load(given + lines[:, None] * given_stride + outputs[None, :], mask=read[None, :], other=0.0)
@@ -155,7 +147,7 @@ def narrow_backward_kernel(
 @triton.jit(do_not_specialize=["width"])
 def neck_backward_kernel(
     vector, x, mean, inverse, gain, bias, gradient, partial, counter, gain_gradient, bias_gradient, slope, offset,
-    images, width, aligned, x_stride, AREA: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+    images, width, aligned, x_stride, AREA: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the maps before the neck from that of its output [images, width], as `narrow_backward`."""
     part, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
@@ -164,7 +156,6 @@ def neck_backward_kernel(
     scale = tl.load(gain + columns, mask=inside, other=0.0) * tl.load(inverse + columns, mask=inside, other=0.0)
     shift = tl.load(bias + columns, mask=inside, other=0.0) - tl.load(mean + columns, mask=inside, other=0.0) * scale
     sums, products = tl.zeros([WIDTH], tl.float32), tl.zeros([WIDTH], tl.float32)
-    wait_for_inputs(EARLY)
     for image in range(program, images, programs):
         pixel = (image * AREA + tl.arange(0, AREA))[:, None] * x_stride + columns[None, :]
         maps = tl.load(x + pixel, mask=readable, other=0.0).to(tl.float32)

@@ -6,7 +6,6 @@ Maps are [rows, channels] with a row per pixel, in bfloat16. A program works on 
 import triton
 import triton.language as tl
 
-from confrank.training.kernels.batch_norm import wait_for_inputs
 from confrank.training.kernels.dense_sums import finish_statistics, fold
 
 
@@ -31,10 +30,9 @@ def corner(lines, number: tl.constexpr, POOL: tl.constexpr):
 @triton.jit
 def enter_kernel(
     maps, out, partial, counter, mean, inverse, variance, rows, maps_stride, out_stride, eps,
-    COUNT: tl.constexpr, LINE: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr,
+    COUNT: tl.constexpr, LINE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Copy maps [rows, COUNT] into the first channels of a buffer, with their statistics: 4 COUNT bytes a row."""
-    wait_for_inputs(EARLY)
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
     sums, squares = tl.zeros([ROWS, LINE], tl.float32), tl.zeros([ROWS, LINE], tl.float32)
@@ -53,14 +51,13 @@ def narrow_kernel(
     x, mean, inverse, gain, bias, weight, out, partial, counter, out_mean, out_inverse, out_variance,
     rows, width, readable, x_stride, out_stride, eps,
     COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-    VECTORS: tl.constexpr, EARLY: tl.constexpr,
+    VECTORS: tl.constexpr,
 ):  # fmt: skip
     """1x1 convolution of the first `width` channels after batch norm and ReLU, with the statistics of its output.
 
     With POOL, the breadth of the input, 2x2 average pooling comes before the convolution, with which it commutes.
     Reads 2 width (8 width with POOL) and writes 2 COUNT bytes a row.
     """
-    wait_for_inputs(EARLY)
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
     HELD: tl.constexpr = 32 if ROWS >= 64 else ROWS
@@ -130,13 +127,12 @@ def grow_kernel(
     z, mean, inverse, gain, bias, weight, out, partial, counter, out_mean, out_inverse, out_variance,
     rows, first, z_stride, out_stride, eps,
     DEPTH: tl.constexpr, DEEP: tl.constexpr, COUNT: tl.constexpr, LINE: tl.constexpr,
-    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr, EARLY: tl.constexpr,
+    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """3x3 convolution after batch norm and ReLU into the channels from `first` on, with their statistics.
 
     Reads 2 DEPTH (three times, mostly from the cache) and writes 2 COUNT bytes a row.
     """
-    wait_for_inputs(EARLY)
     columns, depths = tl.arange(0, LINE), tl.arange(0, DEEP)
     written, deep = (columns < COUNT)[None, :], depths < DEPTH
     scale = tl.load(gain + depths, mask=deep, other=0.0) * tl.load(inverse + depths, mask=deep, other=0.0)
@@ -161,10 +157,9 @@ def grow_kernel(
 @triton.jit(do_not_specialize=["width"])
 def neck_kernel(
     x, mean, inverse, gain, bias, out, width, aligned, x_stride,
-    AREA: tl.constexpr, WIDTH: tl.constexpr, EARLY: tl.constexpr,
+    AREA: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """The mean over AREA pixels after batch norm and ReLU, WIDTH channels of an image to a program."""
-    wait_for_inputs(EARLY)
     columns, lines = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH), tl.program_id(0) * AREA + tl.arange(0, AREA)
     inside = columns < width
     scale = tl.load(gain + columns, mask=inside, other=0.0) * tl.load(inverse + columns, mask=inside, other=0.0)

@@ -31,8 +31,6 @@ SETTINGS: dict[str, list[Setting]] = {
     "narrow_backward": [{"ROWS": 64, "WIDTH": 64, "num_warps": 4, "num_stages": 1}] * 3,
     "narrow_backward_pooled": [{"ROWS": 32, "WIDTH": 64, "num_warps": 8, "num_stages": 2}] * 3,
 }
-# Whether a kernel may start before the one before has finished, to save the time between them; not measured yet.
-EARLY = False
 PROGRAMS = [132, 132, 128]  # that sum over the rows in the backward pass, for as many rows
 
 
@@ -152,8 +150,8 @@ class Kernels:
         width = norm.num_features
         out = maps.values.new_empty(images, width)
         neck_kernel[(images, -(-width // 64))](
-            *self.norm(maps, norm), out, width, padded(width), maps.values.stride(0), AREA=len(maps.values) // images,
-            WIDTH=64, **_launch(),
+            *self.norm(maps, norm), out, width, padded(width), maps.values.stride(0),
+            AREA=len(maps.values) // images, WIDTH=64,
         )  # fmt: skip
         return out
 
@@ -163,7 +161,7 @@ class Kernels:
         neck_backward_kernel[(-(-width // 64), min(images, 32))](
             vector.contiguous(), *self.norm(maps, norm), gradient.values, self.partial, self.counters, gain, bias,
             gradient.slope, gradient.offset, images, width, padded(width), maps.values.stride(0),
-            AREA=len(maps.values) // images, WIDTH=64, **_launch(),
+            AREA=len(maps.values) // images, WIDTH=64,
         )  # fmt: skip
         return [gain, bias]
 
@@ -178,18 +176,7 @@ def _settings(name: str, rows: int, most: int = 1024) -> dict[str, Any]:
     settings["ROWS"] = min(settings["ROWS"], most)
     while rows % settings["ROWS"]:
         settings["ROWS"] //= 2
-    return settings | _launch()
-
-
-def _launch() -> dict[str, Any]:
-    return {"EARLY": True, "launch_pdl": True} if EARLY and _can_start_early() else {"EARLY": False}
-
-
-@cache
-def _can_start_early() -> bool:
-    """Whether the device can start a kernel before the one before has finished: from Hopper on."""
-    known = torch.cuda.is_available() and torch.cuda.get_device_capability() < (9, 0)
-    return not (known or triton.knobs.runtime.interpret)
+    return settings
 
 
 def _tiles(name: str, rows: int) -> tuple[int, dict[str, Any]]:
