@@ -4,9 +4,9 @@
 
 Batch 128. Prints the milliseconds of a captured step for runs side by side, with the kernels of one run by their
 time; the milliseconds of a pass (everything between stem and head, forward and backward); and its relative errors
-next to those of torch in bfloat16. With --tune it first measures settings for at most --seconds and uses the best:
-those with the least time when four streams run a kernel at once. To compile all settings beforehand, without a GPU,
-run it with --compile K/N for each K below N, and the same other flags.
+next to those of torch in bfloat16. With --tune it measures settings for at most --seconds, and then the steps again
+with the best: those with the least time when four streams run a kernel at once. To compile all settings beforehand,
+without a GPU, run it with --compile K/N for each K below N, and the same other flags.
 """
 
 import argparse
@@ -31,35 +31,34 @@ Setting = dict[str, int]
 
 AXES: dict[str, tuple[str, ...]] = {
     "narrow": ("ROWS", "STEP", "VECTORS", "num_warps", "num_stages", "programs", "maxnreg"),
-    "narrow_pooled": ("ROWS", "STEP", "VECTORS", "num_warps", "num_stages", "programs"),
     "grow": ("ROWS", "num_warps", "num_stages", "programs", "maxnreg"),
-    "grow_backward": ("ROWS", "num_warps", "num_stages", "maxnreg"),
-    "narrow_backward": ("ROWS", "WIDTH", "num_warps", "num_stages", "maxnreg"),
-    "narrow_backward_pooled": ("ROWS", "WIDTH", "num_warps", "num_stages"),
+    "grow_backward": ("ROWS", "num_warps", "num_stages", "programs", "maxnreg"),
+    "narrow_backward": ("ROWS", "WIDTH", "num_warps", "num_stages", "programs", "maxnreg"),
 }
 VALUES: dict[str, tuple[tuple[int, ...], ...]] = {
     "narrow": (
-        (64, 64, 0, 4, 1, 3), (64, 64, 0, 4, 2, 3), (64, 64, 0, 4, 3, 3), (64, 64, 1, 4, 1, 3), (64, 64, 1, 4, 2, 3),
-        (128, 64, 0, 4, 1, 2), (128, 64, 1, 4, 3, 2), (64, 32, 1, 4, 2, 3), (64, 64, 0, 4, 2, 4, 128),
+        (64, 64, 0, 4, 1, 264), (64, 64, 0, 4, 2, 264), (64, 64, 0, 4, 2, 396, 168), (64, 64, 1, 4, 2, 264),
+        (64, 32, 1, 4, 2, 396), (64, 32, 1, 4, 3, 396), (64, 32, 0, 4, 3, 396), (128, 64, 0, 8, 2, 132),
+        (128, 64, 0, 8, 2, 264, 128), (128, 64, 0, 8, 1, 132), (128, 64, 1, 8, 2, 132), (128, 32, 1, 8, 2, 132),
     ),
-    "narrow_pooled": ((64, 64, 0, 8, 2, 2), (32, 32, 0, 4, 2, 2), (32, 64, 0, 8, 1, 2)),
-    "grow": ((32, 4, 1, 4), (128, 4, 1, 2), (64, 4, 1, 4, 128), (64, 4, 2, 3), (128, 8, 1, 2)),
-    "grow_backward": ((64, 4, 1), (64, 4, 2), (128, 8, 1), (128, 8, 2), (64, 8, 1), (32, 4, 1), (64, 4, 1, 168)),
-    "narrow_backward": (
-        (64, 64, 8, 1), (64, 32, 4, 1), (64, 128, 8, 1), (32, 64, 4, 1), (128, 64, 8, 1), (64, 64, 4, 2),
-        (64, 64, 8, 1, 128), (64, 64, 4, 1, 168), (32, 32, 4, 1), (32, 128, 8, 1),
+    "grow": ((64, 4, 1, 264), (64, 4, 1, 132), (64, 4, 1, 528, 128), (32, 4, 1, 528), (64, 8, 1, 132)),
+    "grow_backward": ((64, 4, 1, 264), (64, 4, 1, 66), (64, 4, 1, 396, 168)),
+    "narrow_pooled": (
+        (64, 64, 0, 8, 1, 132), (64, 64, 0, 8, 2, 132), (64, 32, 0, 8, 1, 264), (32, 64, 0, 4, 1, 396),
+        (32, 32, 0, 4, 1, 528), (32, 64, 0, 8, 1, 264),
     ),
-    "narrow_backward_pooled": ((16, 64, 4, 1), (32, 32, 4, 1), (32, 64, 8, 1)),
+    "narrow_backward_pooled": (
+        (32, 64, 8, 1, 132), (32, 32, 8, 1, 132), (32, 32, 4, 1, 132), (64, 32, 8, 1, 132), (16, 64, 8, 1, 132),
+        (32, 32, 4, 1, 66), (32, 64, 8, 1, 66),
+    ),
+    "narrow_backward": ((64, 64, 4, 1, 132), (64, 64, 4, 1, 66), (64, 64, 4, 1, 44), (64, 64, 4, 1, 32)),
 }  # fmt: skip
 
 
 def candidates(kernel: str) -> list[Setting]:
     """Settings of a kernel worth measuring."""
-    return [dict(zip(AXES[kernel], values, strict=False)) for values in VALUES[kernel]]
-
-
-TUNED = ("narrow_backward", "grow_backward", "narrow", "grow")
-PROGRAMS = {"forward": [(1, 2, 4)] * 3, "backward": [(264, 66), (66, 44), (64, 32)]}
+    axes = AXES[kernel.removesuffix("_pooled")]
+    return [dict(zip(axes, values, strict=False)) for values in VALUES[kernel]]
 
 
 def prepared(num: int) -> tuple[nn.Module, Tensor, Tensor]:
@@ -163,7 +162,8 @@ class Layers:
     def calls(self, kernel: str, number: int) -> Callable[[], None]:
         block, saved, gradient = self.layers.blocks[number], self.saved[number], self.gradients[number]
         ops, maps, pairs = self.ops, saved.maps, list(zip(block.layers, saved.bottlenecks, strict=True))
-        partial = maps.mean.new_empty(ops.programs(len(maps.values)), 150 * 300)
+        rows = len(maps.values)
+        partial = maps.mean.new_empty(ops.programs(kernel, rows) if "backward" in kernel else 1, 150 * 304)
 
         def pooled() -> None:
             transition, before = self.layers.blocks[number - 1].transition, self.saved[number - 1]
@@ -269,57 +269,33 @@ def time_of(kernel: str, level: int, setting: Setting, networks: list["Layers"])
         return float("inf")
 
 
-def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[float, int, Setting]]]:
-    """The best settings for each block, with time and number of programs, best first."""
-    before, programs = dense_operations.SETTINGS[kernel], list(dense_operations.PROGRAMS)
-    found: list[list[tuple[float, int, Setting]]] = [[], [], []]
+def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[float, Setting]]]:
+    """The settings for each block with their time, best first; the best is set."""
+    before = dense_operations.SETTINGS[kernel]
+    found: list[list[tuple[float, Setting]]] = [[], [], []]
     levels = [1, 2] if "pooled" in kernel else [0, 1, 2]
-    for setting in [*before[:1], *candidates(kernel)]:
+    for number in range(1 + len(VALUES[kernel])):
         for level in levels:
-            if time.perf_counter() - START < until:
-                found[level].append((time_of(kernel, level, setting, calls), programs[level], setting))
+            setting = [before[level], *candidates(kernel)][number]
+            if number == 0 or time.perf_counter() - START < until:
+                found[level].append((time_of(kernel, level, setting, calls), setting))
+    best = list(before)
     for level in levels:
         found[level].sort(key=lambda row: row[0])
-        for _, _, setting in found[level][: 0 if "pooled" in kernel else 3]:
-            for number in PROGRAMS["backward" if "backward" in kernel else "forward"][level]:
-                if time.perf_counter() - START > until:
-                    break
-                if "backward" in kernel:
-                    dense_operations.PROGRAMS[level] = number
-                else:
-                    setting = {**setting, "programs": number}
-                found[level].append((time_of(kernel, level, setting, calls), number, setting))
-        dense_operations.PROGRAMS[:] = programs
-        found[level].sort(key=lambda row: row[0])
-        for us, number, setting in found[level]:
-            print(f"{kernel} block {level + 1}: {us:6.1f} us a layer, {number} programs, {setting}", flush=True)
-    best = [found[level][0][2] if found[level] else before[level] for level in range(3)]
-    for level in levels:
-        alone = [time_of(kernel, level, setting, calls[:1]) for setting in (before[level], best[level])]
+        best[level] = found[level][0][1]
+        for us, setting in found[level]:
+            print(f"{kernel} block {level + 1}: {us:6.1f} us a layer, {setting}", flush=True)
+        alone = [time_of(kernel, level, setting[level], calls[:1]) for setting in (before, best)]
         print(f"{kernel} block {level + 1}: alone {alone[0]:.1f} before, {alone[1]:.1f} us with the best", flush=True)
     dense_operations.SETTINGS[kernel] = [dict(setting) for setting in best]
     return found
 
 
 def tune_all(until: float) -> dict[str, object]:
-    """Tune and set everything; the two backward kernels share a number of programs."""
-    calls, found = [Layers(128) for _ in range(4)], {}
-    for kernel in (*TUNED, "narrow_pooled", "narrow_backward_pooled"):
-        found[kernel] = tune(kernel, calls, until)
-    for level, elements in enumerate((170_000, 260_000, 310_000)):
-        best = {}
-        for number in {row[1] for row in found["narrow_backward"][level]}:
-            rows = [[row for row in found[kernel][level] if row[1] == number][:1] for kernel in TUNED[:2]]
-            added = number * elements * 8 / 3.5e6 / 16  # microseconds to write and add up the partial sums
-            if all(rows):
-                best[number] = (rows[0][0][0] + rows[1][0][0] + added, rows)
-        if not best:
-            continue
-        number = min(best, key=lambda n: best[n][0])
-        dense_operations.PROGRAMS[level] = number
-        for kernel, row in zip(TUNED[:2], best[number][1], strict=True):
-            dense_operations.SETTINGS[kernel][level] = dict(row[0][2])
-    print("SETTINGS", json.dumps(dense_operations.SETTINGS), "PROGRAMS", dense_operations.PROGRAMS, flush=True)
+    """Tune and set everything."""
+    calls = [Layers(128) for _ in range(4)]
+    found = {kernel: tune(kernel, calls, until) for kernel in VALUES}
+    print("SETTINGS", json.dumps(dense_operations.SETTINGS), flush=True)
     return found
 
 
@@ -352,12 +328,11 @@ def compile_part(part: int, parts: int, with_candidates: bool) -> None:
 
     jit.JITFunction.run = run
     jobs: list[tuple[str, str, int, Setting | None]] = [
-        (f"{kernel}_pooled", kernel, 100, setting)
-        for kernel in ("narrow_backward", "narrow")
-        for setting in [None, *candidates(f"{kernel}_pooled")]
+        (kernel, kernel.removesuffix("_pooled"), 100 if "pooled" in kernel else 10, setting)
+        for kernel in VALUES
+        for setting in [None, *candidates(kernel)]
     ]
     jobs += [(kernel, kernel, 100, None) for kernel in ("settle", "enter", "neck", "neck_backward")]
-    jobs += [(kernel, kernel, 10, setting) for kernel in TUNED for setting in [None, *candidates(kernel)]]
     jobs = [job for job in jobs if with_candidates or job[-1] is None]
     for name, kernel, depth, setting in jobs[part::parts]:
         before = dense_operations.SETTINGS.get(name, [])
@@ -365,7 +340,7 @@ def compile_part(part: int, parts: int, with_candidates: bool) -> None:
         wanted = (f"{kernel}_kernel", name != kernel)
         network = densenet_bc(10, depth=depth).to(memory_format=torch.channels_last)
         layers = densenet.layers_of(network)
-        maps = torch.zeros(16, 24, 32, 32, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
+        maps = torch.zeros(128, 24, 32, 32, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
             ops = dense_operations.Kernels(layers, maps)
             vector, saved = densenet.forward(ops, maps, layers)
@@ -384,9 +359,11 @@ def main() -> None:
     if arguments.compile is not None:
         compile_part(*map(int, arguments.compile.split("/")), arguments.tune)
         return
-    report: dict[str, object] = {"found": tune_all(arguments.seconds)} if arguments.tune else {}
-    report |= {"steps": steps(arguments.together, arguments.compiled), "pass ms": pass_time(), "errors": errors(64)}
-    report |= {"settings": dense_operations.SETTINGS, "programs": dense_operations.PROGRAMS}
+    report: dict[str, object] = {"steps": steps(arguments.together, arguments.compiled)}
+    if arguments.tune:
+        report |= {"found": tune_all(arguments.seconds)}
+        report |= {"tuned steps": steps(arguments.together, arguments.compiled)}
+    report |= {"pass ms": pass_time(), "errors": errors(64), "settings": dense_operations.SETTINGS}
     print(f"{time.perf_counter() - START:.1f} s")
     print(json.dumps(report))
 

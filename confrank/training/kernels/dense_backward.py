@@ -37,7 +37,7 @@ def grow_backward_kernel(
     grown, z, mean, inverse, gain, bias, weight, out, weight_partial, partial, counter,
     gain_gradient, bias_gradient, slope, offset, rows, z_stride, weight_stride,
     DEPTH: tl.constexpr, DEEP: tl.constexpr, COUNT: tl.constexpr, LINE: tl.constexpr,
-    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr,
+    HEIGHT: tl.constexpr, BREADTH: tl.constexpr, ROWS: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a 3x3 convolution's weight and of the maps before its batch norm, from `grown` [rows, LINE].
 
@@ -56,7 +56,6 @@ def grow_backward_kernel(
     centre = tl.load(centre, mask=(columns < COUNT)[:, None] & deep[None, :], other=0.0)
     scale = tl.load(gain + depths, mask=deep, other=0.0) * tl.load(inverse + depths, mask=deep, other=0.0)
     shift = tl.load(bias + depths, mask=deep, other=0.0) - tl.load(mean + depths, mask=deep, other=0.0) * scale
-    HELD: tl.constexpr = ROWS // 2 if ROWS >= 64 else ROWS
     sums, products = tl.zeros([HELD, DEEP], tl.float32), tl.zeros([HELD, DEEP], tl.float32)
     of_around, of_centre = tl.zeros([DEEP, 8 * LINE], tl.float32), tl.zeros([DEEP, LINE], tl.float32)
     for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):

@@ -51,7 +51,7 @@ def narrow_kernel(
     x, mean, inverse, gain, bias, weight, out, partial, counter, out_mean, out_inverse, out_variance,
     rows, width, readable, x_stride, out_stride, eps,
     COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-    VECTORS: tl.constexpr,
+    VECTORS: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
     """1x1 convolution of the first `width` channels after batch norm and ReLU, with the statistics of its output.
 
@@ -60,7 +60,6 @@ def narrow_kernel(
     """
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
-    HELD: tl.constexpr = 32 if ROWS >= 64 else ROWS
     sums, squares = tl.zeros([HELD, LINE], tl.float32), tl.zeros([HELD, LINE], tl.float32)
     for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):
         lines = tile * ROWS + tl.arange(0, ROWS)
@@ -93,33 +92,11 @@ def narrow_kernel(
 
 
 @triton.jit
-def rows_then_shift(
-    z, weight, lines, high, across, depths, deep, z_stride, scale, shift,
-    DEPTH: tl.constexpr, COUNT: tl.constexpr, LINE: tl.constexpr, HEIGHT: tl.constexpr, BREADTH: tl.constexpr,
-    ROWS: tl.constexpr,
-):  # fmt: skip
-    """3x3 convolution [ROWS, LINE] as three matrix products, each of the activations one image row up or down.
-
-    Their columns are the three horizontal neighbours, added after a shift. A tile must hold full image rows.
-    """
-    joint = tl.arange(0, 4 * LINE)
-    channel, right = joint % LINE, joint // LINE - 1
-    used = (channel < COUNT) & (right <= 1)
-    value = tl.zeros([ROWS, 4 * LINE], tl.float32)
-    for line in range(3):
-        inside = (high + line >= 1) & (high + line <= HEIGHT)
-        there = z + (lines + (line - 1) * BREADTH)[:, None] * z_stride + depths[None, :]
-        active = tl.load(there, mask=inside[:, None] & deep[None, :], other=0.0).to(tl.float32)
-        active = tl.maximum(active * scale[None, :] + shift[None, :], 0.0)
-        active = tl.where(inside[:, None], active, 0.0)
-        factor = weight + (channel * 9 + right + 1 + line * 3)[None, :] * DEPTH + depths[:, None]
-        factor = tl.load(factor, mask=used[None, :] & deep[:, None], other=0.0)
-        value = tl.dot(active.to(factor.dtype), factor, value)
-    column = across[:, None] + right[None, :]
-    inside = (column >= 0) & (column < BREADTH) & used[None, :]
-    row = tl.arange(0, ROWS)[:, None] + right[None, :]
-    value = tl.gather(value, tl.where(inside, row, 0), axis=0)
-    return tl.sum(tl.reshape(tl.where(inside, value, 0.0), [ROWS, 4, LINE]), axis=1)
+def add_product(value, maps, inside, factor, scale, shift):
+    """`value` plus the product of the normalised and activated maps, 0 outside an image, with a factor."""
+    active = tl.maximum(maps.to(tl.float32) * scale[None, :] + shift[None, :], 0.0)
+    active = tl.where(inside[:, None], active, 0.0)
+    return tl.dot(active.to(factor.dtype), factor, value)
 
 
 @triton.jit(do_not_specialize=["first"])
@@ -131,20 +108,40 @@ def grow_kernel(
 ):  # fmt: skip
     """3x3 convolution after batch norm and ReLU into the channels from `first` on, with their statistics.
 
+    It is the sum of three matrix products, of the activations one image row above, here, and one below. Their columns
+    [4 LINE] are the three horizontal neighbours, added after a shift. A tile must hold full image rows.
     Reads 2 DEPTH (three times, mostly from the cache) and writes 2 COUNT bytes a row.
     """
     columns, depths = tl.arange(0, LINE), tl.arange(0, DEEP)
     written, deep = (columns < COUNT)[None, :], depths < DEPTH
     scale = tl.load(gain + depths, mask=deep, other=0.0) * tl.load(inverse + depths, mask=deep, other=0.0)
     shift = tl.load(bias + depths, mask=deep, other=0.0) - tl.load(mean + depths, mask=deep, other=0.0) * scale
+    joint = tl.arange(0, 4 * LINE)
+    channel, right = joint % LINE, joint // LINE - 1
+    used = (channel < COUNT) & (right <= 1)
+    known = used[None, :] & deep[:, None]
+    factors = weight + (channel * 9 + right + 1)[None, :] * DEPTH + depths[:, None]
+    of_above = tl.load(factors, mask=known, other=0.0)
+    of_here = tl.load(factors + 3 * DEPTH, mask=known, other=0.0)
+    of_below = tl.load(factors + 6 * DEPTH, mask=known, other=0.0)
     sums, squares = tl.zeros([ROWS, LINE], tl.float32), tl.zeros([ROWS, LINE], tl.float32)
     for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):
         lines = tile * ROWS + tl.arange(0, ROWS)
         high, across = lines // BREADTH % HEIGHT, lines % BREADTH
-        value = rows_then_shift(
-            z, weight, lines, high, across, depths, deep, z_stride, scale, shift,
-            DEPTH, COUNT, LINE, HEIGHT, BREADTH, ROWS,
-        )  # fmt: skip
+        top, bottom = high >= 1, high < HEIGHT - 1
+        there = z + lines[:, None] * z_stride + depths[None, :]
+        above = tl.load(there - BREADTH * z_stride, mask=top[:, None] & deep[None, :], other=0.0)
+        here = tl.load(there, mask=deep[None, :], other=0.0)
+        below = tl.load(there + BREADTH * z_stride, mask=bottom[:, None] & deep[None, :], other=0.0)
+        value = tl.zeros([ROWS, 4 * LINE], tl.float32)
+        value = add_product(value, above, top, of_above, scale, shift)
+        value = add_product(value, here, high >= 0, of_here, scale, shift)
+        value = add_product(value, below, bottom, of_below, scale, shift)
+        column = across[:, None] + right[None, :]
+        inside = (column >= 0) & (column < BREADTH) & used[None, :]
+        row = tl.arange(0, ROWS)[:, None] + right[None, :]
+        value = tl.gather(value, tl.where(inside, row, 0), axis=0)
+        value = tl.sum(tl.reshape(tl.where(inside, value, 0.0), [ROWS, 4, LINE]), axis=1)
         sums += value
         squares += value * value
         there = out + lines[:, None] * out_stride + first + columns[None, :]

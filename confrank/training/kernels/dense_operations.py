@@ -17,21 +17,22 @@ from confrank.training.kernels.dense_backward import (
 from confrank.training.kernels.dense_forward import enter_kernel, grow_kernel, narrow_kernel, neck_kernel
 from confrank.training.kernels.densenet import EPSILON, Channels, Gradient, Layers, padded
 
-MULTIPROCESSORS = 132  # of an H200
-# Rows of a tile, programs per multiprocessor, warps and pipeline stages; the channels of a tile of 1x1 convolutions.
-# Three settings each: for at least 65,536 rows, at least 16,384, and fewer. `benchmarks/dense_kernels.py` tunes them.
+# Rows of a tile, the most programs, warps and pipeline stages; the channels of a tile of 1x1 convolutions. Of
+# narrow_backward's programs there are as many for every tile of channels. Settings for at least 65,536 rows, at least
+# 16,384, and fewer, as `benchmarks/dense_kernels.py` measured them best.
 Setting = dict[str, int]
 SETTINGS: dict[str, list[Setting]] = {
-    "enter": [{"ROWS": 64, "programs": 4, "num_warps": 4, "num_stages": 1}] * 3,
-    "narrow": [{"ROWS": 128, "STEP": 64, "VECTORS": 0, "programs": 2, "num_warps": 4, "num_stages": 3}] * 3,
-    "narrow_pooled": [{"ROWS": 32, "STEP": 64, "VECTORS": 0, "programs": 2, "num_warps": 8, "num_stages": 2}] * 3,
-    "grow": [{"ROWS": 64, "programs": 3, "num_warps": 4, "num_stages": 1}] * 3,
+    "enter": [{"ROWS": 64, "programs": 528, "num_warps": 4, "num_stages": 1}] * 3,
+    "narrow": [{"ROWS": 128, "STEP": 64, "VECTORS": 0, "programs": 264, "num_warps": 4, "num_stages": 3}] * 3,
+    "narrow_pooled": [{"ROWS": 32, "STEP": 64, "VECTORS": 0, "programs": 264, "num_warps": 8, "num_stages": 2}] * 3,
+    "grow": [{"ROWS": 64, "programs": 396, "num_warps": 4, "num_stages": 1}] * 3,
     "settle": [{"ROWS": 128, "num_warps": 4, "num_stages": 1}] * 3,
-    "grow_backward": [{"ROWS": 64, "num_warps": 8, "num_stages": 2}] * 3,
-    "narrow_backward": [{"ROWS": 64, "WIDTH": 64, "num_warps": 4, "num_stages": 1}] * 3,
-    "narrow_backward_pooled": [{"ROWS": 32, "WIDTH": 64, "num_warps": 8, "num_stages": 2}] * 3,
+    "grow_backward": [{"ROWS": 64, "programs": 132, "num_warps": 4, "num_stages": 1}] * 3,
+    "narrow_backward": [
+        {"ROWS": 64, "WIDTH": 64, "programs": programs, "num_warps": 4, "num_stages": 1} for programs in (132, 66, 32)
+    ],
+    "narrow_backward_pooled": [{"ROWS": 32, "WIDTH": 64, "programs": 132, "num_warps": 8, "num_stages": 2}] * 3,
 }
-PROGRAMS = [132, 132, 128]  # that sum over the rows in the backward pass, for as many rows
 
 
 class Kernels:
@@ -48,8 +49,9 @@ class Kernels:
         self.copies = dict(zip(map(id, weights), _padded_copies(weights, like.dtype), strict=True))
         self.copies |= dict(zip(map(id, vectors), padded_vectors, strict=True))
 
-    def programs(self, rows: int) -> int:
-        return min(PROGRAMS[_level(rows)], max(1, rows // 64))
+    def programs(self, kernel: str, rows: int) -> int:
+        """How many programs of a kernel of the backward pass sum over the rows."""
+        return _tiles(kernel, rows)[0]
 
     def norm(self, maps: Channels, norm: nn.BatchNorm2d) -> tuple[Tensor, ...]:
         """The arguments of a kernel that normalises maps."""
@@ -72,7 +74,7 @@ class Kernels:
             *self.norm(maps, norm), self.copies[id(conv.weight)], to.values,
             self.partial, self.counters, to.mean, to.inverse, to.variance, rows, width, padded(width),
             maps.values.stride(0), to.values.stride(0), EPSILON, COUNT=conv.out_channels,
-            LINE=_line(conv.out_channels), POOL=pool[1] if pool else 0, **settings,
+            LINE=_line(conv.out_channels), POOL=pool[1] if pool else 0, HELD=_held(settings), **settings,
         )  # fmt: skip
 
     def grow(
@@ -114,14 +116,14 @@ class Kernels:
         size: tuple[int, int],
     ) -> tuple[Gradient, list[Tensor]]:
         rows = len(grown)
-        settings = _settings("grow_backward", rows)
+        _, settings = _tiles("grow_backward", rows)
         out = torch.empty_like(maps.values)
         slope, offset, gain, bias = maps.mean.new_empty(4, conv.in_channels)
         grow_backward_kernel[(len(partial),)](
             grown, *self.norm(maps, norm), self.copies[id(conv.weight)], out,
             partial, self.partial, self.counters, gain, bias, slope, offset, rows, maps.values.stride(0),
             partial.stride(0), DEPTH=conv.in_channels, DEEP=_line(conv.in_channels), COUNT=conv.out_channels,
-            LINE=_line(conv.out_channels), HEIGHT=size[0], BREADTH=size[1], **settings,
+            LINE=_line(conv.out_channels), HEIGHT=size[0], BREADTH=size[1], HELD=_held(settings), **settings,
         )  # fmt: skip
         return Gradient(out, slope, offset), [gain, bias]
 
@@ -136,7 +138,7 @@ class Kernels:
         pool: tuple[int, int] | None,
     ) -> list[Tensor]:
         rows, width = len(given), norm.num_features
-        settings = _settings("narrow_backward" if pool is None else "narrow_backward_pooled", rows)
+        _, settings = _tiles("narrow_backward" if pool is None else "narrow_backward_pooled", rows)
         gain, bias = maps.mean.new_empty(2, padded(width))[:, :width]
         narrow_backward_kernel[(-(-width // settings["WIDTH"]), len(partial))](
             given, *self.norm(maps, norm), self.copies[id(conv.weight)],
@@ -179,10 +181,16 @@ def _settings(name: str, rows: int, most: int = 1024) -> dict[str, Any]:
     return settings
 
 
+def _held(settings: Setting) -> int:
+    """Into how many rows a thread of a matrix product can add up a tile without an exchange."""
+    rows: int = settings["ROWS"]
+    return min(rows // 2, 8 * settings["num_warps"]) if rows >= 64 else rows
+
+
 def _tiles(name: str, rows: int) -> tuple[int, dict[str, Any]]:
-    """The number of programs of a forward kernel, and its other settings."""
+    """The number of programs of a kernel, and its other settings."""
     settings = _settings(name, rows)
-    return min(rows // settings["ROWS"], settings.pop("programs") * MULTIPROCESSORS), settings
+    return min(rows // settings["ROWS"], settings.pop("programs")), settings
 
 
 def _line(count: int) -> int:

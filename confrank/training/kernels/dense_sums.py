@@ -11,7 +11,7 @@ import triton.language as tl
 def fold(values, ROWS: tl.constexpr, LINE: tl.constexpr, HELD: tl.constexpr):
     """Sums [HELD, LINE] over the rows that one thread holds of a matrix product [ROWS, LINE] on tensor cores.
 
-    With 4 warps, or 64 rows, HELD is 32; each thread then adds up what it has, and nothing is exchanged.
+    With HELD = 8 for each warp, at most ROWS / 2, each thread adds up what it has, and nothing is exchanged.
     """
     if HELD < ROWS:
         values = tl.sum(tl.reshape(values, [ROWS // (2 * HELD), HELD // 8, 2, 8, LINE]), axis=2)

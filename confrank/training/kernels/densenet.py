@@ -188,31 +188,40 @@ def backward(ops: Any, vector: Tensor, saved: list[Saved], layers: Layers) -> tu
 def _block_backward(
     ops: Any, gradient: Gradient, saved: Saved, block: Block, transition: Transition | None, before: Saved | None
 ) -> tuple[Gradient | None, list[Tensor]]:
-    """Through a block and the transition before it: the gradient of the maps before, and those of the parameters.
-
-    Each program sums the weights' gradients over its rows; one launch adds up all partial sums of a block.
-    """
+    """Through a block and the transition before it: the gradient of the maps before, and those of the parameters."""
     maps, size = saved.maps, saved.size
-    first = [] if transition is None else [transition.narrow]
-    weights = first + [weight for layer in block.layers for weight in (layer.narrow, layer.grow)]
-    sizes = [padded(weight.weight.numel()) for weight in weights]
-    partial = maps.mean.new_empty(ops.programs(len(maps.values)), sum(sizes))
-    columns = list(partial.split(sizes, dim=1))
-    norms: list[list[Tensor]] = []
+    narrow = _Partial(ops, "narrow_backward", [layer.narrow for layer in block.layers], maps)
+    grow = _Partial(ops, "grow_backward", [layer.grow for layer in block.layers], maps)
+    norms: list[tuple[list[Tensor], list[Tensor]]] = []
     for layer, bottleneck in zip(reversed(block.layers), reversed(saved.bottlenecks), strict=True):
         width = layer.first.num_features
         grown = ops.settle(gradient, maps, width, layer.grow.out_channels)
-        inner, second = ops.grow_backward(grown, bottleneck, layer.second, layer.grow, columns.pop(), size)
-        norms.insert(0, second)
+        inner, second = ops.grow_backward(grown, bottleneck, layer.second, layer.grow, grow.columns.pop(), size)
         given = ops.settle(inner, bottleneck, 0, layer.narrow.out_channels)
-        norms.insert(0, ops.narrow_backward(given, layer.first, layer.narrow, maps, gradient, columns.pop(), None))
-    outer: Gradient | None = None
-    if transition is not None and before is not None:
-        outer = allocate_gradient(before.maps)
-        given = ops.settle(gradient, maps, 0, transition.narrow.out_channels)
-        norms.insert(0, ops.narrow_backward(given, *transition, before.maps, outer, columns.pop(), before.size))
-    summed = [_shaped(total, weight) for total, weight in zip(partial.sum(dim=0).split(sizes), weights, strict=True)]
-    return outer, [value for norm, weight in zip(norms, summed, strict=True) for value in (*norm, weight)]
+        first = ops.narrow_backward(given, layer.first, layer.narrow, maps, gradient, narrow.columns.pop(), None)
+        norms.insert(0, (first, second))
+    of_layers = zip(norms, narrow.totals(), grow.totals(), strict=True)
+    parameters = [value for (first, second), a, b in of_layers for value in (*first, a, *second, b)]
+    if transition is None or before is None:
+        return None, parameters
+    outer, pooled = allocate_gradient(before.maps), _Partial(ops, "narrow_backward_pooled", [transition.narrow], maps)
+    given = ops.settle(gradient, maps, 0, transition.narrow.out_channels)
+    norm = ops.narrow_backward(given, *transition, before.maps, outer, pooled.columns.pop(), before.size)
+    return outer, [*norm, *pooled.totals(), *parameters]
+
+
+class _Partial:
+    """The gradients of the weights that a kernel computes in a block, summed over the rows of each program."""
+
+    def __init__(self, ops: Any, kernel: str, weights: list[nn.Conv2d], maps: Channels) -> None:
+        self.weights, self.sizes = weights, [padded(weight.weight.numel()) for weight in weights]
+        self.sums = maps.mean.new_empty(ops.programs(kernel, len(maps.values)), sum(self.sizes))
+        self.columns = list(self.sums.split(self.sizes, dim=1))
+
+    def totals(self) -> list[Tensor]:
+        """The gradients, from one launch that adds up all partial sums."""
+        totals = self.sums.sum(dim=0).split(self.sizes)
+        return [_shaped(total, weight) for total, weight in zip(totals, self.weights, strict=True)]
 
 
 def _shaped(values: Tensor, like: nn.Conv2d) -> Tensor:
