@@ -46,11 +46,16 @@ def read_cost_table(path: str | Path) -> CostTable:
 
 def _csv_records(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV file; a number may have a decimal comma, if it cannot be a number of thousands."""
-    header, *rows = [[cell.strip() for cell in cells] for _, cells in csv_rows(path)] or [[]]
-    return [dict(zip(header, map(_with_point, cells), strict=False)) for cells in rows]
+    lines = [*csv_rows(path)] or [(0, [])]
+    header = [name.strip() for name in lines[0][1]]
+    for line, cells in lines[1:]:
+        if len(cells) != len(header):
+            raise ValueError(f"line {line} has {len(cells)} values, the header {len(header)}")
+    return [dict(zip(header, map(_with_point, cells), strict=True)) for _, cells in lines[1:]]
 
 
 def _with_point(cell: str) -> str:
+    cell = cell.strip()
     return cell.replace(",", ".") if re.fullmatch(r"\d+,\d{1,2}|0,\d+", cell) else cell
 
 
