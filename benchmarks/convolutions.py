@@ -21,7 +21,7 @@ from training import graph_of
 
 from confrank.training.kernels import tiling
 from confrank.training.kernels.batch_norm import Norm, Sums
-from confrank.training.kernels.convolution import blocks_of, convolve
+from confrank.training.kernels.convolution import blocks_of, convolve, empty_maps
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
 from confrank.training.kernels.resnet import splits
 from confrank.training.kernels.tiling import Tiling
@@ -127,10 +127,11 @@ class Chain:
 
     def gradient(self, number_of_parts: int, chosen: Tiling) -> Callable[[], None]:
         parts = torch.empty(LAYERS, number_of_parts, self.weight.numel(), device="cuda")
+        active = [empty_maps(each.shape, each, halo=True).copy_(each) for each in self.maps[:LAYERS]]
 
         def run() -> None:
             for number in range(LAYERS):
-                weight_gradient(self.maps[number], self.others[number], parts[number], tiling=chosen)
+                weight_gradient(active[number], self.others[number], parts[number], halo=True, tiling=chosen)
             parts.sum(1)
 
         return run
