@@ -195,7 +195,6 @@ def test_a_network_with_its_gradients_and_running_averages(number, side):
 
 
 def test_other_networks_take_the_other_path():
-    assert fused(models.create("resnet110", 10), 32, 32) is not None
     assert fused(models.create("resnet110", 10), 30, 32) is None
     for method, has_kernels in (("crl-margin", True), ("mcdropout", False), ("aleatoric-mc", False)):
         network = methods.get(method).network("resnet110", 10, 1, head="linear")
@@ -205,9 +204,11 @@ def test_other_networks_take_the_other_path():
         hooked = models.create("resnet110", 10)
         getattr(hooked.blocks[1][0], hook)(lambda *_: None)
         assert fused(hooked, 32, 32) is None
-    frozen = models.create("resnet110", 10)
-    frozen.blocks[0].weight.requires_grad_(False)
-    assert fused(frozen, 32, 32) is None
+    for name in ("resnet110", "densenet-bc"):
+        frozen = models.create(name, 10)
+        assert fused(frozen, 32, 32) is not None
+        frozen.blocks[0].weight.requires_grad_(False)
+        assert fused(frozen, 32, 32) is None
 
 
 def test_they_need_a_device_with_products_of_bfloat16(monkeypatch):

@@ -9,8 +9,6 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
-# Whether DenseNet-BC is trained in its kernels.
-DENSENET = True
 Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
 
 
@@ -24,7 +22,7 @@ def fused(network: nn.Module, height: int, width: int) -> Infer | None:
         return None
     from confrank.training.kernels import densenet, resnet
 
-    if DENSENET and height == width == 32 and densenet.layers_of(network) is not None:
+    if height == width == 32 and densenet.layers_of(network) is not None:
         return densenet.infer
     return resnet.infer if resnet.layers_of(network) is not None else None
 

@@ -28,14 +28,6 @@ class Norm(NamedTuple):
 
 
 @triton.jit
-def wait_for_inputs(EARLY: tl.constexpr):
-    """Wait until the kernel before has finished, if this one was started early; then let the next one start."""
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-        tl.extra.cuda.gdc_launch_dependents()
-
-
-@triton.jit
 def add_parts(
     parts, channel, NUMBER: tl.constexpr, CHANNELS: tl.constexpr, PADDED: tl.constexpr, CHUNK: tl.constexpr
 ):

@@ -90,7 +90,7 @@ class Layers(NamedTuple):
 
 
 def layers_of(network: nn.Module) -> Layers | None:
-    """The layers of a DenseNet-BC without dropout, or None if it has any other layer, setting or hook."""
+    """The layers of a DenseNet-BC without dropout, or None if it has any other layer or setting."""
     if type(network) is not Network or not isinstance(network.neck, nn.Sequential):
         return None
     stem, *stages = network.blocks
@@ -105,9 +105,7 @@ def layers_of(network: nn.Module) -> Layers | None:
     inner = [layer for block in known for layer in block.layers]
     narrow = all(layer.narrow.out_channels % 16 == 0 and layer.grow.out_channels <= 32 for layer in inner)
     fits = known[-1].transition is None and narrow and all(map(_fits, layers.inner))
-    hooked = any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
-    trained = all(weights.requires_grad and weights.dtype == torch.float32 for weights in network.parameters())
-    return layers if fits and trained and not hooked else None
+    return layers if fits else None
 
 
 def _block_of(stage: nn.Module) -> Block | None:
