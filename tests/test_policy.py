@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from confrank import evaluate
 from confrank.decisions import Answers, Policy, calibrate, conformal_sets, select_with_fdr, threshold_for_coverage
 from confrank.decisions.calibrators import CALIBRATION_METHODS, Calibrator
 from confrank.decisions.identity import identity_of, shares_rows, sketch_of
@@ -247,6 +248,26 @@ def test_a_file_without_class_names_gets_those_of_the_policy():
     answers = policy.apply({"probabilities": made(100).probabilities})
     assert {answers.name(number) for number in answers.prediction} == {"a", "b", "c"} and not answers.unknown
     assert (answers.accepted == (answers.confidence >= np.array([0.4, 0.7, 2])[answers.prediction])).all()
+
+
+def test_a_given_prediction_decides_between_tied_classes():
+    table = np.array([[0.5, 0.5], [0.9, 0.1], [0.5, 0.5]])
+    names = {"class_names": '["a", "b"]'}
+    predictions = Predictions(
+        probabilities=table, label=np.array([1, 0, 0]), prediction=np.array([1, 0, 1]), metadata=names
+    )
+    policy = policy_with(ThresholdPart(0.4), predictions)
+    assert policy.apply(predictions).prediction.tolist() == [1, 0, 1]
+    assert policy.correct(predictions).tolist() == [True, True, False]
+    assert evaluate(**predictions.evaluation_inputs()).metrics["acc"] == 2 / 3
+    reordered = Predictions(
+        probabilities=table[:, ::-1], label=1 - predictions.label, prediction=1 - predictions.prediction,
+        metadata={"class_names": '["b", "a"]'},
+    )  # fmt: skip
+    assert policy.apply(reordered).prediction.tolist() == [1, 0, 1]
+    assert policy.correct(reordered).tolist() == [True, True, False]
+    with pytest.raises(ValueError, match="the class with the largest value, but got 1 in row 1"):
+        policy.apply(replace(predictions, prediction=np.array([1, 1, 1])))
 
 
 def test_strange_class_names_survive(tmp_path):

@@ -210,9 +210,9 @@ class Policy:
                 "expected a column of confidence, by which the policy ranks, but there is none",
                 "name it with {columns}, as in confidence=COLUMN",
             )
-        given = predictions.confidence if ranked else None
-        prediction, confidence = ranking_confidence(self.confidence_calibrator, self.score, given, table)
-        return predictions.prediction if prediction is None else prediction, confidence
+        confidence = predictions.confidence if ranked else None
+        prediction = predictions.prediction if self.table_calibrator is None else None
+        return ranking_confidence(self.confidence_calibrator, self.score, confidence, table, prediction)
 
     def confidence(self, predictions: Predictions) -> Array:
         """The confidence [n] that the acceptance rule compares."""

@@ -67,15 +67,20 @@ def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> d
 
 
 def ranking_confidence(
-    calibrator: CalibratorPart | None, score_part: ScorePart | None, ranked: Array | None, table: dict[str, Array]
+    calibrator: CalibratorPart | None,
+    score_part: ScorePart | None,
+    ranked: Array | None,
+    table: dict[str, Array],
+    prediction: Array | None = None,
 ) -> tuple[Array | None, Array]:
-    """The predicted classes [n], if there is a table, and the confidence [n]: a score of the table, or `ranked`.
+    """The predicted classes [n], if known, and the confidence [n]: a score of the table, or `ranked`.
 
-    Without both it is the largest probability. The calibrator acts on the confidence.
+    Without both it is the largest probability. The calibrator acts on the confidence. Where several classes have the
+    largest value, `prediction` [n] decides.
     """
     if score_part is not None:
         ranked = score(score_part.name, **table, **score_part.parameters)
-    prediction, confidence = predicted_values(**table, confidence=ranked)
+    prediction, confidence = predicted_values(**table, confidence=ranked, prediction=prediction)
     if calibrator is not None:
         confidence = Calibrator(calibrator.method, dict(calibrator.parameters)).apply(confidence)
     return prediction, confidence

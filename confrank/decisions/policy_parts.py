@@ -16,6 +16,7 @@ from confrank.decisions.calibrators import CALIBRATION_METHODS, TABLE_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import Selection
+from confrank.metrics.arrays import as_classes
 from confrank.phrasing import InputError, joined, named, sentence
 from confrank.predictions import Predictions
 
@@ -261,5 +262,9 @@ def _in_order(
         None if table is None else np.ascontiguousarray(table[:, order])
         for table in (predictions.logits, predictions.probabilities)
     )
-    label = None if predictions.label is None else np.argsort(order)[predictions.label]
-    return replace(predictions, logits=logits, probabilities=probabilities, label=label, metadata=metadata)
+    label, prediction = (
+        None if classes is None else np.argsort(order)[as_classes(classes, name)]
+        for name, classes in (("label", predictions.label), ("prediction", predictions.prediction))
+    )
+    changed = {"logits": logits, "probabilities": probabilities, "label": label, "prediction": prediction}
+    return replace(predictions, **changed, metadata=metadata)

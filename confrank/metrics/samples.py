@@ -143,7 +143,9 @@ def predicted_values(
             raise ValueError("expected logits, probabilities or a confidence, but got none")
         return None if prediction is None else as_classes(prediction, "prediction"), as_scores(confidence)
     table, _ = _checked_table(given_table, is_logits=logits is not None)
-    classes = table.argmax(axis=1)
+    classes = table.argmax(axis=1) if prediction is None else as_classes(prediction, "prediction")
+    if prediction is not None:
+        _check_prediction(classes, table)
     if confidence is not None:
         return classes, as_scores(confidence)
     return classes, _probability(table, classes, is_logits=logits is not None)
