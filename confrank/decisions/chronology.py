@@ -1,5 +1,6 @@
 """The order of answers in time, from a column of numbers or of dates."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,7 +45,7 @@ def _text(value: object) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, float):
-        return f"{value:.15g}"
+        return str(int(value)) if value.is_integer() else repr(value)
     return "" if value is None else str(value).strip()
 
 
@@ -59,10 +60,11 @@ def _refuse_missing(texts: list[str], column: str) -> None:
 
 
 def _numbers(texts: list[str]) -> Array | None:
-    try:
-        return np.array([*map(float, texts)])
-    except ValueError:
-        return None
+    """The texts as numbers, with all digits of integers, such as nanoseconds since 1970; None if one is no number."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return np.array([*map(kind, texts)])
+    return None
 
 
 def _dates(texts: list[str], column: str) -> Array:
