@@ -27,7 +27,8 @@ from confrank.study.catalogue import RECIPES, Recipe, recipe
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.paper import contradictions, paper_tables, paper_values, table_values
-from confrank.study.plan import estimated_hours, plan
+from confrank.study.plan import estimated_hours, has_result, plan
+from confrank.study.results import export_run, load_result
 from confrank.study.tables import label_of, load_results, table_cells
 from confrank.trained import load_run, save_weights_file
 from confrank.training import train
@@ -346,6 +347,21 @@ def test_weights_know_what_was_held_out(tmp_path):
     assert len(half.data.train) == len(whole.data.train) == 720
     assert half.held_out.index.tolist() == whole.held_out.index.tolist()
     assert half.provenance == whole.provenance
+
+
+def test_a_result_is_finished_only_with_its_held_out_images(tmp_path, monkeypatch):
+    config, results = RunConfig(epochs=1, holdout=0.2), tmp_path / "results"
+    train(config, tmp_path / config.run_name, device=torch.device("cpu"))
+
+    def killed(*predictions):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("confrank.study.results._scores", killed)
+        export_run(tmp_path / config.run_name, results)
+    assert not has_result(config, results)
+    result = load_result(export_run(tmp_path / config.run_name, results))
+    assert has_result(config, results) and result.validation["acc"] > 0 and "max-probability" in result.scores["test"]
 
 
 def test_an_ensemble_of_another_size_stands_in_its_own_row(tmp_path):

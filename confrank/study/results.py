@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +48,14 @@ class Result:
 def export_run(run: Path, results: Path) -> Path:
     """Write results/NAME.json and results/NAME.npz of a finished run folder, with its held-out images if any."""
     result, arrays = read_run(run)
-    path, held_out = results / f"{run.name}.json", RunFolder(run).predictions("holdout")
-    if not held_out.exists():
-        return _write(path, result, arrays)
-    validation = load_predictions(held_out)
-    samples = sample_values(**validation.evaluation_inputs())
-    _write(path, result, arrays | _stored(samples, "validation_"))
-    scores = _scores(validation, load_predictions(RunFolder(run).predictions("test")))
-    return extend_result(path, {"validation": evaluation_of(samples).metrics, "scores": scores})
+    held_out = RunFolder(run).predictions("holdout")
+    if held_out.exists():
+        validation = load_predictions(held_out)
+        samples = sample_values(**validation.evaluation_inputs())
+        scores = _scores(validation, load_predictions(RunFolder(run).predictions("test")))
+        result = replace(result, validation=evaluation_of(samples).metrics, scores=scores)
+        arrays |= _stored(samples, "validation_")
+    return _write(results / f"{run.name}.json", result, arrays)
 
 
 def extend_result(path: Path, further: Mapping[str, Any]) -> Path:
@@ -219,6 +219,7 @@ def _json(content: Mapping[str, Any]) -> str:
 
 def _write(path: Path, result: Result, arrays: dict[str, NDArray[Any]]) -> Path:
     content = {key: getattr(result, key) for key in STORED}
+    content |= {key: value for key in FURTHER if (value := getattr(result, key))}
     path.parent.mkdir(parents=True, exist_ok=True)
     small = {
         name: values.astype(np.int32) if values.dtype.kind in "iu" else values for name, values in arrays.items()
