@@ -349,6 +349,12 @@ def test_weights_know_what_was_held_out(tmp_path):
     assert half.provenance == whole.provenance
 
 
+def test_names_of_data_sets_are_escaped():
+    cells = [Cell("C:\\own & #1|2", "small", "baseline", "", "acc", None, Summary(0.5, 0.1, 3))]
+    assert "\nC:\\textbackslash{}own \\& \\#1|2 & small & baseline & 3 & " in render(cells, "latex")
+    assert "| C:\\own & #1\\|2 | small |" in render(cells, "markdown")
+
+
 def test_a_result_is_finished_only_with_its_held_out_images(tmp_path, monkeypatch):
     config, results = RunConfig(epochs=1, holdout=0.2), tmp_path / "results"
     train(config, tmp_path / config.run_name, device=torch.device("cpu"))

@@ -203,12 +203,12 @@ def _with_bold(cell: str) -> Text:
 def markdown_table(header: list[str], rows: TextRows) -> str:
     """The same for a document."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |" for line in lines) + "\n"
 
 
 def _latex(header: list[str], rows: TextRows) -> str:
     def line(cells: list[str]) -> str:
-        return _BOLD.sub(r"\\textbf{\1}", " & ".join(cells).translate(LATEX)) + r" \\"
+        return " & ".join(_BOLD.sub(r"\\textbf{\1}", cell.translate(LATEX)) for cell in cells) + r" \\"
 
     body = [line(header), r"\midrule", *map(line, rows)]
     columns = "l" * len(header)
@@ -218,7 +218,9 @@ def _latex(header: list[str], rows: TextRows) -> str:
 
 
 LATEX = str.maketrans(
-    {"%": r"\%", "±": r"$\pm$", "σ": r"$\sigma$", "×": r"$\times$", "³": r"$^3$", "†": r"$\dagger$", "_": r"\_"}
+    {letter: f"\\{letter}" for letter in "%_&#${}"}
+    | {"±": r"$\pm$", "σ": r"$\sigma$", "×": r"$\times$", "³": r"$^3$", "†": r"$\dagger$"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 FORMS: dict[str, Callable[[list[str], TextRows], str]] = {
     "terminal": _terminal,
