@@ -13,6 +13,7 @@ from torch import nn
 
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
+from confrank.metrics.arrays import at_or_above
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 from confrank.run_folder import RunFolder
@@ -49,7 +50,7 @@ class Answers:
         return [self.raw.class_names[row] for row in self.raw.table.argmax(axis=1)]
 
     def accepted(self, threshold: float) -> NDArray[np.bool_]:
-        return self.confidence >= threshold
+        return at_or_above(self.confidence, threshold)
 
     def as_csv(self, threshold: float | None = None) -> str:
         """A row for each sample; with `threshold`, whether the answer is accepted."""
