@@ -362,9 +362,10 @@ def test_a_result_is_finished_only_with_its_held_out_images(tmp_path, monkeypatc
     def killed(*predictions):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr("confrank.study.results._scores", killed)
-        export_run(tmp_path / config.run_name, results)
+        with pytest.raises(KeyboardInterrupt):
+            export_run(tmp_path / config.run_name, results)
     assert not has_result(config, results)
     result = load_result(export_run(tmp_path / config.run_name, results))
     assert has_result(config, results) and result.validation["acc"] > 0 and "max-probability" in result.scores["test"]
