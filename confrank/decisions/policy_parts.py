@@ -266,5 +266,5 @@ def _in_order(
         None if classes is None else np.argsort(order)[as_classes(classes, name)]
         for name, classes in (("label", predictions.label), ("prediction", predictions.prediction))
     )
-    changed = {"logits": logits, "probabilities": probabilities, "label": label, "prediction": prediction}
+    changed: Any = {"logits": logits, "probabilities": probabilities, "label": label, "prediction": prediction}
     return replace(predictions, **changed, metadata=metadata)
