@@ -120,6 +120,15 @@ def _is_of(result: Result, config: RunConfig) -> bool:
     return not changes({key: value for key, value in config.as_dict().items() if key != "recipe"}, result.config)
 
 
+def leaves_out_mixed_images(result: Result) -> bool:
+    """Whether mixed images trained an averaged network, but are missing from its batch norm statistics.
+
+    So they were before `augment` was a setting. Such a result is shown, but compared with no other.
+    """
+    mixed, averaged = (result.config.get(key, "none") != "none" for key in ("mix", "averaging"))
+    return mixed and averaged and "augment" not in result.config
+
+
 def train_rows(
     wanted: Sequence[tuple[str, RunConfig]],
     out: Path,
@@ -134,7 +143,8 @@ def train_rows(
 ) -> list[str]:
     """Train the runs that have no result, side by side, and write each result; returns a line for each failure."""
     listeners = {"on_start": on_start, "on_epoch": on_epoch or _progress, "on_note": print}
-    missing = [(row, config) for row, config in wanted if found.path(row, config) is None]
+    missing = [(row, config) for row, config in wanted
+               if (path := found.path(row, config)) is None or leaves_out_mixed_images(read(path))]  # fmt: skip
     problems = []
     for start in range(0, len(missing), together):
         group = missing[start : start + together]

@@ -14,7 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ingredients import INGREDIENTS, METRICS, ROWS, Found, compared, config_of, passes_of, read
+from ingredients import (
+    INGREDIENTS,
+    METRICS,
+    ROWS,
+    Found,
+    compared,
+    config_of,
+    leaves_out_mixed_images,
+    passes_of,
+    read,
+)
 from matplotlib.figure import Figure
 
 from confrank.config import RunConfig
@@ -39,6 +49,8 @@ PUBLISHED: dict[str, dict[str, float]] = {
 CRL = tuple(name for name in INGREDIENTS if name.startswith(("crl", "stretched")))
 SPLITS = ("validation", "test")
 MISSING = "No run yet.\n"
+# Marks a row whose networks have batch norm statistics of clean images alone.
+OLD = " \\*"
 Table = tuple[list[str], list[list[str]]]
 
 
@@ -52,15 +64,16 @@ def spread(key: str, values: Sequence[float | None]) -> str:
 
 
 def exam(found: Path) -> str:
-    """Every recipe of the record study on both data sets, next to the published AURC."""
+    """Every recipe of the record study that has results, next to the published AURC."""
     header = ["data set", "recipe", "method", "seeds", "passes", "minutes", "accuracy %", "AURC ×10³", "published",
               "mirrored", "by the chosen score", "E-AURC ×10³", "AUROC %", "ECE %"]  # fmt: skip
     rows = [
         [dataset, f"`{recipe}`", method, str(len(results)), *_exam_cells(dataset, recipe, results)]
         for dataset in DATASETS
         for recipe, method, results in recipes_of(dataset, found)
+        if results
     ]
-    return markdown_table(header, rows)
+    return markdown_table(header, rows) if rows else MISSING
 
 
 def recipes_of(dataset: str, found: Path) -> Iterator[tuple[str, str, list[Result]]]:
@@ -115,8 +128,9 @@ def tried(found: Found) -> str:
             configs = [config_of(row, dataset, MODEL, epochs, seed) for seed in seeds]
             results = [read(path) for config in configs if (path := found.path(row, config)) is not None]
             held_out, test = ([one.mirrored.get(split, {}).get("aurc") for one in results] for split in SPLITS)
+            name = row + OLD * any(map(leaves_out_mixed_images, results))
             rows.append([
-                dataset, str(epochs), row, str(passes_of(configs[0])), str(len(seeds)), _minutes(results),
+                dataset, str(epochs), name, str(passes_of(configs[0])), str(len(seeds)), _minutes(results),
                 spread("aurc", [one.validation.get("aurc") for one in results]), spread("aurc", held_out),
                 spread("aurc", [one.metrics["aurc"] for one in results]), spread("aurc", test),
                 *(spread(key, [one.metrics[key] for one in results]) for key in METRICS[1:]),
@@ -152,7 +166,7 @@ def effects(found: Found) -> str:
     ]
     rows = []
     for dataset, epochs in settings_in(found):
-        there = rows_in(found, dataset, epochs)
+        there = comparable(found, dataset, epochs)
         for added, before, after in additions([*there]):
             both = [seed for seed in there[after] if seed in there[before]]
             if not both:
@@ -162,6 +176,17 @@ def effects(found: Found) -> str:
             cells = [_effect(key, one["differences"][key]) for key in METRICS]
             rows.append([dataset, str(epochs), added, before, has_crl, str(len(both)), *cells])
     return markdown_table(header, rows) if rows else MISSING
+
+
+def comparable(found: Found, dataset: str, epochs: int) -> dict[str, list[int]]:
+    """The rows with results that were all made alike, and their seeds."""
+
+    def is_alike(row: str, seed: int) -> bool:
+        path = found.path(row, config_of(row, dataset, MODEL, epochs, seed))
+        return path is not None and not leaves_out_mixed_images(read(path))
+
+    rows = rows_in(found, dataset, epochs)
+    return {row: [seed for seed in seeds if is_alike(row, seed)] for row, seeds in rows.items()}
 
 
 def _effect(key: str, gap: Sequence[float]) -> str:
@@ -197,14 +222,22 @@ def _mean(result: Result, corruption: str, key: str) -> float:
 
 
 def missing(results: Path) -> str:
-    """The runs of the record study without a result."""
-    left: dict[tuple[str, str, str], list[int]] = {}
+    """The runs of the record study without a result, in a line for each recipe and method."""
+    left: dict[tuple[str, str], dict[str, list[str]]] = {}
     for config in plan(*record()).runs:
         if not (results / f"{config.run_name}.json").exists():
-            left.setdefault((config.dataset, config.recipe, config.method), []).append(config.seed)
-    lines = [f"- {dataset}, `{recipe}`, {method}: seeds {', '.join(map(str, seeds))}"
-             for (dataset, recipe, method), seeds in left.items()]  # fmt: skip
+            sets = left.setdefault((config.recipe, config.method), {})
+            sets.setdefault(config.dataset, []).append(str(config.seed))
+    lines = [f"- `{recipe}`, {method}: {_listed(sets)}" for (recipe, method), sets in left.items()]
     return "\n".join(lines or ["Nothing."]) + "\n"
+
+
+def _listed(sets: dict[str, list[str]]) -> str:
+    """Data sets and seeds in words, with those data sets together that lack the same seeds."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for dataset, seeds in sets.items():
+        together.setdefault(tuple(seeds), []).append(dataset)
+    return "; ".join(f"{' and '.join(names)}, seeds {', '.join(seeds)}" for seeds, names in together.items())
 
 
 def pictures(found: Found) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -70,9 +71,10 @@ def test_the_exam_shows_means_over_seeds_next_to_what_is_published(results):
     assert row_of(table, "cifar10", "`fmfp`")[3:11] == [
         "2", "2", "5.0", row_of(table, "cifar10", "`fmfp`")[6], mean, "3.56", mean, "62.50 ± 0.00",
     ]  # fmt: skip
-    assert row_of(table, "cifar100", "`sure`")[3:9] == ["0", "4", "-", "-", "-", "45.80"]
-    assert "- cifar10, `fmfp`" in RECORD.missing(folder)
-    assert "cifar10, `fmfp`, baseline: seeds 2" in RECORD.missing(folder)
+    assert "sure" not in table
+    missing = RECORD.missing(folder).splitlines()
+    assert "- `fmfp`, baseline: cifar10, seeds 2; cifar100, seeds 0, 1, 2" in missing
+    assert "- `paper`, crl-softmax: cifar10 and cifar100, seeds 0, 1, 2" in missing
 
 
 def test_every_row_is_shown_with_the_images_that_choose_and_those_that_judge(results):
@@ -97,6 +99,22 @@ def test_effects_are_those_of_rows_that_differ_in_one_ingredient(results, monkey
     ]
     gap = np.mean([metrics["swa+both", seed]["aurc"] - metrics["swa", seed]["aurc"] for seed in (0, 1)])
     assert row_of(table, "cifar100", "200", "both", "swa", "no")[6].startswith(f"{1000 * gap:+.2f} [")
+
+
+def test_results_with_statistics_of_clean_images_are_marked_and_compared_with_none(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(INGREDIENTS, "RESAMPLES", 100)
+    folder = tmp_path / "results"
+    shutil.copytree(results[0] / "ingredients", folder / "ingredients")
+    for path in (folder / "ingredients").glob("ingredients-swa+both-*.json"):
+        content = json.loads(path.read_text())
+        del content["config"]["augment"]
+        path.write_text(json.dumps(content))
+    found = RECORD.Found(folder / "ingredients", (folder,))
+    assert len(row_of(RECORD.tried(found), "cifar100", "200", r"swa+both \*")) > 5
+    assert [line.split(" | ")[2:4] for line in RECORD.effects(found).splitlines()[2:]] == [
+        ["both", "swa+crl"],
+        ["crl", "swa"],
+    ]
 
 
 def test_shift_is_averaged_over_strengths_and_figures_are_drawn(results, tmp_path, monkeypatch):
