@@ -175,7 +175,7 @@ def effects(found: Found) -> str:
             has_crl = "yes" if {*before.split("+")} & {*CRL} else "itself" if added in CRL else "no"
             cells = [_effect(key, one["differences"][key]) for key in METRICS]
             rows.append([dataset, str(epochs), added, before, has_crl, str(len(both)), *cells])
-    return markdown_table(header, rows) if rows else MISSING
+    return markdown_table(header, rows) if rows else "No two runs to compare yet.\n"
 
 
 def comparable(found: Found, dataset: str, epochs: int) -> dict[str, list[int]]:
@@ -197,13 +197,14 @@ def _effect(key: str, gap: Sequence[float]) -> str:
 def under_shift(found: Found) -> str:
     """Each row on corrupted test images, means over the five strengths."""
     keys = ("acc", "aurc", "auroc", "ece")
-    header = ["data set", "epochs", "ingredients", "seeds"]
-    header += [f"{name}: {SHOWN[key].heading}" for name in CORRUPTIONS for key in keys]
-    rows = []
-    for dataset, epochs in settings_in(found):
-        for row, results in shifted(found, dataset, epochs).items():
-            cells = [spread(key, [_mean(one, name, key) for one in results]) for name in CORRUPTIONS for key in keys]
-            rows.append([dataset, str(epochs), row, str(len(results)), *cells])
+    header = ["data set", "epochs", "ingredients", "seeds", "shift", *(SHOWN[key].heading for key in keys)]
+    rows = [
+        [dataset, str(epochs), row, str(len(results)), name,
+         *(spread(key, [_mean(one, name, key) for one in results]) for key in keys)]
+        for dataset, epochs in settings_in(found)
+        for name in CORRUPTIONS
+        for row, results in shifted(found, dataset, epochs).items()
+    ]  # fmt: skip
     return markdown_table(header, rows) if rows else MISSING
 
 
@@ -240,14 +241,20 @@ def _listed(sets: dict[str, list[str]]) -> str:
     return "; ".join(f"{' and '.join(names)}, seeds {', '.join(seeds)}" for seeds, names in together.items())
 
 
-def pictures(found: Found) -> str:
-    """The figures that `draw` draws, in Markdown."""
-    lines = []
-    for dataset, epochs in settings_in(found):
-        name = f"figures/record-{dataset}-{epochs}epochs"
-        lines.append(f"![{dataset}, {epochs} epochs: error rate by coverage, and reliability]({name}-curves.png)")
-        if shifted(found, dataset, epochs):
-            lines.append(f"![{dataset}, {epochs} epochs: AURC and AUROC by strength of shift]({name}-shift.png)")
+def curves(found: Found) -> str:
+    """The risk-coverage curves that `draw` draws, in Markdown."""
+    return _pictures("error rate by coverage, and reliability", "curves", settings_in(found))
+
+
+def shift_curves(found: Found) -> str:
+    """The curves under shift that `draw` draws, in Markdown."""
+    return _pictures("AURC and AUROC by strength of shift", "shift",
+                     [one for one in settings_in(found) if shifted(found, *one)])  # fmt: skip
+
+
+def _pictures(what: str, kind: str, settings: Sequence[tuple[str, int]]) -> str:
+    lines = [f"![{dataset}, {epochs} epochs: {what}](figures/record-{dataset}-{epochs}epochs-{kind}.png)"
+             for dataset, epochs in settings]  # fmt: skip
     return "\n\n".join(lines or [MISSING.strip()]) + "\n"
 
 
@@ -307,9 +314,10 @@ def tables_of(results: Path) -> dict[str, str]:
     return {
         "exam": exam(results),
         "tried": tried(found),
+        "curves": curves(found),
         "effects": effects(found),
         "shift": under_shift(found),
-        "figures": pictures(found),
+        "shift curves": shift_curves(found),
         "missing": missing(results),
     }
 

@@ -123,11 +123,12 @@ def test_shift_is_averaged_over_strengths_and_figures_are_drawn(results, tmp_pat
     assert RECORD.settings_in(found) == [("cifar10", 200), ("cifar100", 200)]
     monkeypatch.setattr(RECORD, "settings_in", lambda found: [("cifar100", 200)])
     values = [100 * metrics["swa+both", seed]["auroc"] for seed in (0, 1)]
-    cells = row_of(RECORD.under_shift(found), "cifar100", "200", "swa+both")
-    assert cells[6] == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
+    cells = row_of(RECORD.under_shift(found), "cifar100", "200", "swa+both", "2", "blur")
+    assert cells[7] == f"{np.mean(values):.2f} ± {np.std(values, ddof=1):.2f}"
     names = [path.name for path in RECORD.draw(found, tmp_path)]
     assert names == ["record-cifar100-200epochs-curves.png", "record-cifar100-200epochs-shift.png"]
-    assert re.findall(r"figures/(\S+)\)", RECORD.pictures(found)) == names
+    shown = RECORD.curves(found) + RECORD.shift_curves(found)
+    assert re.findall(r"figures/(\S+)\)", shown) == names
     assert all((tmp_path / name).stat().st_size > 1000 for name in names)
 
 
