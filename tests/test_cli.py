@@ -299,3 +299,21 @@ def test_mistakes_are_one_line(arguments, message, capsys, command):
     command(*arguments.split(), code=2)
     error = capsys.readouterr().err
     assert error.startswith(f"confrank: error: {message}") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--modle", "x"), "did you mean --model?"),
+        (("--checkpoint-minutes", "-1"), "to be at least 0, but got -1.0"),
+        (("--device", "cuda:99"), "expected a GPU for --device cuda:99"),
+    ],
+)
+def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkeypatch, capsys, command):
+    monkeypatch.setattr("confrank.cli.command.REPORT_SECONDS", 0)
+    printed = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        command("train", *flags, code=2)
+        printed.append(capsys.readouterr().err)
+    assert message in printed[0] and printed[1] == ""

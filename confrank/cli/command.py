@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ Arguments: TypeAlias = "Namespace"
 Format = Literal["terminal", "markdown", "latex", "csv"]
 USAGE_ERROR = 2
 LISTED = 50
+REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
 
     class WordedParser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            fail(explained(message, argument_names(self)))
+            fail_alike(explained(message, argument_names(self)))
 
         def parse_string(self, *given: Any, **options: Any) -> "Namespace":
             # The parameter's name depends on the version of jsonargparse.
@@ -90,6 +92,17 @@ def fail(message: str) -> NoReturn:
     """Report a mistake in one line and exit with code 2."""
     print(f"confrank: error: {' '.join(message.splitlines())}", file=sys.stderr)
     sys.exit(USAGE_ERROR)
+
+
+def fail_alike(message: str) -> NoReturn:
+    """`fail` for a mistake that all processes of torchrun on a machine make alike: the first one reports it.
+
+    The others wait for it, since torchrun ends all processes as soon as one has failed.
+    """
+    if os.environ.get("LOCAL_RANK", "0") != "0":
+        time.sleep(REPORT_SECONDS)
+        sys.exit(USAGE_ERROR)
+    fail(message)
 
 
 def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":

@@ -11,7 +11,7 @@ from confrank import __version__
 from confrank.cli.active import ACTIVE
 from confrank.cli.apply import APPLY
 from confrank.cli.calibrate import CALIBRATE
-from confrank.cli.command import Command, drop_output, fail, make_parser
+from confrank.cli.command import Command, drop_output, fail, fail_alike, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
@@ -82,7 +82,7 @@ def _run(arguments: list[str]) -> None:
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         hint = did_you_mean(name, COMMANDS) or "; see confrank --help"
-        fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
+        fail_alike(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 
 

@@ -18,6 +18,7 @@ from confrank.cli.command import (
     add_root,
     at_least,
     device_of,
+    fail_alike,
     listed,
     make_console,
     root_of,
@@ -100,13 +101,18 @@ def _for_texts(name: str) -> str:
 def _train(arguments: Arguments) -> None:
     from confrank.training import ALONE, connected, launched, local_device
 
-    device = device_of(arguments.device)
+    try:
+        at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
+        device = device_of(arguments.device)
+        if launched() and device.index is not None:
+            raise ValueError(
+                f"expected --device auto, cpu or cuda for several processes, but got {device};"
+                " each takes a GPU by itself"
+            )
+    except ValueError as error:
+        fail_alike(str(error))
     if not launched():
         return _train_in(ALONE, arguments, device)
-    if device.index is not None:
-        raise ValueError(
-            f"expected --device auto, cpu or cuda for several processes, but got {device}; each takes a GPU by itself"
-        )
     device = local_device(device.type)
     with connected(device) as processes:
         _train_in(processes, arguments, device)
@@ -138,7 +144,6 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
     if arguments.out and arguments.seeds is None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
-    at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
     console = make_console(lasting=True, quiet=not processes.leads)
 
     def announce(job: "Job") -> None:
