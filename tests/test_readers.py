@@ -1,6 +1,7 @@
 import builtins
 import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from safetensors.torch import save_file as torch_file
 from confrank import evaluate
 from confrank.active.pool import open_pool
 from confrank.metrics import arrays
-from confrank.predictions import READERS, Predictions, csv_file, doubts, load_predictions, save_predictions
+from confrank.predictions import READERS, Predictions, csv_file, doubts, load_predictions, read, save_predictions
 from confrank.predictions import arrays as array_readers
 from confrank.predictions.keys import LONGEST_KEY
 
@@ -291,7 +292,7 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ("label,Probability_Cat,Probability_Dog\ncat,0.5,0.5\n", "'cat' in row 0; the classes are Cat, Dog"),
         (
             "label,p_0,p_1\ncat,0.5,0.5\n",
-            "a class index in label, but got 'cat' in row 0; for names, add columns like",
+            "a class index in label, but got 'cat' in row 0; for names, write a column probability_NAME",
         ),
         ("label,prediction,confidence\na,1,0.5\n", "names in both label and prediction"),
         ("label,p_0,p_1,logit_0,logit_1\n0,1,0,2,3\n", "probabilities or of logits, but got both"),
@@ -410,8 +411,8 @@ def test_npy_with_fields(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (np.zeros((4, 3)), r"shape \[n, 2\], but got shape \(4, 3\)"),
-        (np.array([[0.5, 0.5]]), "only 0 and 1 in correct, but got 0.5 in row 0"),
+        (np.zeros((4, 3, 2)), r"expected logits or probabilities .* but got shape \[4, 3, 2\] of float64"),
+        (np.array([[0.5, 0.5]]), "but got the columns probabilities; give the labels"),
         (np.zeros((0, 2)), "rows of predictions, but there are none"),
         (np.array([["a", "b"]]), "but got shape"),
     ],
@@ -420,6 +421,54 @@ def test_npy_mistakes(tmp_path, values, message):
     np.save(tmp_path / "wrong.npy", values)
     with pytest.raises(ValueError, match=message):
         load_predictions(tmp_path / "wrong.npy")
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_a_table_and_its_labels_in_two_npy_files(tmp_path, kind):
+    """As numpy.save writes what a training loop has collected."""
+    logits, label = np.array([[2.0, 0.0, -1.0], [0.5, 1.0, 0.0], [0.0, 0.2, 3.0]]), np.array([0, 2, 2])
+    table = logits if kind == "logits" else np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    np.save(tmp_path / "table.npy", table)
+    np.save(tmp_path / "label.npy", label)
+    loaded = read(tmp_path / "table.npy", truth=tmp_path / "label.npy")
+    np.testing.assert_array_equal(getattr(loaded, kind), table)
+    np.testing.assert_array_equal(loaded.label, label)
+    assert loaded.notes == ("labels joined by row",)
+    np.save(tmp_path / "label.npy", label[:2])
+    with pytest.raises(ValueError, match=r"label.npy has shape \[2\], the table \[3, 3\]"):
+        read(tmp_path / "table.npy", truth=tmp_path / "label.npy")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("a.pt", "numpy.savez"), ("a.xlsx", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")],
+)
+def test_files_of_other_kinds_say_what_to_do(tmp_path, name, remedy):
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(ValueError, match=f"but got {Path(name).suffix}; .*{remedy}"):
+        read(tmp_path / name)
+
+
+def test_scores_by_class_name_in_json(tmp_path):
+    rows = [("dog", {"cat": 0.2, "dog": 0.8}), ("cat", {"dog": 0.4, "cat": 0.6})]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"label": one, "probs": two}) for one, two in rows))
+    loaded = read(tmp_path / "a.jsonl")
+    assert loaded.probabilities.tolist() == [[0.2, 0.8], [0.6, 0.4]] and loaded.label.tolist() == [1, 0]
+
+
+def test_names_of_columns_as_people_write_them(tmp_path):
+    (tmp_path / "a.csv").write_text("True label,Predicted-Class,Confidence\ncat,cat,0.9\ndog,cat,0.6\n")
+    loaded = read(tmp_path / "a.csv")
+    assert (loaded.label == loaded.prediction).tolist() == [True, False]
+
+
+def test_a_row_of_totals_is_refused(tmp_path):
+    rows = "label,prediction,confidence\ncat,cat,0.9\ndog,cat,0.6\ndog,dog,0.7\n"
+    (tmp_path / "a.csv").write_text(f"{rows}3,2,0.73\n")
+    with pytest.raises(ValueError, match="'label', but got '3' in the last row; remove this row if it holds totals"):
+        read(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text(f"{rows}7,7,0.73\n7,cat,0.5\n")  # a class that occurs more than once
+    assert len(read(tmp_path / "a.csv")) == 5
 
 
 def test_npy_that_claims_more_than_it_holds(tmp_path):

@@ -11,8 +11,10 @@ import numpy as np
 from safetensors import safe_open
 
 from confrank.limits import npy_header
+from confrank.phrasing import InputError
 from confrank.predictions.cells import Column, text_of
 from confrank.predictions.content import Content, Opened
+from confrank.predictions.doubts import kind_of
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import KEY_NAMES, holds_class_names, key_of, role_of
 from confrank.predictions.schema import ARRAYS, Array, check_shapes
@@ -97,10 +99,13 @@ def open_npy(path: Path) -> Opened:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
         shapes = {name: (shape[0], *dtype[name].shape) for name in dtype.names}
         return _opened(shapes, lambda names: _fields(path, start, shape[0], dtype, names), {})
+    if len(shape) == 2 and dtype.kind == "f" and not _holds_flags(path, shape):
+        return open_arrays({kind_of(table := np.load(path)): table}, {})
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
-        raise ValueError(
-            f"expected rows of (confidence, correct), i.e. shape [n, 2], but got shape {shape} of {dtype};"
-            " put several arrays into an npz file with their names"
+        raise InputError(
+            "expected logits or probabilities [n, K], or rows of (confidence, correct),"
+            f" but got shape {list(shape)} of {dtype}",
+            "give labels as {truth}, or put several arrays into an npz file with their names",
         )
     both = ("confidence", "correct")
 
@@ -111,6 +116,23 @@ def open_npy(path: Path) -> Opened:
         return {"confidence": columns[0], "correct": _flags(columns[1])}
 
     return _opened(dict.fromkeys(both, shape[:1]), load, {})
+
+
+def _holds_flags(path: Path, shape: tuple[int, ...]) -> bool:
+    """Whether an array [n, 2] has only 0 and 1 in its second column: rows of (confidence, correct)."""
+    return shape[1] < 2 or (shape[1] == 2 and bool(np.isin(np.load(path, mmap_mode="r")[:, 1], (0, 1)).all()))
+
+
+def with_label_rows(path: Path, labels: Path) -> Opened:
+    """A table [n, K] with the labels [n] of another npy file, row by row."""
+    with _readable("two npy files"):
+        table, label = np.load(path), np.load(labels)
+    if table.ndim != 2 or label.shape != table.shape[:1]:
+        raise ValueError(
+            f"expected labels [n] for a table [n, K], but {labels} has shape {list(label.shape)}, the table"
+            f" {list(table.shape)}"
+        )
+    return open_arrays({kind_of(table): table, "label": label}, {})
 
 
 def open_arrays(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Opened:

@@ -61,7 +61,10 @@ def _as_numbers(column: Column, role: str) -> Array:
     if not isinstance(column, Text):
         return column
     numbers = [TRUTH.get(value.strip().lower(), whole_number(value)) for value in column.values]
-    remedy = "for names, add columns like probability_NAME or an array class_names in class order"
+    remedy = (
+        "for names, write a column probability_NAME of each class, an array class_names in class order, or in JSON"
+        ' objects such as {"cat": 0.9, "dog": 0.1}'
+    )
     refuse_values(column, [whole is None for whole in numbers], "a class index", role, remedy)
     return np.array(numbers, dtype=np.int64)[column.codes]
 

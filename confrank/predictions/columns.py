@@ -18,6 +18,7 @@ from confrank.predictions.doubts import (
     refuse_percentage,
     refuse_percentages,
     refuse_probability_of_a_class,
+    refuse_total,
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
@@ -44,6 +45,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
         columns, table, confidence, names = with_positive(columns, score, reading.positive, notes, reading.classes)
         kind = "probabilities"
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
+    for role, column in classes.items():
+        refuse_total(column, layout.names.get(role, role))
     numbers, names, ambiguous = numbered(
         classes, names, typed=content.typed or reading.positive is not None, has_table=table is not None
     )

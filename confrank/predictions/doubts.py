@@ -4,6 +4,7 @@ import numpy as np
 
 from confrank.metrics.samples import first_not_largest
 from confrank.phrasing import InputError, class_text, counted
+from confrank.predictions.cells import Column, Text, number
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array
 
@@ -53,6 +54,19 @@ def refuse_odd_columns(table: Array, names: list[str], doubtful: list[str] | Non
             why = "is something else: without it, rows sum to 1"
         if why and (doubtful is None or name in doubtful):
             raise InputError(f"expected only class columns besides label, but {name[:80]!r} {why}", NAME_CLASSES)
+
+
+def refuse_total(column: Column, name: str) -> None:
+    """Raise if a column of class names ends in a number: spreadsheets put counts or sums under the last row."""
+    if not isinstance(column, Text) or len(column) < 3:
+        return
+    last = int(column.codes[-1])
+    is_number = [number(value) is not None for value in column.values]
+    if is_number[last] and sum(is_number) == 1 and int((column.codes == last).sum()) == 1:
+        raise InputError(
+            f"expected names of classes in {name!r}, but got {column.values[last]!r} in the last row",
+            "remove this row if it holds totals",
+        )
 
 
 def refuse_percentages(table: Array) -> None:

@@ -9,7 +9,7 @@ from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.phrasing import InputError, about
-from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors
+from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors, with_label_rows
 from confrank.predictions.columns import predictions_of
 from confrank.predictions.content import Opened
 from confrank.predictions.cost import check_cost
@@ -43,6 +43,16 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     ".json": open_json,
     ".jsonl": open_json,
     ".ndjson": open_json,
+}
+# What to do with files of other kinds; pickled objects are never opened.
+_TENSORS = "write the tensors with numpy.savez('predictions.npz', logits=logits.float().cpu(), label=label.cpu())"
+_SHEET = "save the sheet as CSV UTF-8"
+_PICKLE = "write the table with DataFrame.to_csv or to_parquet"
+OTHER_KINDS = {
+    **dict.fromkeys((".pt", ".pth"), _TENSORS),
+    **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), _SHEET),
+    **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
+    ".txt": "rename it to .csv if it has columns",
 }
 COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
@@ -92,6 +102,9 @@ def read(
     notes: list[str] = []
     with about(path):
         opened = open_file(path, max_gigabytes)
+        if truth is not None and on is None and Path(truth).suffix.lower() == path.suffix.lower() == ".npy":
+            opened, truth = with_label_rows(path, Path(truth)), None
+            notes = ["labels joined by row"]
         if truth is None:
             layout = layout_of(opened.header, lists=opened.lists, reading=reading, bare=opened.bare)
             content = opened.load(layout)
@@ -116,7 +129,11 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         raise ValueError("expected a predictions file, but it is a folder")
     suffix = suffix_of(path)
     if suffix not in READERS or (path.suffix.lower() == ".gz" and suffix not in COMPRESSED):
-        raise ValueError(f"expected a file ending in {', '.join(READERS)} or {', '.join(COMPRESSED)} with .gz")
+        remedy = OTHER_KINDS.get(suffix)
+        raise ValueError(
+            f"expected a file ending in {', '.join(READERS)} or {', '.join(COMPRESSED)} with .gz"
+            f"{f', but got {path.suffix}; {remedy}' if remedy else ''}"
+        )
     if path.stat().st_size == 0:
         raise ValueError("expected a predictions file, but it is empty")
     check_cost(path, max_gigabytes)

@@ -9,6 +9,7 @@ import numpy as np
 from confrank.predictions.cells import Column, Text, numbers_of_text, text_of
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
+from confrank.predictions.names import PREFIXES, role_of
 from confrank.predictions.schema import Array
 from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
 
@@ -120,12 +121,16 @@ def _of_rows(rows: list[Any]) -> Columns:
 
 
 def _with_scores(columns: Columns) -> Columns:
-    """Lists of {"label": ..., "score": ...}, as pipelines of transformers write them for all classes, as columns."""
+    """The scores of all classes as columns: objects such as {"cat": 0.9, "dog": 0.1} under a name of probabilities or
+    logits, or lists of {"label": ..., "score": ...}, as pipelines of transformers write them.
+    """
     for name, cells in columns.items():
-        if all(_is_scores(cell) for cell in cells) and cells:
-            scores = [{item["label"]: item["score"] for item in cell} for cell in cells]
+        is_named = role_of(name) in PREFIXES and all(isinstance(cell, dict) for cell in cells)
+        if cells and (is_named or all(_is_scores(cell) for cell in cells)):
+            scores = cells if is_named else [{item["label"]: item["score"] for item in cell} for cell in cells]
+            prefix = PREFIXES[role_of(name) or ""][0] if is_named else "probability_"
             classes = dict.fromkeys(label for row in scores for label in row)
-            table = {f"probability_{label}": [row.get(label) for row in scores] for label in classes}
+            table = {f"{prefix}{label}": [row.get(label) for row in scores] for label in classes}
             return {other: values for other, values in columns.items() if other != name} | table
     return columns
 

@@ -283,11 +283,14 @@ def _refuse_incomplete(
         raise InputError(problem, "say what they are with {columns}, as in confidence=COLUMN")
     if {"label", "confidence"} <= {*known}:
         raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
-    if {"prediction", "confidence"} <= {*known}:
+    if {"label", "prediction"} <= {*known}:
+        raise InputError(problem, "say which column is the confidence with {columns}, as in confidence=COLUMN")
+    if {"prediction", "confidence"} <= {*known} or {"probabilities", "logits"} & {*known}:
         raise InputError(problem, "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE")
     if any(number(name) is not None for name in header):
         raise InputError(problem, "add a line with the names of the columns if the file has none")
     raise InputError(
         problem,
-        "say what they are with {columns}, as in label=COLUMN,prediction=COLUMN, or add the labels with {truth} FILE",
+        "say what they are with {columns}, as in label=COLUMN,prediction=COLUMN,confidence=COLUMN, or add the labels"
+        " with {truth} FILE",
     )

@@ -1,5 +1,7 @@
 """Names of columns and arrays whose role is recognised."""
 
+import re
+
 ROLES: dict[str, tuple[str, ...]] = {
     "label": (
         "label", "labels", "target", "targets", "y_true", "true_label", "ground_truth", "gold", "gold_label", "truth",
@@ -9,7 +11,7 @@ ROLES: dict[str, tuple[str, ...]] = {
         "prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label", "pred_label",
         "predicted_class", "y_hat",
     ),
-    "confidence": ("confidence", "confidences", "conf", "score"),
+    "confidence": ("confidence", "confidences", "conf", "score", "y_score"),
     "correct": ("correct", "is_correct"),
     "index": ("index",),
     "probabilities": ("probabilities", "probs", "y_prob", "y_proba"),
@@ -34,10 +36,10 @@ _ROLE_OF = {alias: role for role, aliases in ROLES.items() for alias in aliases}
 
 def role_of(name: str) -> str | None:
     """
-    >>> role_of("Y_true"), role_of("colour")
-    ('label', None)
+    >>> role_of("Y_true"), role_of("Predicted label"), role_of("colour")
+    ('label', 'prediction', None)
     """
-    return _ROLE_OF.get(name.strip().lower())
+    return _ROLE_OF.get(re.sub(r"[ -]+", "_", name.strip().lower()))
 
 
 def holds_class_names(name: str) -> bool:

@@ -646,7 +646,7 @@ def files():
         as_npy(table),
         ONLY_FIX,
         (),
-        "into an npz file with their names",
+        "or with --truth FILE",
     )
     add("logits.safetensors", "logits and labels", save({"logits": logits, "label": logit_label}), of_logits)
     huge = json.dumps({"label": {"dtype": "I64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()
