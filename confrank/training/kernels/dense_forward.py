@@ -51,7 +51,7 @@ def narrow_kernel(
     x, mean, inverse, gain, bias, weight, out, partial, counter, out_mean, out_inverse, out_variance,
     rows, width, readable, x_stride, out_stride, eps,
     COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-    VECTORS: tl.constexpr, HELD: tl.constexpr,
+    VECTORS: tl.constexpr, FLAT: tl.constexpr, HELD: tl.constexpr,
 ):  # fmt: skip
     """1x1 convolution of the first `width` channels after batch norm and ReLU, with the statistics of its output.
 
@@ -61,7 +61,7 @@ def narrow_kernel(
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
     sums, squares = tl.zeros([HELD, LINE], tl.float32), tl.zeros([HELD, LINE], tl.float32)
-    for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):
+    for tile in tl.range(tl.program_id(0), rows // ROWS, tl.num_programs(0), flatten=FLAT):
         lines = tile * ROWS + tl.arange(0, ROWS)
         value = tl.zeros([ROWS, LINE], tl.float32)
         for start in range(0, width, STEP):

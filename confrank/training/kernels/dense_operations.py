@@ -23,8 +23,12 @@ from confrank.training.kernels.densenet import EPSILON, Channels, Gradient, Laye
 Setting = dict[str, int]
 SETTINGS: dict[str, list[Setting]] = {
     "enter": [{"ROWS": 64, "programs": 528, "num_warps": 4, "num_stages": 1}] * 3,
-    "narrow": [{"ROWS": 128, "STEP": 64, "VECTORS": 0, "programs": 264, "num_warps": 4, "num_stages": 3}] * 3,
-    "narrow_pooled": [{"ROWS": 32, "STEP": 64, "VECTORS": 0, "programs": 264, "num_warps": 8, "num_stages": 2}] * 3,
+    "narrow": [{"ROWS": 128, "STEP": 64, "VECTORS": 0, "FLAT": 0, "programs": 264, "num_warps": 4, "num_stages": 3}]
+    * 3,
+    "narrow_pooled": [
+        {"ROWS": 32, "STEP": 64, "VECTORS": 0, "FLAT": 0, "programs": 264, "num_warps": 8, "num_stages": 2}
+    ]
+    * 3,
     "grow": [{"ROWS": 64, "programs": 396, "num_warps": 4, "num_stages": 1}] * 3,
     "settle": [{"ROWS": 128, "num_warps": 4, "num_stages": 1}] * 3,
     "grow_backward": [{"ROWS": 64, "programs": 132, "num_warps": 4, "num_stages": 1}] * 3,
