@@ -55,7 +55,8 @@ class Kernels:
         padded_vectors = _padded_copies([values.view(1, -1, 1, 1) for values in vectors], wide)
         self.copies = dict(zip(map(id, weights), _padded_copies(weights, like.dtype), strict=True))
         self.copies |= dict(zip(map(id, vectors), padded_vectors, strict=True))
-        self.zeros, self.ones = torch.zeros_like(padded_vectors[-1]), torch.ones_like(padded_vectors[-1])
+        longest = max(padded_vectors, key=len)
+        self.zeros, self.ones = torch.zeros_like(longest), torch.ones_like(longest)
 
     def programs(self, kernel: str, conv: nn.Conv2d, rows: int) -> int:
         """How many programs of a kernel of the backward pass sum over the rows."""
