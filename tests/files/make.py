@@ -19,7 +19,6 @@ from safetensors.numpy import save
 
 FOLDER = Path(__file__).parent
 NAMES = ["cat", "dog", "owl"]
-ONLY_FIX = None
 # Without its flag a file is read, and ranked right, but its scores are not taken for probabilities.
 RANKED = "only ranked"
 
@@ -41,6 +40,12 @@ def as_csv(header, rows, separator=",", end="\n"):
     writer = csv.writer(text, delimiter=separator, lineterminator=end)
     writer.writerows([header, *rows])
     return text.getvalue()
+
+
+def columns_csv(header, *columns):
+    """Columns [n], or several of them in a table [n, K]."""
+    rows = zip(*(column if np.ndim(column) == 2 else [[cell] for cell in column] for column in columns), strict=True)
+    return as_csv(header, [[cell for part in row for cell in part] for row in rows])
 
 
 def as_npz(**arrays):
@@ -123,8 +128,17 @@ def files():
     result = []
 
     def add(name, holds, content, truth, flags=(), refused=None):
+        """By default, the error without flags names the first of them."""
         content = content if isinstance(content, bytes) else content.encode()
-        result.append(File(name, holds, content, truth, tuple(flags), refused))
+        result.append(File(name, holds, content, truth, tuple(flags), refused or next(iter(flags), None)))
+
+    def refuse(name, holds, content, remedy):
+        """A file that no flag can read."""
+        add(name, holds, content, None, refused=remedy)
+
+    def skip(name, holds, content, truth=None):
+        """A file with two rows to leave out."""
+        add(name, holds, content, truth or of_rest, ["--skip-missing"])
 
     triple = [(a, b, c) for a, b, c in zip(word, guess, top, strict=True)]
     header = ["label", "prediction", "confidence"]
@@ -159,13 +173,12 @@ def files():
         as_csv(["label", "class_cat", "class_dog", "class_owl"], named),
         of_animals,
         ["--columns", classes],
-        "--columns",
     )
     add("label_prediction_confidence.csv", "names, and the confidence of the prediction", plain, of_top)
     add(
         "confidence_correct.csv",
         "confidence and correct",
-        as_csv(["confidence", "correct"], zip(top, right.astype(int), strict=True)),
+        columns_csv(["confidence", "correct"], top, right.astype(int)),
         of_top,
     )
     add(
@@ -188,18 +201,16 @@ def files():
     add(
         "percent_bare.csv",
         "percentages in bare class columns",
-        as_csv(["label", *NAMES], [(w, *row) for w, row in zip(word, percent, strict=True)]),
+        columns_csv(["label", *NAMES], word, percent),
         of_animals,
         ["--scale", "100"],
-        "--scale",
     )
     add(
         "percent_named.csv",
         "percentages in probability columns",
-        as_csv(class_header, [(w, *row) for w, row in zip(word, percent, strict=True)]),
+        columns_csv(class_header, word, percent),
         of_animals,
         ["--scale", "100"],
-        "--scale",
     )
     signed = [(w, *(f"{value:.2f}%" for value in row)) for w, row in zip(word, percent, strict=True)]
     add("percent_signs.csv", "cells such as 83.12%", as_csv(class_header, signed), of_animals)
@@ -232,28 +243,21 @@ def files():
     add(
         "scientific.csv",
         "numbers such as 3e-07",
-        as_csv(
-            ["label", "prob_0", "prob_1", "prob_2"], [(k, *row) for k, row in zip(small_label, small, strict=True)]
-        ),
+        columns_csv(["label", "prob_0", "prob_1", "prob_2"], small_label, small),
         of_table(small, small_label),
     )
     add(
         "energy.csv",
         "scores outside [0, 1], as of an energy",
-        as_csv(
-            ["confidence", "correct"],
-            zip(np.round(-np.log(1 - top + 1e-3) * 5 - 9, 6), right.astype(int), strict=True),
-        ),
+        columns_csv(["confidence", "correct"], np.round(-np.log(1 - top + 0.001) * 5 - 9, 6), right.astype(int)),
         of_confidence(np.round(-np.log(1 - top + 1e-3) * 5 - 9, 6), right, calibrated=False),
     )
-    add(
+    refuse(
         "one_vs_rest.csv",
         "one-vs-rest scores in [0, 1] that do not sum to 1",
         as_csv(
             ["label", *NAMES], [(w, *np.round(row * [0.9, 0.5, 0.8], 4)) for w, row in zip(word, table, strict=True)]
         ),
-        ONLY_FIX,
-        (),
         "give the probabilities of all classes",
     )
 
@@ -265,30 +269,27 @@ def files():
         as_csv(["label", "prediction", "score"], guesses),
         of_binary,
         ["--positive", "1"],
-        "--positive",
     )
     spam = ["spam" if k else "ham" for k in truth01], ["spam" if k else "ham" for k in guess01]
     add(
         "binary_score_of_spam.csv",
         "the same with names",
-        as_csv(["label", "prediction", "score"], zip(*spam, p1, strict=True)),
+        columns_csv(["label", "prediction", "score"], *spam, p1),
         of_binary,
         ["--positive", "spam"],
-        "--positive",
     )
     add(
         "binary_score_confidence.csv",
         "the score of the predicted class",
-        as_csv(["label", "prediction", "score"], zip(truth01, guess01, binary.max(axis=1), strict=True)),
+        columns_csv(["label", "prediction", "score"], truth01, guess01, binary.max(axis=1)),
         of_confidence(binary.max(axis=1), guess01 == truth01),
     )
     add(
         "binary_label_score.csv",
         "label and score without prediction",
-        as_csv(["label", "score"], zip(truth01, p1, strict=True)),
+        columns_csv(["label", "score"], truth01, p1),
         of_binary,
         ["--positive", "1"],
-        "--positive",
     )
     add(
         "y_true_y_pred_y_prob.csv",
@@ -296,25 +297,19 @@ def files():
         as_csv(["y_true", "y_pred", "y_prob"], guesses),
         of_binary,
     )
-    add(
-        "y_true_y_prob.csv",
-        "y_true and y_prob",
-        as_csv(["y_true", "y_prob"], zip(truth01, p1, strict=True)),
-        of_binary,
-    )
+    add("y_true_y_prob.csv", "y_true and y_prob", columns_csv(["y_true", "y_prob"], truth01, p1), of_binary)
     add(
         "binary_true_false.csv",
         "labels True and False with P(True)",
-        as_csv(["label", "y_prob"], zip(truth01.astype(bool), p1, strict=True)),
+        columns_csv(["label", "y_prob"], truth01.astype(bool), p1),
         of_binary,
     )
     add(
         "y_prob_of_three_classes.csv",
         "y_prob = the predicted class, of three",
-        as_csv(["y_true", "y_pred", "y_prob"], zip(label, predicted, top, strict=True)),
+        columns_csv(["y_true", "y_pred", "y_prob"], label, predicted, top),
         of_top,
         ["--columns", "confidence=y_prob"],
-        "--columns",
     )
 
     # What is missing.
@@ -326,57 +321,20 @@ def files():
 
     rest = np.array([row not in (7, 21) for row in range(n)])
     of_rest = of_confidence(top[rest], right[rest])
-    add(
-        "empty_labels.csv",
-        "two labels missing",
-        as_csv(header, without(triple, 0, (7, 21))),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
-    )
-    add(
-        "empty_predictions.csv",
-        "two predictions missing",
-        as_csv(header, without(triple, 1, (7, 21))),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
-    )
-    add(
-        "empty_confidences.csv",
-        "two confidences missing",
-        as_csv(header, without(triple, 2, (7, 21))),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
-    )
+    skip("empty_labels.csv", "two labels missing", as_csv(header, without(triple, 0, (7, 21))))
+    skip("empty_predictions.csv", "two predictions missing", as_csv(header, without(triple, 1, (7, 21))))
+    skip("empty_confidences.csv", "two confidences missing", as_csv(header, without(triple, 2, (7, 21))))
     for name, missing in (("none", "None"), ("nan", "nan"), ("null", "NULL"), ("na", "N/A")):
         rows = [(missing if row in (7, 21) else a, b, c) for row, (a, b, c) in enumerate(triple)]
-        add(
-            f"{name}_labels.csv",
-            f"the word {missing} for two labels",
-            as_csv(header, rows),
-            of_rest,
-            ["--skip-missing"],
-            "--skip-missing",
-        )
+        skip(f"{name}_labels.csv", f"the word {missing} for two labels", as_csv(header, rows))
     rows = [(a, b, "nan" if row in (7, 21) else c) for row, (a, b, c) in enumerate(triple)]
-    add(
-        "nan_confidences.csv",
-        "nan for two confidences",
-        as_csv(header, rows),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
-    )
+    skip("nan_confidences.csv", "nan for two confidences", as_csv(header, rows))
     rows = [(a, *(("",) * 3 if row in (7, 21) else cells)) for row, (a, *cells) in enumerate(named)]
-    add(
+    skip(
         "empty_probabilities.csv",
         "two rows without probabilities",
         as_csv(class_header, rows),
         of_table(table[rest], label[rest]),
-        ["--skip-missing"],
-        "--skip-missing",
     )
 
     # Pipelines and language models.
@@ -392,12 +350,10 @@ def files():
     nested = [
         [{"label": name, "score": float(value)} for name, value in zip(NAMES, row, strict=True)] for row in table
     ]
-    add(
+    refuse(
         "pipeline_all_scores.json",
         "all scores of a pipeline, nested, without gold",
         json.dumps(nested),
-        ONLY_FIX,
-        (),
         "write rows such as",
     )
     llm = list(zip(range(40), answer, gold, sure, strict=True))
@@ -407,7 +363,6 @@ def files():
         as_csv(["question_id", "answer", "gold", "confidence"], llm),
         of_answers,
         ["--scale", "100"],
-        "--scale",
     )
     add(
         "llm_percent.csv",
@@ -420,7 +375,7 @@ def files():
     add(
         "llm_log_probability.csv",
         "confidence as log-probability",
-        as_csv(["question_id", "answer", "gold", "confidence"], zip(range(40), answer, gold, logged, strict=True)),
+        columns_csv(["question_id", "answer", "gold", "confidence"], range(40), answer, gold, logged),
         of_logged,
         ["--scale", "log"],
         RANKED,
@@ -431,7 +386,6 @@ def files():
         as_csv(["qid", "model_answer", "reference", "certainty"], [(*row[:3], row[3] / 100) for row in llm]),
         of_answers,
         ["--columns", "label=reference,prediction=model_answer,confidence=certainty"],
-        "--columns",
     )
     add(
         "llm_judged.jsonl",
@@ -443,50 +397,34 @@ def files():
     # Two files.
     order = rng.permutation(n)
     solution = as_csv(["id", "label"], [(ids[k], word[k]) for k in order])
-    add(
-        "solution.csv",
-        "the labels for the submissions, in another order",
-        solution,
-        ONLY_FIX,
-        (),
-        "say what they are",
-    )
+    refuse("solution.csv", "the labels for the submissions, in another order", solution, "say what they are")
     short = as_csv(["id", "label"], [(ids[k], word[k]) for k in order[1:]])
-    add("solution_short.csv", "the same without one row", short, ONLY_FIX, (), "say what they are")
-    submitted = as_csv(["id", "prediction", "confidence"], zip(ids, guess, top, strict=True))
-    add("submission.csv", "a submission without labels", submitted, of_top, ["--truth", "solution.csv"], "--truth")
+    refuse("solution_short.csv", "the same without one row", short, "say what they are")
+    submitted = columns_csv(["id", "prediction", "confidence"], ids, guess, top)
+    add("submission.csv", "a submission without labels", submitted, of_top, ["--truth", "solution.csv"])
     add(
         "submission_missing_key.csv",
         "the same, one of whose keys the labels lack",
         submitted,
-        ONLY_FIX,
+        None,
         ["--truth", "solution_short.csv"],
         str(ids[order[0]]),
     )
     add(
         "submission_probabilities.csv",
         "a submission with a column per class",
-        as_csv(["id", *NAMES], [(key, *row) for key, row in zip(ids, table, strict=True)]),
+        columns_csv(["id", *NAMES], ids, table),
         of_animals,
         ["--truth", "solution.csv"],
-        "--truth",
     )
     pairs01 = [(f"x{k}", y) for k, y in enumerate(truth01)]
-    add(
-        "solution_binary.csv",
-        "labels 0 and 1",
-        as_csv(["id", "target"], reversed(pairs01)),
-        ONLY_FIX,
-        (),
-        "say what they are",
-    )
+    refuse("solution_binary.csv", "labels 0 and 1", as_csv(["id", "target"], reversed(pairs01)), "say what they are")
     add(
         "submission_binary.csv",
         "a submission with the probability of class 1 as target",
         as_csv(["id", "target"], [(f"x{k}", p) for k, p in enumerate(p1)]),
         of_binary,
         ["--truth", "solution_binary.csv"],
-        "--truth",
     )
 
     # Formats.
@@ -494,21 +432,12 @@ def files():
     add("table.csv.gz", "CSV packed with gzip", packed(as_csv(class_header, named)), of_animals)
     add("table.tsv.gz", "TSV packed with gzip", packed(as_csv(class_header, named, "\t")), of_animals)
     add("pipeline.jsonl.gz", "JSON Lines packed with gzip", packed(lines(pipeline)), of_top)
-    add("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], ONLY_FIX, (), "an intact .gz file")
+    refuse("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], "an intact .gz file")
     add("utf16.csv", "UTF-16 with its mark", plain.encode("utf-16"), of_top)
-    add(
-        "utf16_without_mark.csv", "UTF-16 without a mark", plain.encode("utf-16-le"), ONLY_FIX, (), "save it as UTF-8"
-    )
+    refuse("utf16_without_mark.csv", "UTF-16 without a mark", plain.encode("utf-16-le"), "save it as UTF-8")
     add("bom.csv", "UTF-8 with a byte order mark", plain.encode("utf-8-sig"), of_top)
     add("crlf.csv", "lines that end in CR LF", plain.replace("\n", "\r\n"), of_top)
-    add(
-        "latin1.csv",
-        "names in Latin-1",
-        plain.replace("cat", "chaté").encode("latin-1"),
-        ONLY_FIX,
-        (),
-        "save it as UTF-8",
-    )
+    refuse("latin1.csv", "names in Latin-1", plain.replace("cat", "chaté").encode("latin-1"), "save it as UTF-8")
     add("accents.csv", "names in UTF-8", plain.replace("cat", "chaté"), of_top)
     add(
         "quoted.csv",
@@ -540,25 +469,19 @@ def files():
         json.dumps({"columns": header, "index": list(range(n)), "data": [list(row) for row in triple]}),
         of_top,
     )
-    add(
+    skip(
         "nan.json",
         "NaN for two confidences",
         json.dumps(
             [{**one, "score": float("nan") if k in (7, 21) else one["score"]} for k, one in enumerate(pipeline)]
         ),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
     )
-    add(
+    skip(
         "null.json",
         "null for two labels",
         json.dumps([{**one, "gold": None if k in (7, 21) else one["gold"]} for k, one in enumerate(pipeline)]),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
     )
-    add("nested.json", "5,000 brackets", "[" * 5000 + "]" * 5000, ONLY_FIX, (), "nested too deeply")
+    refuse("nested.json", "5,000 brackets", "[" * 5000 + "]" * 5000, "nested too deeply")
     frame = pa.table({"label": word, "prediction": guess, "confidence": top})
     add("plain.parquet", "columns of text and numbers", as_parquet(frame), of_top)
     add(
@@ -597,7 +520,7 @@ def files():
         ),
         of_top,
     )
-    add(
+    skip(
         "nulls.parquet",
         "null for two labels",
         as_parquet(
@@ -609,9 +532,6 @@ def files():
                 }
             )
         ),
-        of_rest,
-        ["--skip-missing"],
-        "--skip-missing",
     )
     add(
         "float16.npz",
@@ -626,38 +546,21 @@ def files():
         as_npz(arr_0=label, arr_1=table),
         of_animals,
         ["--columns", "label=arr_0,probabilities=arr_1"],
-        "--columns",
     )
-    add(
+    refuse(
         "objects.npz",
         "Python objects",
         as_npz(label=np.array(word, dtype=object), probabilities=table),
-        ONLY_FIX,
-        (),
         "save text as np.array",
     )
     add("text.npz", "names as text", as_npz(label=np.array(word), prediction=np.array(guess), confidence=top), of_top)
     fields = np.array(list(zip(top, right, strict=True)), dtype=[("confidence", "<f8"), ("correct", "?")])
     add("structured.npy", "a structured array", as_npy(fields), of_top)
     add("two_columns.npy", "rows of confidence and correct", as_npy(np.stack([top, right], axis=1)), of_top)
-    add(
-        "probabilities_only.npy",
-        "probabilities without labels",
-        as_npy(table),
-        ONLY_FIX,
-        (),
-        "or with --truth FILE",
-    )
+    refuse("probabilities_only.npy", "probabilities without labels", as_npy(table), "or with --truth FILE")
     add("logits.safetensors", "logits and labels", save({"logits": logits, "label": logit_label}), of_logits)
     huge = json.dumps({"label": {"dtype": "I64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()
-    add(
-        "huge.safetensors",
-        "a shape that needs 8 TB",
-        struct.pack("<Q", len(huge)) + huge,
-        ONLY_FIX,
-        (),
-        "safetensors",
-    )
+    refuse("huge.safetensors", "a shape that needs 8 TB", struct.pack("<Q", len(huge)) + huge, "safetensors")
 
     # Classes and their numbers.
     from_one = [(k + 1, *row) for k, row in zip(label, table, strict=True)]
@@ -667,20 +570,16 @@ def files():
         as_csv(["label", "prob_1", "prob_2", "prob_3"], from_one),
         of_animals,
     )
-    add(
+    refuse(
         "labels_from_1.csv",
         "labels from 1, columns from 0",
         as_csv(["label", "prob_0", "prob_1", "prob_2"], from_one),
-        ONLY_FIX,
-        (),
         "subtract 1",
     )
-    add(
+    refuse(
         "labels_from_1.npz",
         "labels from 1 with an array of probabilities",
         as_npz(label=label + 1, probabilities=table),
-        ONLY_FIX,
-        (),
         "subtract 1",
     )
     shuffled = [(k, row[2], row[0], row[1]) for k, row in zip(label, table, strict=True)]
@@ -706,21 +605,17 @@ def files():
         of_animals,
     )
     cells = [(w, str(row.tolist())) for w, row in zip(label, table, strict=True)]
-    add(
+    refuse(
         "lists_as_text.csv",
         "lists of probabilities as text",
         as_csv(["label", "probabilities"], cells),
-        ONLY_FIX,
-        (),
         "name class columns probability_NAME",
     )
     one_hot = [(*np.eye(3, dtype=int)[k], g, c) for k, g, c in zip(label, guess, top, strict=True)]
-    add(
+    refuse(
         "one_hot.csv",
         "one-hot labels",
         as_csv(["is_cat", "is_dog", "is_owl", "prediction", "confidence"], one_hot),
-        ONLY_FIX,
-        (),
         "--columns",
     )
 
@@ -746,53 +641,35 @@ def files():
         "seed",
     )
     far = [2**63 + 5 + int(k) for k in ids]
-    add(
-        "uint64_ids.csv",
-        "ids above 2^63",
-        as_csv(["id", *header], [(key, *row) for key, row in zip(far, triple, strict=True)]),
-        of_top,
-    )
+    add("uint64_ids.csv", "ids above 2^63", columns_csv(["id", *header], far, triple), of_top)
     add(
         "uint64_ids.parquet",
         "ids above 2^63",
         as_parquet(frame.append_column("id", pa.array(far, pa.uint64()))),
         of_top,
     )
-    add(
+    refuse(
         "uint64_index.npz",
         "an index above 2^63",
         as_npz(index=np.array(far, np.uint64), confidence=top, correct=right),
-        ONLY_FIX,
-        (),
         "below 2**63 in index",
     )
-    add(
+    refuse(
         "uint64_labels.npz",
         "labels above 2^63",
         as_npz(label=np.array(far, np.uint64), prediction=np.array(far, np.uint64), confidence=top),
-        ONLY_FIX,
-        (),
         "below 2**63 in label",
     )
-    add(
+    refuse(
         "repeated_column.csv",
         "two columns confidence",
         as_csv([*header, "confidence"], [(*row, row[2]) for row in triple]),
-        ONLY_FIX,
-        (),
         "rename one of them",
     )
     both = as_csv(["target", "label", "prediction", "confidence"], [(w, w, g, c) for w, g, c in triple])
-    add(
-        "label_and_target.csv",
-        "two columns that may be labels",
-        both,
-        of_top,
-        ["--columns", "label=target"],
-        "--columns",
-    )
+    add("label_and_target.csv", "two columns that may be labels", both, of_top, ["--columns", "label=target"])
     twice = [(ids[0] if k == 1 else key, *row) for k, (key, row) in enumerate(zip(ids, triple, strict=True))]
-    add("one_sample_twice.csv", "one id twice", as_csv(["id", *header], twice), ONLY_FIX, (), "remove one of them")
+    refuse("one_sample_twice.csv", "one id twice", as_csv(["id", *header], twice), "remove one of them")
     truths = [("TRUE" if k else "FALSE", c) for k, c in zip(right, top, strict=True)]
     add("true_false.csv", "TRUE and FALSE as correct", as_csv(["correct", "confidence"], truths), of_top)
     add(
@@ -803,34 +680,23 @@ def files():
     )
 
     # Not predictions.
-    add("header_only.csv", "no rows", "label,prediction,confidence\n", ONLY_FIX, (), "rows")
-    add("no_header.csv", "rows without a header", plain.split("\n", 1)[1], ONLY_FIX, (), "add a line with the names")
-    add(
+    refuse("header_only.csv", "no rows", "label,prediction,confidence\n", "rows")
+    refuse("no_header.csv", "rows without a header", plain.split("\n", 1)[1], "add a line with the names")
+    refuse(
         "no_header_numbers.csv",
         "numbers without a header",
         as_csv(*(lambda rows: (rows[0], rows[1:]))([(a, b) for a, b in zip(top, right.astype(int), strict=True)])),
-        ONLY_FIX,
-        (),
         "add a line with the names",
     )
-    add("empty.csv", "nothing", b"", ONLY_FIX, (), "empty")
-    add(
-        "short_row.csv",
-        "a row that lacks a cell",
-        plain.replace(f",{top[5]}\n", "\n", 1),
-        ONLY_FIX,
-        (),
-        "in row 5 (line 7)",
-    )
-    add("table.txt", "a table with another ending", plain, ONLY_FIX, (), "ending in")
-    add("table.xlsx", "a table that claims to be a workbook", plain, ONLY_FIX, (), "ending in")
-    add("csv_named.npz", "CSV under the name of an archive", plain, ONLY_FIX, (), "npz")
-    add(
+    refuse("empty.csv", "nothing", b"", "empty")
+    refuse("short_row.csv", "a row that lacks a cell", plain.replace(f",{top[5]}\n", "\n", 1), "in row 5 (line 7)")
+    refuse("table.txt", "a table with another ending", plain, "ending in")
+    refuse("table.xlsx", "a table that claims to be a workbook", plain, "ending in")
+    refuse("csv_named.npz", "CSV under the name of an archive", plain, "npz")
+    refuse(
         "npz_named.csv",
         "an archive under the name of a CSV",
         as_npz(confidence=top, correct=right),
-        ONLY_FIX,
-        (),
         "save it as UTF-8",
     )
     return result
