@@ -1,12 +1,13 @@
 """The active-learning table as a study: its experiments, what is done and missing, and running the rest."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.active.records import (
+    Curves,
     Experiment,
     collect,
     load_arrays,
@@ -115,28 +116,30 @@ def narrowed_active(
 
 def missing_trials(part: ActiveRecipe, results: Path) -> dict[int, list[str]]:
     """The strategies without complete curves in the results, for each trial that lacks one."""
-    done = {} if _replaces(part, results) else _stored_trials(part.file(results))
+    return _missing(part, results)[0]
+
+
+def _missing(part: ActiveRecipe, results: Path) -> tuple[dict[int, list[str]], bool]:
+    """`missing_trials`, and whether the results hold curves with fewer stages, which this experiment replaces."""
+    path, done, replaces = part.file(results), dict[str, list[int]](), False
+    if path.exists():
+        stored = load_curves(path)
+        done = trials_of(stored, load_arrays(path))
+        replaces = _replaces(part, path, stored, done)
+    done = {} if replaces else done
     missing = {trial: [name for name in part.strategies if trial not in done.get(name, ())] for trial in part.trials}
-    return {trial: names for trial, names in missing.items() if names}
+    return {trial: names for trial, names in missing.items() if names}, replaces
 
 
-def _stored_trials(path: Path) -> dict[str, list[int]]:
-    return trials_of(load_curves(path), load_arrays(path)) if path.exists() else {}
-
-
-def _replaces(part: ActiveRecipe, results: Path) -> bool:
-    """Whether the results hold curves with fewer stages, which this experiment replaces."""
-    path = part.file(results)
-    if not path.exists():
-        return False
-    stored = load_curves(path)
+def _replaces(part: ActiveRecipe, path: Path, stored: Curves, done: Mapping[str, Sequence[int]]) -> bool:
+    """Whether the stored curves have fewer stages; an error if they are of another experiment or would be lost."""
     if differing := changed_settings(part.experiment.settings(), stored.config):
         raise InputError(
             f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
         )
     if (stages := len(stored.labelled())) == part.experiment.stages:
         return False
-    for name, trials in _stored_trials(path).items():
+    for name, trials in done.items():
         if name not in part.strategies or not {*trials} <= {*part.trials}:
             raise InputError(
                 f"expected to replace {path}, but it has trials {', '.join(map(str, trials))} of {stages} stages with"
@@ -184,7 +187,7 @@ def run_active(
 
     path, folder, wanted = part.file(results), part.folder(out), part.experiment
     path.parent.mkdir(parents=True, exist_ok=True)
-    missing, replaces = missing_trials(part, results), _replaces(part, results)
+    missing, replaces = _missing(part, results)
     for trial, names in missing.items():
         run_experiment(
             wanted, names, [trial], folder,
