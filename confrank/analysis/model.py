@@ -19,11 +19,11 @@ from confrank.metrics import (
     evaluation_of,
     reliability_bins,
 )
-from confrank.metrics.arrays import TOLERANCE, Floats
+from confrank.metrics.arrays import Floats
 from confrank.metrics.classes import confident_mistakes
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
-from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, ranked
+from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, has_near_ties, ranked
 from confrank.phrasing import class_text
 
 if TYPE_CHECKING:
@@ -140,15 +140,13 @@ def analyse(
 def thinned_curve(ranking: AnyRanking, points: int = NUM_POINTS) -> RiskCoverageCurve:
     """About 1,000 points of the curve, each with all predictions that its threshold accepts, near-ties included."""
     curve = curve_of(ranking, points)
-    if isinstance(ranking, Ranking):
-        following = ranking.confidence_at(np.minimum(curve.accepted, ranking.num_samples - 1))
-        if not ((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranking.num_samples)).any():
-            return curve
+    if isinstance(ranking, Ranking) and not has_near_ties(curve, ranking):
+        return curve
     every = curve_of(ranking)
     return replace(every.taken(every.last_accepted(curve.threshold)), threshold=curve.threshold)
 
 
-def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
+def histogram_of(samples: Samples) -> Histogram:
     """Bins over [0, 1] for probabilities, over the range of the scores otherwise."""
     # Clipped, so that differences and sums of scores stay finite wherever they are drawn.
     scores = np.clip(samples.confidence.astype(np.float64), -1e300, 1e300)
@@ -156,11 +154,11 @@ def histogram_of(samples: Samples, bars: int = NUM_BARS) -> Histogram:
     # Scores that are equal, or differ by rounding only, still need bins of some width.
     widened = max(high - low, 1e-9 * max(abs(low), abs(high), 1))
     limits = (0.0, 1.0) if low >= 0 and high <= 1 else (low, max(high, low + widened))
-    edges = np.linspace(*limits, bars + 1)
+    edges = np.linspace(*limits, NUM_BARS + 1)
     parts = []
     for chosen in (samples.correct, ~samples.correct):
         weights = None if samples.weight is None else samples.weight[chosen]
-        parts.append(np.histogram(scores[chosen], bars, limits, weights=weights)[0])
+        parts.append(np.histogram(scores[chosen], NUM_BARS, limits, weights=weights)[0])
     return Histogram(edges, *parts)
 
 

@@ -7,8 +7,8 @@ at a corner of the lower convex hull of the points (accepted, wrong), from (0, 0
 import numpy as np
 
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import TOLERANCE, Ints
-from confrank.metrics.ranking import AnyRanking, Ranking, RiskCoverageCurve, curve_of
+from confrank.metrics.arrays import Ints
+from confrank.metrics.ranking import AnyRanking, Ranking, RiskCoverageCurve, curve_of, has_near_ties
 
 
 def cheapest_curve(ranking: AnyRanking) -> RiskCoverageCurve:
@@ -16,11 +16,8 @@ def cheapest_curve(ranking: AnyRanking) -> RiskCoverageCurve:
 
     Few of many predictions: memory grows with their number. Rejecting everything is not among them.
     """
-    if isinstance(ranking, Ranking):
-        curve = _streamed(ranking)
-        following = ranking.confidence_at(np.minimum(curve.accepted, ranking.num_samples - 1))
-        if not ((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranking.num_samples)).any():
-            return curve
+    if isinstance(ranking, Ranking) and not has_near_ties(curve := _streamed(ranking), ranking):
+        return curve
     # A threshold accepts confidences just below it too.
     every = curve_of(ranking)
     every = every.taken(np.unique(every.last_accepted(every.threshold)))

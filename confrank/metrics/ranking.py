@@ -385,6 +385,12 @@ def curve_of(ranking: AnyRanking, limit: int | None = None) -> RiskCoverageCurve
     return RiskCoverageCurve(threshold, accepted, wrong, ranking.num_samples, ranking.num_wrong)
 
 
+def has_near_ties(curve: RiskCoverageCurve, ranking: Ranking) -> bool:
+    """Whether `at_or_above` accepts further predictions at a threshold of the curve: those just below it."""
+    following = ranking.confidence_at(np.minimum(curve.accepted, ranking.num_samples - 1))
+    return bool(((curve.threshold - following <= TOLERANCE) & (curve.accepted < ranking.num_samples)).any())
+
+
 def _weighted_curve(ranking: WeightedRanking, limit: int | None) -> RiskCoverageCurve:
     rows, wrong_rows = ranking.rows, ranking.wrong_rows
     num_samples, num_wrong = (int(counts[-1]) if len(counts) else 0 for counts in (rows, wrong_rows))
