@@ -9,7 +9,6 @@ from confrank.decisions.costs import cost_at
 from confrank.decisions.operating import OperatingPoint
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished
-from confrank.decisions.policy_parts import matched
 from confrank.decisions.policy_rows import made_on
 from confrank.metrics.arrays import Flags
 from confrank.metrics.groups import rows_by_group
@@ -84,14 +83,14 @@ def _groups(policy: Policy, predictions: Predictions, answers: Answers, right: F
     part, accepted = policy.threshold, answers.accepted
     if part is None or part.per == "all" or accepted is None:
         return {}
-    values = distinguished(part, matched(policy.input, predictions), answers.prediction)
+    values = distinguished(part, policy.matched(predictions), answers.prediction)
     found = {} if values is None else rows_by_group(values)
     rows = {name: found.get(name, np.zeros(0, dtype=np.int64)) for name in [*part.thresholds, *found]}
     return {name: _counted(accepted[at], right[at], part.thresholds.get(name)) for name, at in rows.items()}
 
 
 def _sets(policy: Policy, predictions: Predictions, answers: Answers) -> Sets | None:
-    label = matched(policy.input, predictions).label
+    label = policy.matched(predictions).label
     if answers.sets is None or policy.sets is None or label is None:
         return None
     sizes = np.bincount(answers.sets.sum(axis=1))

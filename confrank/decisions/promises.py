@@ -22,7 +22,7 @@ from confrank.decisions.monitor import (
 from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished, group_of
-from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart, matched
+from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart
 from confrank.metrics.arrays import Flags, Ints
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, class_text
@@ -73,7 +73,7 @@ def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: floa
     answers, right = policy.apply(predictions), policy.correct(predictions)
     seen = was_made_on(policy, predictions)
     accepted = None if answers.accepted is None else answers.accepted[order]
-    predictions = matched(policy.input, predictions)
+    predictions = policy.matched(predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
     groups = _calibrated(policy.sets, predictions)
     ranks = _sure_ranks(policy.selection)
