@@ -4,14 +4,15 @@ The strengths are those of CIFAR-10-C (Hendrycks & Dietterich 2019). The images 
 published ones in noise and rounding. They are the same on every machine.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.metrics.arrays import Floats
+
 Images = NDArray[np.uint8]
-Floats = NDArray[np.float64]
 STRENGTHS = (1, 2, 3, 4, 5)
 NOISE_STD = (0.04, 0.06, 0.08, 0.09, 0.10)  # on the 0-1 scale
 BLUR_STD = (0.4, 0.6, 0.7, 0.8, 1.0)  # in pixels
@@ -34,14 +35,10 @@ def corrupted(images: NDArray[Any], name: str, strength: int, *, seed: int = 0) 
         raise ValueError(f"expected uint8 images [n, h, w, c], but got {images.dtype} of shape {images.shape}")
     change = CORRUPTIONS[name](strength, images.shape[1:3], np.random.default_rng([seed, strength]))
     result = np.empty(images.shape, np.uint8)
-    for rows in _blocks(len(images)):
+    for start in range(0, len(images), BLOCK):
+        rows = slice(start, start + BLOCK)
         result[rows] = np.rint(change(images[rows].astype(np.float64)).clip(0, 255))
     return result
-
-
-def _blocks(length: int) -> Iterator[slice]:
-    for start in range(0, length, BLOCK):
-        yield slice(start, start + BLOCK)
 
 
 Change = Callable[[Floats], Floats]
