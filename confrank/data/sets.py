@@ -222,7 +222,7 @@ def class_order(labels: Iterable[str]) -> tuple[str, ...]:
 
 
 def _apportion(quotas: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:
-    """Ints near the quotas with the given sum: the largest remainders are rounded up."""
+    """Whole numbers near the quotas with the given sum: the largest remainders are rounded up."""
     floors: NDArray[np.int64] = np.floor(quotas).astype(np.int64)
     missing = total - int(floors.sum())
     floors[np.argsort(floors - quotas, kind="stable")[:missing]] += 1

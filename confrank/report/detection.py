@@ -68,7 +68,7 @@ def _how_well(curve: MeanCurve) -> str:
 
 
 def score_histogram(inside: NDArray[Any], outside: NDArray[Any]) -> Histogram:
-    """Ints over equal-width bins, inside as `right` and outside as `wrong`.
+    """Numbers of scores in equal-width bins, inside as `right` and outside as `wrong`.
 
     Distances have long tails, so the outermost bins also count the 0.05% of scores beyond each end.
     """
