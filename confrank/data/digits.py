@@ -13,7 +13,7 @@ NOISE = 0.5
 NUM_TRAIN = 900
 
 
-def load_digits(noise: float = NOISE, num_train: int = NUM_TRAIN) -> DataSet:
+def load_digits(noise: float = NOISE) -> DataSet:
     """The `digits` data set. It needs no files."""
     from sklearn.datasets import load_digits as load_clean
 
@@ -22,7 +22,7 @@ def load_digits(noise: float = NOISE, num_train: int = NUM_TRAIN) -> DataSet:
     order = rng.permutation(len(labels))
     noisy = grey / 16 + noise * rng.standard_normal(grey.shape)
     images = np.clip(np.round(64 + 128 * noisy), 0, 255).astype(np.uint8).reshape(-1, 8, 8, 1)
-    train, test = order[:num_train], order[num_train:]
+    train, test = order[:NUM_TRAIN], order[NUM_TRAIN:]
     return DataSet(
         name="digits",
         train=split_of(images[train], labels[train]),

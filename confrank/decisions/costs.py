@@ -197,9 +197,8 @@ def mean_cost(
     *,
     sample_weight: ArrayLike | None = None,
     share: float = 1.0,
-    level: float = 0.95,
 ) -> MeanCost:
-    """The mean of costs [n] between 0 and `highest`, with an interval that is wide enough if errors are rare.
+    """The mean of costs [n] between 0 and `highest`, with a 95% interval that is wide enough if errors are rare.
 
     It is the interval of Agresti and Coull, for costs instead of shares: the normal one after adding z^2 / 2 rows of
     cost 0 and as many of the highest cost, with z = 1.96. With weights, n is Kish's effective number. If rows are not
@@ -212,7 +211,7 @@ def mean_cost(
     values = as_scores(costs, "costs").astype(np.float64)
     weights = np.ones(len(values)) if sample_weight is None else as_weights(sample_weight, len(values))
     value, size = weighted_mean(values, weights), share * effective_number(weights)
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = NormalDist().inv_cdf(0.975)
     added = z**2 / 2
     total = size + 2 * added
     centre = (size * value + added * highest) / total

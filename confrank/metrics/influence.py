@@ -52,10 +52,10 @@ def _group_means(values: Floats, starts: Ints, sizes: Ints) -> Floats:
     return np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
 
 
-def difference_of(value: float, influence: Floats, level: float = 0.95) -> PairedDifference:
-    """A difference with its interval and two-sided p-value, from the influence [n] of each row on it."""
+def difference_of(value: float, influence: Floats) -> PairedDifference:
+    """A difference with its 95% interval and two-sided p-value, from the influence [n] of each row on it."""
     error = float(influence.std(ddof=1)) / len(influence) ** 0.5 if len(influence) > 1 else float("inf")
     value, error = (0.0 if abs(number) < TOLERANCE else number for number in (value, error))
-    reach = NormalDist().inv_cdf((1 + level) / 2) * error
+    reach = NormalDist().inv_cdf(0.975) * error
     p = 2 * NormalDist().cdf(-abs(value) / error) if error else float(value == 0)
     return PairedDifference(value, value - reach, value + reach, p)

@@ -13,13 +13,9 @@ class CosineHead(nn.Linear):
     The logits lie within +-8, so that no sample can become arbitrarily sure.
     """
 
-    def __init__(self, width: int, num_classes: int, temperature: float = TEMPERATURE) -> None:
+    def __init__(self, width: int, num_classes: int) -> None:
         super().__init__(width, num_classes, bias=False)
-        self.temperature = temperature
 
     def forward(self, vector: Tensor) -> Tensor:
         """Logits [n, K] of features [n, width]."""
-        return self.temperature * linear(normalize(vector, dim=1), normalize(self.weight, dim=1))
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}, temperature={self.temperature}"
+        return TEMPERATURE * linear(normalize(vector, dim=1), normalize(self.weight, dim=1))

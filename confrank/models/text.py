@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from confrank.models.network import Features, Network
 
 PADDING = 0
+WIDTH, DEPTH, NUM_HEADS = 64, 2, 4
 
 
 class TextNetwork(Network):
@@ -98,24 +99,17 @@ class EncoderBlock(nn.Module):
 
 
 def bag_of_embeddings(
-    num_classes: int, *, in_channels: int, dropout: bool = False, variance_head: bool = False, width: int = 64
+    num_classes: int, *, in_channels: int, dropout: bool = False, variance_head: bool = False
 ) -> TextNetwork:
     """The mean of the vectors of a text's words, and a linear head; dropout 0.5 of the mean if asked."""
     neck = nn.Dropout(0.5) if dropout else nn.Identity()
-    return TextNetwork(in_channels, width, [], neck, num_classes, variance_head)
+    return TextNetwork(in_channels, WIDTH, [], neck, num_classes, variance_head)
 
 
 def text_encoder(
-    num_classes: int,
-    *,
-    in_channels: int,
-    dropout: bool = False,
-    variance_head: bool = False,
-    width: int = 64,
-    depth: int = 2,
-    num_heads: int = 4,
+    num_classes: int, *, in_channels: int, dropout: bool = False, variance_head: bool = False
 ) -> TextNetwork:
     """A small transformer encoder with dropout 0.1 in its blocks; dropout 0.5 before the head too if asked."""
-    blocks = [EncoderBlock(width, num_heads, 0.1) for _ in range(depth)]
-    neck = nn.Sequential(nn.LayerNorm(width), *([nn.Dropout(0.5)] if dropout else []))
-    return TextNetwork(in_channels, width, blocks, neck, num_classes, variance_head)
+    blocks = [EncoderBlock(WIDTH, NUM_HEADS, 0.1) for _ in range(DEPTH)]
+    neck = nn.Sequential(nn.LayerNorm(WIDTH), *([nn.Dropout(0.5)] if dropout else []))
+    return TextNetwork(in_channels, WIDTH, blocks, neck, num_classes, variance_head)

@@ -31,6 +31,7 @@ from confrank.report.verdict import percent
 Limits = tuple[float, float]
 LOG_10 = math.log(10)
 MOST_CHARTED = 12  # promises in one chart; those nearest to an alarm
+BUCKETS = 300  # parts of a long curve, each drawn by two points
 LOWEST, ABOVE = -4.0, 2.0  # powers of ten shown below 1 and above the alarm
 
 
@@ -137,11 +138,11 @@ def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, A
     return {"name": one.name, "colour": colour, "path": path, "dot": dot}
 
 
-def _thinned(values: Floats, buckets: int = 300) -> Ints:
+def _thinned(values: Floats) -> Ints:
     """Positions that show the shape of a long curve: the lowest and the highest of each part of it."""
-    if len(values) <= 2 * buckets:
+    if len(values) <= 2 * BUCKETS:
         return np.arange(len(values))
-    edges = np.linspace(0, len(values), buckets + 1).astype(np.int64).tolist()
+    edges = np.linspace(0, len(values), BUCKETS + 1).astype(np.int64).tolist()
     ends = [low + end(values[low:high]) for low, high in pairwise(edges) for end in (np.argmin, np.argmax)]
     return np.unique([0, *ends, len(values) - 1])
 

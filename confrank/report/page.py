@@ -36,7 +36,6 @@ COST_LIMIT = 1.25
 
 def page(
     models: Sequence[Analysis],
-    title: str = "Which answers can be trusted?",
     seed: int = 0,
     note: str | None = None,
     repeats: Repeats | None = None,
@@ -50,7 +49,7 @@ def page(
     limit = svg.risk_limit(item.curve for item in models)
     colours = colour_numbers([item.name for item in models])
     return template("page.html").render(
-        title=title,
+        title="Which answers can be trusted?",
         names=[item.name for item in models],
         note=note,
         repeats=None if repeats is None else _repeats(repeats),

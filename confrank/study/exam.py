@@ -1,6 +1,5 @@
 """Further measurements of a trained network: with mirrored images, and under shift."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,17 +42,15 @@ def mirrored_metrics(trained: TrainedOn) -> dict[str, Metrics]:
     return {name: _metrics(trained, split, mirror=True) for name, split in splits.items() if split is not None}
 
 
-def shift_metrics(
-    trained: TrainedOn, names: Sequence[str] = tuple(CORRUPTIONS), strengths: Sequence[int] = STRENGTHS
-) -> dict[str, dict[str, Metrics]]:
+def shift_metrics(trained: TrainedOn) -> dict[str, dict[str, Metrics]]:
     """The metrics on corrupted test images by corruption and strength; seed 0, so that networks see the same ones."""
     test = trained.data.test
     return {
         name: {
             str(strength): _metrics(trained, replace(test, images=corrupted(test.images, name, strength)))
-            for strength in strengths
+            for strength in STRENGTHS
         }
-        for name in names
+        for name in CORRUPTIONS
     }
 
 
