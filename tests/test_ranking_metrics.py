@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from confrank.metrics import areas, arrays, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
-from confrank.metrics.ranking import curve_of, rank
+from confrank.metrics.curve import curve_of
+from confrank.metrics.ranking import rank
 
 METRICS = (aurc, e_aurc, augrc, aupr_error, auroc, fpr_at_tpr)
 

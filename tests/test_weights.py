@@ -20,7 +20,8 @@ from confrank.metrics import (
 )
 from confrank.metrics import intervals as interval_module
 from confrank.metrics.areas import harmonic_gap
-from confrank.metrics.ranking import curve_of, ranked
+from confrank.metrics.curve import curve_of
+from confrank.metrics.ranking import ranked
 from confrank.metrics.weights import as_weights, effective_number
 
 

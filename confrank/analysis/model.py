@@ -21,9 +21,10 @@ from confrank.metrics import (
 )
 from confrank.metrics.arrays import Floats
 from confrank.metrics.classes import confident_mistakes
+from confrank.metrics.curve import curve_of, has_near_ties
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
-from confrank.metrics.ranking import AnyRanking, Ranking, curve_of, has_near_ties, ranked
+from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.phrasing import class_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import numpy as np
 
 from confrank.metrics import Evaluation, Samples, evaluation_of
 from confrank.metrics.arrays import Floats
-from confrank.metrics.ranking import curve_of, ranked
+from confrank.metrics.curve import curve_of
+from confrank.metrics.ranking import ranked
 from confrank.metrics.repeats import Difference, Summary, paired_difference, summarise
 
 # The coverages at which the curves of several runs are averaged.

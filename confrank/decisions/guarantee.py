@@ -15,7 +15,8 @@ from scipy.special import betaincinv
 from confrank.decisions.learn_then_test import number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
-from confrank.metrics.ranking import RiskCoverageCurve, curve_of, rank
+from confrank.metrics.curve import RiskCoverageCurve, curve_of
+from confrank.metrics.ranking import rank
 from confrank.phrasing import InputError, counted
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics.arrays import ArrayLike, Ints, as_flags, at_or_above, same_length
-from confrank.metrics.ranking import RiskCoverageCurve, curve_of, ranked
+from confrank.metrics.curve import RiskCoverageCurve, curve_of
+from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
 
 

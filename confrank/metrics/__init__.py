@@ -4,6 +4,7 @@ from confrank.metrics.acceptance import coverage_at_risk, risk_at_coverage
 from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwise_ece, ece, reliability_bins
 from confrank.metrics.classes import ClassSummary, class_summaries
+from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
 from confrank.metrics.intervals import (
     Interval,
@@ -15,17 +16,7 @@ from confrank.metrics.intervals import (
     paired_differences,
 )
 from confrank.metrics.proper import accuracy, brier, nll
-from confrank.metrics.ranking import (
-    AurcEstimator,
-    RiskCoverageCurve,
-    augrc,
-    aupr_error,
-    aurc,
-    auroc,
-    e_aurc,
-    fpr_at_tpr,
-    risk_coverage_curve,
-)
+from confrank.metrics.ranking_metrics import AurcEstimator, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr
 from confrank.metrics.samples import Samples, sample_values
 from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
 

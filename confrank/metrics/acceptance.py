@@ -1,7 +1,7 @@
 """Risk and coverage of accepting the surest predictions."""
 
 from confrank.metrics.arrays import ArrayLike
-from confrank.metrics.ranking import risk_coverage_curve
+from confrank.metrics.curve import risk_coverage_curve
 
 
 def risk_at_coverage(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.metrics.proper import mean_of
-from confrank.metrics.ranking import aurc
+from confrank.metrics.ranking_metrics import aurc
 from confrank.metrics.samples import Samples
 
 

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import asdict, dataclass, field
 
-from confrank.metrics import calibration, proper, ranking
+from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 
@@ -96,15 +96,15 @@ def evaluation_of(
 
 
 def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
-    area = ranking.aurc_of(ranked)
+    area = ranking_metrics.aurc_of(ranked)
     risk = ranked.num_wrong / ranked.num_samples
     assert area is not None
     return {
         "acc": ranked.num_correct / ranked.num_samples,
         "aurc": area,
-        "e_aurc": area - ranking.best_aurc(risk),
-        "augrc": ranking.augrc_of(ranked),
-        "aupr_error": ranking.aupr_error_of(ranked),
-        "fpr95": ranking.fpr_at_tpr_of(ranked),
-        "auroc": ranking.auroc_of(ranked),
+        "e_aurc": area - ranking_metrics.best_aurc(risk),
+        "augrc": ranking_metrics.augrc_of(ranked),
+        "aupr_error": ranking_metrics.aupr_error_of(ranked),
+        "fpr95": ranking_metrics.fpr_at_tpr_of(ranked),
+        "auroc": ranking_metrics.auroc_of(ranked),
     }

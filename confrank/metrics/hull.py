@@ -8,7 +8,8 @@ import numpy as np
 
 from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import Ints
-from confrank.metrics.ranking import AnyRanking, Ranking, RiskCoverageCurve, curve_of, has_near_ties
+from confrank.metrics.curve import RiskCoverageCurve, curve_of, has_near_ties
+from confrank.metrics.ranking import AnyRanking, Ranking
 
 
 def cheapest_curve(ranking: AnyRanking) -> RiskCoverageCurve:

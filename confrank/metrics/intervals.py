@@ -17,7 +17,7 @@ from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints
 from confrank.metrics.evaluation import KEYS
 from confrank.metrics.inversion import ece_limits
-from confrank.metrics.ranking import rounding_of
+from confrank.metrics.ranking_metrics import rounding_of
 from confrank.metrics.samples import Samples
 from confrank.metrics.weights import as_weights, effective_number
 

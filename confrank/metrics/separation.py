@@ -14,16 +14,9 @@ import numpy as np
 
 from confrank.metrics import areas
 from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
-from confrank.metrics.ranking import (
-    FPR_POINTS,
-    FprPoint,
-    Ranking,
-    aupr_error_of,
-    auroc_of,
-    curve_of,
-    rank,
-    sum_over_steps,
-)
+from confrank.metrics.curve import curve_of
+from confrank.metrics.ranking import Ranking, rank, sum_over_steps
+from confrank.metrics.ranking_metrics import FPR_POINTS, FprPoint, aupr_error_of, auroc_of
 
 DETECTION_METRICS = ("fpr95", "detection_error", "auroc", "aupr_in", "aupr_out")
 AuprEstimator = Literal["average", "trapezoid"]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from confrank.metrics.ranking import fpr_at_tpr_of
+from confrank.metrics.ranking_metrics import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
 from confrank.ood import mahalanobis, odin
 from confrank.ood.features import repeatable

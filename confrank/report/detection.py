@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confrank.analysis import Histogram
 from confrank.metrics.arrays import Floats
-from confrank.metrics.ranking import auroc_of, fpr_at_tpr_of
+from confrank.metrics.ranking_metrics import auroc_of, fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets, roc_curve
 from confrank.ood.results import Group, Scores
 from confrank.report.names import shortened
