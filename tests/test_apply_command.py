@@ -359,3 +359,17 @@ def test_apply_needs_no_torch(files, command):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (result.returncode, result.stdout.splitlines()[-1]) == (0, "False"), result.stderr
+
+
+def test_answers_name_the_key_as_the_file_does(files, command, capsys):
+    rows = "".join(f"P{row},{'cat' if row % 7 else 'dog'},cat,{60 + row % 40}.{row % 10}%\n" for row in range(300))
+    (files / "hospital.csv").write_text(f"patient,truth,ai,sure\n{rows}")
+    columns = ("--columns", "label=truth,prediction=ai,confidence=sure,key=patient")
+    command("threshold", "hospital.csv", *columns, "--coverage", 0.5, "--policy", "h.json")
+    threshold = json.loads((files / "h.json").read_text())["threshold"]["threshold"]
+    assert len(str(threshold)) <= 5  # a percentage such as 71.7% is 0.717, not 0.7170000000000001
+    command("apply", "h.json", "hospital.csv", *columns, "--out", "h.csv")
+    assert [*rows_of(files / "h.csv")[0]] == ["patient", "prediction", "confidence", "accepted"]
+    capsys.readouterr()
+    command("apply", "h.json", "hospital.csv", "--out", "h.csv", code=2)
+    assert "or say what columns hold with --columns" in last_error(capsys)

@@ -58,10 +58,16 @@ def row_names(predictions: "Predictions") -> dict[str, list[Any]]:
     """The column that identifies rows: the key, the index, or the number of the row."""
     if predictions.key is not None:
         keys = [bytes(key).decode(errors="surrogateescape") for key in predictions.key.tolist()]
-        return {predictions.key_name: keys}
+        return {_key_column(predictions): keys}
     if predictions.index is not None:
         return {"index": predictions.index.tolist()}
     return {"row": list(range(len(predictions)))}
+
+
+def _key_column(predictions: "Predictions") -> str:
+    """The name of the key in the file, if --columns gave it this role."""
+    named = [column for column, role in predictions.roles.items() if role == "key"]
+    return named[0] if predictions.key_name == "key" and len(named) == 1 else predictions.key_name
 
 
 def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list[Any]], what: str) -> list[str]:
@@ -69,7 +75,8 @@ def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list
     from confrank.atomic import write_atomically
     from confrank.spreadsheet import csv_text
 
-    named = {**row_names(predictions), **columns}
+    names = row_names(predictions)
+    named = {**(names if not {*names} & {*columns} else {"key": next(iter(names.values()))}), **columns}
     text = csv_text([[*named], *zip(*named.values(), strict=True)])
     write_atomically(out, text.encode(errors="surrogateescape"))  # keeps any path
     return [f"{what}: {out}"]

@@ -18,7 +18,7 @@ MISSING = frozenset(
     ["", *"nan NaN NAN none None NONE null Null NULL na NA N/A n/a <NA> #N/A NaT".split()]  # noqa: SIM905
 )
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
-_PERCENT = re.compile(r"([-+]?[\d.]+) ?%")
+_PERCENT = re.compile(r"([-+]?[\d.,]+)\s?%")
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 
@@ -105,12 +105,11 @@ def number(cell: str) -> float | None:
 
 def percentage(cell: str) -> float | None:
     """
-    >>> percentage("83%"), percentage("0.83")
-    (0.83, None)
+    >>> percentage("71.7%"), percentage("71,7 %"), percentage("0.83")
+    (0.717, 0.717, None)
     """
     match = _PERCENT.fullmatch(cell.strip())
-    value = number(match[1]) if match else None
-    return None if value is None else value / 100
+    return number(f"{match[1].replace(',', '.')}e-2") if match else None
 
 
 def comma_number(cell: str) -> float | None:

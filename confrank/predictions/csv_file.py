@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from confrank.phrasing import InputError
 from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, with_words
 from confrank.predictions.content import WORDS, Content, Opened, by_role, key_numbers, may_be_named
 from confrank.predictions.layout import Layout
@@ -250,7 +251,13 @@ def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int], form
     def where(position: int, cell: str) -> str:
         return (
             f"expected a number in column {name[:80]!r}, but got {cell[:80]!r} in row {row + position}"
-            f" (line {lines[position]}); name class columns probability_NAME or logit_NAME"
+            f" (line {lines[position]})"
         )
 
-    return numbers_of(cells, where, forms)
+    try:
+        return numbers_of(cells, where, forms)
+    except ValueError as error:
+        if "thousands" in str(error):
+            raise
+        remedy = "name class columns probability_NAME or logit_NAME, or say what columns hold with {columns}"
+        raise InputError(str(error), remedy) from None
