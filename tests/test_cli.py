@@ -271,6 +271,14 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("ood x --out", "expected a value after --out, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
+        ("report", "expected FIGURE and RUN, but got none; see --help"),
+        ("report event x", "expected a figure among events, epochs, curves, but got 'event'; did you mean events?"),
+        ("report events", "expected run folders after events, but got none; see --help"),
+        (
+            "report README.md",
+            "expected a figure among events, epochs, curves, but got 'README.md';"
+            " confrank evaluate README.md --report page.html writes a page",
+        ),
         ("active train --labelled x", "expected --pool, but got none; see --help"),
         ("active train --pool x", "expected --labelled, but got none; see --help"),
         ("train --weight inf", "expected a number for --weight, but got 'inf'"),

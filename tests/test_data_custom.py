@@ -168,7 +168,7 @@ def without(folder, *names):
             "classes of .*train in test too, but got cow there",
         ),
         (lambda folder: (folder / "train/eel").mkdir(), "expected images in .*eel, but there are none"),
-        (lambda folder: (folder / "train/cat/old.gif").write_bytes(b"GIF89a"), "but got .*old.gif; convert it"),
+        (lambda folder: (folder / "train/cat/old.gif").write_bytes(b"GIF89a"), "but got .*old.gif; convert them"),
         (lambda folder: (folder / "train/cat/bad.png").write_bytes(b"\x89PNG"), "but .*bad.png"),
         (
             lambda folder: without(folder, "test/dog/1.png", "test/cat/2.PNG", "test/dog/0.png"),

@@ -30,7 +30,10 @@ def labelled_set(
         )
     classes = class_order([*labelled.labels.values(), *(test.labels.values() if test else ())])
     if len(classes) < 2:
-        raise ValueError(f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'}")
+        raise ValueError(
+            f"expected at least two classes in {labelled.path}, but got {', '.join(classes) or 'none'};"
+            " fill in its column label"
+        )
     rows, numbers = _numbered(pool, labelled, classes)
     if test is not None:
         if both := [name for name in test.labels if name in labelled.labels]:

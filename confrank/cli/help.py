@@ -98,7 +98,7 @@ def _form(action: Action) -> str:
     'FILE...'
     """
     value = _metavar(action)
-    if value and action.nargs == "+":
+    if value and action.nargs in ("+", "*"):
         value += "..."
     elif value and action.nargs == "?":
         value = f"[{value}]"

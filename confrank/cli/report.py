@@ -1,10 +1,11 @@
 """Draw what happened in training, from run folders or from result files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, add_root, root_of
 from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
+from confrank.cli.wording import did_you_mean
 
 if TYPE_CHECKING:
     from confrank.metrics import Samples
@@ -12,17 +13,20 @@ if TYPE_CHECKING:
     from confrank.study.results import Result
 
 
+FIGURES = ("events", "epochs", "curves")
+
+
 def _report_arguments(parser: Parser) -> None:
     parser.add_argument(
         "what",
-        type=Literal["events", "epochs", "curves"],
+        type=str,
         metavar="FIGURE",
         help="events: histogram of correct events, and the easiest and hardest images of one run;"
         " epochs: test AURC and NLL over the epochs, for runs trained with --test-every;"
         " curves: risk-coverage curves and reliability diagrams, averaged over the runs of a method",
     )
     runs = "run folders, or JSON files of a results folder"
-    parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help=runs)
+    parser.add_argument("runs", type=str, nargs="*", metavar="RUN", help=runs)
     add_option(parser.add_argument_group("output"), "--out", str, "FILE", "figure to write (default: FIGURE.png)")
     add_root(parser.add_argument_group("data"))
 
@@ -33,6 +37,15 @@ def _report(arguments: Arguments) -> None:
     from confrank.report.plots import comparison_figure
     from confrank.study.results import read_run, samples_in
 
+    if arguments.what not in FIGURES:
+        is_path = Path(arguments.what).exists()
+        hint = f"; confrank evaluate {arguments.what} --report page.html writes a page" if is_path else ""
+        raise ValueError(
+            f"expected a figure among {', '.join(FIGURES)}, but got {arguments.what!r}"
+            f"{hint or did_you_mean(arguments.what, FIGURES)}"
+        )
+    if not arguments.runs:
+        raise ValueError(f"expected run folders after {arguments.what}, but got none; see --help")
     picture = picture_path(arguments.out or f"{arguments.what}.png")
     keep_inputs(arguments.runs, picture)
     keep_out_of_data(arguments.runs, picture)

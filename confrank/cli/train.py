@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -184,6 +185,8 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])
+    if len(results) == 1 and not failures:
+        say(console, f"next: confrank evaluate {shlex.quote(str(outs[0]))} --report report.html")
     for failure in failures[1:]:
         say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from confrank.phrasing import Remedied
+from confrank.phrasing import Remedied, joined
 
 Names = Mapping[str, str]
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
@@ -64,7 +64,7 @@ _MESSAGES: dict[str, Callable[[re.Match[str], Names], str]] = {
     r"Parser key \"(?P<key>\w+)\": (?P<kind>Does not validate .*)Given value: (?P<value>.*)": _wrong_kind,
     r"unrecognized arguments: (\S+).*": _unknown,
     r"the following arguments are required: (.*)": lambda match, names: (
-        f"expected {_required(match[1], names)}, but got none; see --help"
+        f"expected {joined([_required(key, names) for key in match[1].split(', ')])}, but got none; see --help"
     ),
     r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)": lambda match, names: _no_choice(
         match[1], match[2], [choice.strip("' ") for choice in match[3].split(",")]

@@ -158,7 +158,10 @@ def picture_files(folder: Path, *, every: bool = False) -> list[Path]:
     if every:
         return [path for path in files if path.suffix.lower() in (*SUFFIXES, *UNREAD)]
     if unread := [path for path in files if path.suffix.lower() in UNREAD]:
-        raise ValueError(f"expected PNG, JPEG, WebP or BMP images, but got {unread[0]}; convert it or move it away")
+        others = f" and {len(unread) - 1:,} more" if len(unread) > 1 else ""
+        raise ValueError(
+            f"expected PNG, JPEG, WebP or BMP images, but got {unread[0]}{others}; convert them or move them away"
+        )
     return [path for path in files if path.suffix.lower() in SUFFIXES and path.is_file()]
 
 
