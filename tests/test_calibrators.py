@@ -59,16 +59,6 @@ def test_vector_scaling_is_the_minimum_that_scipy_finds(classes, seed):
     assert np.abs(loss(np.concatenate([*calibrator.parameters.values()]))[1]).max() < 1e-12
 
 
-def test_temperature_has_no_slope_left():
-    logits, label = rows()
-    temperature = calibrate(logits=logits, label=label).parameters["temperature"]
-    best = minimize(
-        lambda x: mean_nll(logits / np.exp(x[0]), label), [0.0], method="Nelder-Mead",
-        options={"xatol": 1e-10, "fatol": 1e-16},
-    )  # fmt: skip
-    assert temperature == pytest.approx(np.exp(best.x[0]), rel=1e-7)
-
-
 def test_vector_scaling_of_logits_that_leave_a_choice():
     """z and -z, or 0 and z: only the difference of two logits counts."""
     (logits, label), near = rows(classes=2), {"abs": 1e-9}

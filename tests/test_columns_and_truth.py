@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -71,8 +72,6 @@ NAMES = ("label", "prediction", "confidence")
 LINES = [dict(zip(NAMES, answer, strict=True)) for answer in ANSWERS]
 CSV = "\n".join([",".join(NAMES), *(",".join(map(str, answer)) for answer in ANSWERS), ""])
 COLUMNS = {name: [line[name] for line in LINES] for name in NAMES}
-BY_ROW = {name: dict(enumerate(cells)) for name, cells in COLUMNS.items()}
-SPLIT = {"columns": NAMES, "index": [0, 1, 2, 3], "data": ANSWERS}
 WRAPPED = {"model": "resnet", "predictions": LINES}
 JSONL = "".join(json.dumps(line) + "\n\n" for line in LINES)
 
@@ -80,30 +79,17 @@ JSONL = "".join(json.dumps(line) + "\n\n" for line in LINES)
 @pytest.mark.parametrize(
     ("name", "text", "encoding"),
     [
-        ("a.json", json.dumps(LINES), "utf-8"),
         ("a.json", json.dumps(COLUMNS, indent=1), "utf-8-sig"),
-        ("a.json", json.dumps(BY_ROW), "utf-8"),
-        ("a.json", json.dumps(SPLIT), "utf-8"),
         ("a.json", json.dumps(WRAPPED), "utf-16"),
-        ("a.jsonl", JSONL, "utf-8"),
         ("a.ndjson", JSONL, "utf-16"),
-        ("a.csv", CSV, "utf-16"),
         ("a.tsv", CSV.replace(",", "\t"), "utf-16"),
-        ("a.csv", CSV.replace(",", " , "), "utf-8"),
-        ("a.csv", CSV.replace(",", ";").replace(".", ","), "utf-8"),
-        ("a.csv.gz", CSV, "utf-8"),
+        ("a.csv", re.sub(r"0\.(.)", r"\g<1>0 %", CSV).replace(",", " , "), "utf-8"),
         ("a.CSV.GZ", CSV, "utf-16"),
-        ("a.tsv.gz", CSV.replace(",", "\t"), "utf-8"),
         ("a.json.gz", json.dumps(LINES), "utf-8"),
-        ("a.jsonl.gz", JSONL, "utf-8"),
-        (
-            "a.csv",
-            CSV.replace("0.9", "90%").replace("0.6", "60 %").replace("0.8", "80%").replace("0.7", "70%"),
-            "utf-8",
-        ),
     ],
 )
 def test_one_content_in_many_formats(tmp_path, name, text, encoding):
+    """Those that are not among the files of tests/files."""
     loaded = read(written(tmp_path, name, text, encoding))
     assert loaded.class_names == ["cat", "dog"]
     assert metrics_of(loaded) == pytest.approx(EXPECTED, abs=1e-12)
@@ -145,53 +131,24 @@ def test_mistakes_in_json(tmp_path, name, text, message):
         read(written(tmp_path, name, text))
 
 
-def test_a_gz_file_that_was_cut_off(tmp_path):
-    content = gzip.compress(("label,prediction,confidence\n" + "1,1,0.5\n" * 5000).encode())
-    (tmp_path / "a.csv.gz").write_bytes(content[:-20])
-    with pytest.raises(ValueError, match="expected an intact .gz file, but it cannot be unpacked"):
-        read(tmp_path / "a.csv.gz")
-    (tmp_path / "a.npz.gz").write_bytes(content)
+def test_only_text_may_be_packed(tmp_path):
+    (tmp_path / "a.npz.gz").write_bytes(gzip.compress(CSV.encode()))
     with pytest.raises(ValueError, match=r"ending in .*\.csv, \.tsv, \.json, \.jsonl, \.ndjson with \.gz"):
         read(tmp_path / "a.npz.gz")
 
 
-def test_the_index_of_pandas_in_parquet_is_no_class(tmp_path):
-    pa, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    columns = {"label": [0, 1, 1], "a": [0.75, 0.25, 0.5], "b": [0.25, 0.75, 0.5], "__index_level_0__": [5, 6, 9]}
-    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
-    loaded = read(tmp_path / "a.parquet")
-    assert loaded.probabilities.tolist() == [[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]]
-    assert loaded.roles["__index_level_0__"] == "ignored" and loaded.roles["b"] == "probability of class b"
+def test_answers_of_language_models(tmp_path):
+    def answers(name, cells):
+        lines = [f"q{row},{a},{g},{cells[row]}" for row, (g, a, _) in enumerate(ANSWERS)]
+        return written(tmp_path, f"{name}.csv", "\n".join([f"question_id,answer,gold,{name}", *lines, ""]))
 
-
-def test_pipelines_write_the_prediction_as_label(tmp_path):
-    rows = [{"label": answer, "score": score, "gold": gold} for gold, answer, score in ANSWERS]
-    loaded = read(written(tmp_path, "a.json", json.dumps(rows)))
-    assert metrics_of(loaded) == EXPECTED
-    assert loaded.roles == {"label": "prediction", "score": "confidence", "gold": "label"}
-
-
-@pytest.mark.parametrize(
-    ("name", "cells", "scale"),
-    [
-        ("confidence", ["90", "60", "80", "70"], 100.0),
-        ("confidence", ["90%", "60%", "80%", "70%"], None),
-        ("logprob", np.log(CONFIDENCE), None),
-        ("confidence", np.log(CONFIDENCE), "log"),
-    ],
-)
-def test_answers_of_language_models(tmp_path, name, cells, scale):
-    lines = [f"q{row},{a},{g},{cells[row]}" for row, (g, a, _) in enumerate(ANSWERS)]
-    path = written(tmp_path, "a.csv", "\n".join([f"question_id,answer,gold,{name}", *lines, ""]))
-    loaded = read(path, scale=scale)
+    loaded = read(answers("logprob", np.log(CONFIDENCE)))
     assert metrics_of(loaded) == pytest.approx(EXPECTED, abs=1e-12)
     assert loaded.key.tolist() == [b"q0", b"q1", b"q2", b"q3"]
-    if scale == 100:
-        with pytest.raises(
-            ValueError, match="'confidence' has values from 60 to 90, .*; use `scale` 100 if they are"
-        ):
-            read(path)
-        assert metrics_of(read(path, scale=1.0))["ece"] is None
+    path = answers("confidence", ["90", "60", "80", "70"])
+    with pytest.raises(ValueError, match="'confidence' has values from 60 to 90, .*; use `scale` 100 if they are"):
+        read(path)
+    assert metrics_of(read(path, scale=1.0))["ece"] is None
 
 
 def test_the_caller_says_what_is_what(tmp_path):
@@ -291,15 +248,12 @@ def test_missing_values_are_refused_or_skipped(tmp_path, role, word):
         ("label,a,b,c\n0,90,5,5\n1,20,70,10\n", "but they sum to 100; use `scale` 100 if they are percentages"),
         ("label,p_a,p_b\n0,90.5,9.5\n1,20,80\n", "but they sum to 100; use `scale` 100"),
         ("label,fold,a,b\n0,0,0.9,0.1\n1,1,0.2,0.8\n1,2,0.3,0.7\n", "'fold' has whole numbers alone; .* `columns`"),
-        ("label,a,b,v\n0,0.9,0.1,7\n1,0.2,0.8,7\n1,0.3,0.7,7\n", "'v' is constant"),
         (
             "label,a,b,v\na,3.5,0.1,7\nb,-0.2,0.8,7\nb,0.3,0.7,7\n",
             "'v' is constant|v, and one of them is the largest",
         ),
         ("label,p_a,p_b\n1,0.9,0.1\n2,0.2,0.8\n", "labels are 1 to 2, which seem to start at 1; subtract 1"),
         ("label,p_a,p_b,p_c\n1,0.9,0.1,0\n2,0.2,0.8,0\n", "labels are 1 to 2, which seem to start at 1"),
-        ("label,a,a\n0,1,0\n", "got 'a' twice, as columns 2 and 3"),
-        ("label,target,prediction,score\n0,1,0,1\n", "role label, but got 'label', 'target'; choose with `columns`"),
         (
             "id,label,pred,conf\na,1,1,1\nb,1,1,1\na,1,0,1\n",
             "each sample once, but got id 'a' in rows 0 and 2; remove",
@@ -356,9 +310,6 @@ def test_labels_of_another_file(tmp_path, text):
 def test_submissions_of_probabilities(tmp_path):
     table = np.array([[0.75, 0.25], [0.875, 0.125], [0.25, 0.75], [0.5, 0.5]])
     expected = evaluate(probabilities=table, label=[0, 1, 1, 0]).metrics
-    truth = written(tmp_path, "t.csv", TRUTH)
-    path = written(tmp_path, "a.csv", submission("id,cat,dog", "abcd", *table.T))
-    assert metrics_of(read(path, truth=truth)) == pytest.approx(expected, abs=1e-12)
     numbers = written(tmp_path, "n.json", json.dumps({"id": [*"dcba"], "target": [0, 1, 1, 0]}))
     path = written(tmp_path, "b.csv", submission("id,target", "abcd", table[:, 1]))
     assert metrics_of(read(path, truth=numbers)) == pytest.approx(expected, abs=1e-12)

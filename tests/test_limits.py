@@ -15,7 +15,6 @@ from pyarrow import parquet
 from confrank import models
 from confrank.active.pool import open_pool
 from confrank.checkpoint import DamagedCheckpointError, _unsealed
-from confrank.config import RunConfig
 from confrank.data.custom import npz_arrays
 from confrank.data.pictures import read_picture
 from confrank.limits import check_unpacked, gigabytes_allowed
@@ -135,18 +134,6 @@ def test_a_model_that_fails_to_import_or_exits_is_one_line(tmp_path, monkeypatch
         ValueError, match="expected exiting_factory:make to build a network, but it failed: SystemExit"
     ):
         models.create("exiting_factory:make", 10)
-
-
-@pytest.mark.parametrize("setting", ["model", "method"])
-def test_settings_that_are_no_names(tmp_path, capsys, command, setting):
-    path = tmp_path / "config.yaml"
-    path.write_text(f"{setting}: null\n")
-    with pytest.raises(ValueError, match=f"expected {setting} to be a name, but got None"):
-        load_config(tmp_path)
-    with pytest.raises(ValueError, match=f"expected {setting} to be a name, but got 7"):
-        RunConfig(**{setting: 7})
-    command("train", "--config", path, "--out", tmp_path / "run", code=2)
-    assert f"expected {setting} to be a name, but got None" in capsys.readouterr().err
 
 
 def bomb():

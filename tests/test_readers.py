@@ -256,12 +256,6 @@ def test_label_prediction_and_confidence(tmp_path, parser):
     assert loaded.describe() == "3 predictions, label, prediction and confidence"
 
 
-@pytest.mark.parametrize("words", [["1", "0", "1"], ["True", "False", "True"], ["true", "0", "1"]])
-def test_correct_and_confidence(tmp_path, parser, words):
-    loaded = written(tmp_path, "c.csv", rows("correct,confidence", words, CONFIDENCE))
-    assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
-
-
 def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(4), 5000)

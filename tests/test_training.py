@@ -191,6 +191,8 @@ def test_augmentation_is_the_data_sets_unless_it_is_given(tmp_path, command):
         ("lr", "fast", "expected lr to be a number, but got 'fast'"),
         ("lr_drops", 0.5, "expected lr_drops to be several numbers, but got 0.5"),
         ("dataset", 3, "expected dataset to be a name or a path, but got 3"),
+        ("model", 7, "expected model to be a name, but got 7"),
+        ("method", None, "expected method to be a name, but got None"),
         ("optimizer", "adam", "expected an optimizer among sgd, adamw, but got 'adam'"),
     ],
 )
