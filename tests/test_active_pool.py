@@ -19,7 +19,6 @@ from confrank.active.query import _from_scored, ask_pool
 from confrank.active.scoring import Scored, chunk_size
 from confrank.atomic import write_atomically
 from confrank.cli import main
-from confrank.cli.active import ACTIONS
 from confrank.config import RunConfig
 from confrank.data import Split, load
 from confrank.methods import penultimate, predict_split
@@ -423,12 +422,6 @@ def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_
         labelled_set(pool, labelled, test, share=0)
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-def test_every_action_has_help_with_an_example(action, capsys):
-    assert command(action, "--help") == 0
-    assert f"example: confrank active {action}" in " ".join(capsys.readouterr().out.split())
-
-
 def test_committed_curves_are_whole():
     kept = json.loads(Path("results/active/digits-small.json").read_text())
     config, curves = kept["config"], kept["curves"]
@@ -553,8 +546,3 @@ def test_images_without_pixels_are_no_pool(tmp_path, shape):
 
 def test_an_image_above_the_limit_of_memory_is_a_chunk_of_its_own():
     assert chunk_size([8192, 8192, 3]) == 1
-
-
-def test_a_header_may_come_again_with_appended_rows(tmp_path):
-    (tmp_path / "labels.csv").write_text("path,label\na.png,cat\npath,label\nb.png,dog\n")
-    assert read_labelled(tmp_path / "labels.csv", print).labels == {"a.png": "cat", "b.png": "dog"}

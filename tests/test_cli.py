@@ -22,18 +22,10 @@ def run(*arguments):
     return subprocess.run([sys.executable, "-m", "confrank", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_version_and_help_load_nothing_heavy():
-    code = "import sys; import confrank.cli as c; c.main(sys.argv[1:]); print({'torch', 'numpy'} & {*sys.modules})"
-    for flag in ("--version", "--help"):
-        result = subprocess.run([sys.executable, "-c", code, flag], capture_output=True, text=True, check=True)
-        assert result.stdout.splitlines()[-1] == "set()"
-    assert run("--version").stdout == f"confrank {confrank.__version__}\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example(name, command, capsys):
-    command(name, "--help")
-    assert "example: confrank" in capsys.readouterr().out
+def test_the_version_loads_nothing_heavy():
+    code = "import sys, confrank.cli as c; c.main(['--version']); print({'torch', 'numpy'} & {*sys.modules})"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == f"confrank {confrank.__version__}\nset()\n"
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def help_for(name):
 def test_help_has_no_parser_noise(name, command, capsys):
     command(*name.split(), "--help")
     printed = capsys.readouterr().out
-    assert printed.startswith(f"usage: confrank {name}")
+    assert printed.startswith(f"usage: confrank {name}") and f"\nexample: {ALL[name].example[:40]}" in printed
     assert not re.search(r"type:|null|None|Literal|\{", printed)
 
 

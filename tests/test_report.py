@@ -85,39 +85,30 @@ def test_reliability_is_that_of_the_probabilities(monkeypatch, tmp_path):
     assert line.get_xdata().tolist() == bins.confidence[bins.count > 0].tolist()
 
 
-def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch):
+def kept_run(folder, method, seed, **settings):
+    config = {"dataset": "cifar10", "model": "vgg16", "method": method, "seed": seed, **settings}
+    log = [{"epoch": 1, "test": {"nll": 1.0, "aurc": 0.5}}]
+    content = {"config": config, "environment": {}, "log": log, "metrics": {}, "undefined": {}}
+    (folder / f"{method}-{seed}.json").write_text(json.dumps(content))
+    np.savez(folder / f"{method}-{seed}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
+    return folder / f"{method}-{seed}.json"
+
+
+def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch, command):
     figures = drawn(monkeypatch)
-    for name, lr in (("a", 0.1), ("b", 0.01)):
-        config = {"dataset": "cifar10", "model": "vgg16", "method": "baseline", "lr": lr, "seed": len(name)}
-        content = {"config": config, "environment": {}, "log": [], "metrics": {}, "undefined": {}}
-        (tmp_path / f"{name}.json").write_text(json.dumps(content))
-        np.savez(tmp_path / f"{name}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
-    with pytest.raises(SystemExit):
-        main(
-            ["report", "curves", str(tmp_path / "a.json"), str(tmp_path / "b.json"), "--out", str(tmp_path / "c.png")]
-        )
+    runs = [kept_run(tmp_path, "baseline", seed, lr=lr) for seed, lr in enumerate((0.1, 0.01))]
+    command("report", "curves", *runs, "--out", tmp_path / "c.png")
     labels = [line.get_label() for line in figures[0].axes[0].lines]
     assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
 
 
 def test_older_results_are_not_averaged_with_another_augmentation(tmp_path, monkeypatch, command):
     figures = drawn(monkeypatch)
-    old, new, usual = (kept_run(tmp_path, "baseline", seed) for seed in (0, 1, 2))
-    for file, setting in ((new, {"flip": False}), (usual, {"flip": None})):
-        content = json.loads(file.read_text())
-        file.write_text(json.dumps({**content, "config": {**content["config"], **setting}}))
-    command("report", "curves", old, new, usual, "--out", tmp_path / "c.png")
+    settings = ({}, {"flip": False}, {"flip": None})
+    runs = [kept_run(tmp_path, "baseline", seed, **changed) for seed, changed in enumerate(settings)]
+    command("report", "curves", *runs, "--out", tmp_path / "c.png")
     labels = [text.get_text().partition(" (")[0] for text in figures[0].legends[0].get_texts()]
     assert labels == ["baseline", "baseline flip False", "calibrated"]
-
-
-def kept_run(folder, method, seed):
-    config = {"dataset": "cifar10", "model": "vgg16", "method": method, "seed": seed}
-    log = [{"epoch": 1, "test": {"nll": 1.0, "aurc": 0.5}}]
-    content = {"config": config, "environment": {}, "log": log, "metrics": {}, "undefined": {}}
-    (folder / f"{method}-{seed}.json").write_text(json.dumps(content))
-    np.savez(folder / f"{method}-{seed}.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
-    return folder / f"{method}-{seed}.json"
 
 
 @pytest.mark.parametrize("what", ["curves", "epochs"])
@@ -139,14 +130,10 @@ def test_a_method_has_one_colour_and_one_entry(what, tmp_path, monkeypatch, comm
         assert figure._suptitle.get_text() == "cifar10, vgg16"
 
 
-def test_curves_of_ensembles_tell_their_size(tmp_path, monkeypatch):
+def test_curves_of_ensembles_tell_their_size(tmp_path, monkeypatch, command):
     figures = drawn(monkeypatch)
-    config = {"dataset": "cifar10", "model": "vgg16", "method": "ensemble-baseline", "members": ["a", "b", "c"]}
-    content = {"config": config, "environment": {}, "log": [], "metrics": {}, "undefined": {}}
-    (tmp_path / "a.json").write_text(json.dumps(content))
-    np.savez(tmp_path / "a.npz", confidence=np.linspace(0, 1, 9), correct=np.arange(9) % 2 == 0)
-    with pytest.raises(SystemExit):
-        main(["report", "curves", str(tmp_path / "a.json"), "--out", str(tmp_path / "c.png")])
+    run = kept_run(tmp_path, "ensemble-baseline", 0, members=["a", "b", "c"])
+    command("report", "curves", run, "--out", tmp_path / "c.png")
     assert figures[0].axes[0].lines[0].get_label().startswith("ensemble-baseline of 3 (")
 
 
