@@ -1,5 +1,6 @@
 """Per training sample: how often it was examined, and how often it was classified correctly."""
 
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -253,9 +254,11 @@ class Audit:
 def check_tensor(value: object, name: str) -> None:
     """Raise if the value is not a tensor (an array, a list, a number)."""
     if not isinstance(value, Tensor):
+        holds_logits = hasattr(value, "logits") or (isinstance(value, Mapping) and "logits" in value)
+        remedy = "pass its logits" if holds_logits else f"convert it with torch.as_tensor({name})"
         raise ValueError(
             f"expected {name} to be a torch tensor, but got {type(value).__module__}.{type(value).__qualname__};"
-            f" convert it with torch.as_tensor({name})"
+            f" {remedy}"
         )
 
 
@@ -264,9 +267,10 @@ def is_whole(values: Tensor) -> bool:
     return not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
 
 
-def _positive(value: int, name: str) -> int:
+def _positive(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"expected {name} to be a positive integer, but got {value!r}")
+        remedy = "; pass its length" if isinstance(value, Sized) and not isinstance(value, str) else ""
+        raise ValueError(f"expected {name} to be a positive integer, but got {value!r}{remedy}")
     return int(value)
 
 

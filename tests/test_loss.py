@@ -1,10 +1,12 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
-from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss, evaluate
 from confrank.confidence import CONFIDENCES, get
 from confrank.loss import ranking_loss
 
@@ -430,3 +432,30 @@ def test_logits_must_be_a_tensor():
     history, logits, label, index = random_case(0, 4, 3)
     with pytest.raises(ValueError, match="expected logits to be a torch tensor, but got numpy.ndarray"):
         CorrectnessRankingLoss(history)(logits.numpy(), label, index)
+
+
+def test_common_mistakes_say_what_to_do():
+    logits, label, index = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2]), torch.arange(6)
+    samples = TensorDataset(logits, label)
+    history = CorrectnessHistory(6)
+    one_hot = functional.one_hot(label, 3).float()
+    mistakes = {
+        "num_samples to be a positive integer, but got .*; pass its length": lambda: CorrectnessHistory(samples),
+        "got builtins.dict; pass its logits": lambda: CorrectnessRankingLoss(history)(
+            {"logits": logits}, label, index
+        ),
+        "expected weight to be a finite number >= 0, but got '1'": lambda: CorrectnessRankingLoss(
+            history, weight="1"
+        ),
+        r"class_weight to be a torch tensor, but got builtins.list; convert it with torch.as_tensor": (
+            lambda: CorrectnessRankingLoss(history, class_weight=[1.0, 2.0, 3.0])
+        ),
+        r"or use label.argmax\(1\) if they are one-hot": lambda: CorrectnessRankingLoss(history)(
+            logits, one_hot, index
+        ),
+        "for a binary classifier give both columns": lambda: evaluate(probabilities=np.full(6, 0.7), label=label > 0),
+        "number the classes in the order of the columns": lambda: evaluate(logits=logits, label=["a", "b", "c"] * 2),
+    }
+    for message, mistake in mistakes.items():
+        with pytest.raises(ValueError, match=message):
+            mistake()

@@ -119,7 +119,8 @@ class CorrectnessRanking(nn.Module):
         if batch.label.ndim > 1 and self.history.resolution == 1:
             raise ValueError(
                 f"expected a history that counts shares for labels of shape {tuple(label.shape)}, but got one that"
-                " counts right and wrong; create it with CorrectnessHistory(len(train_set), resolution=1000)"
+                " counts right and wrong; create it with CorrectnessHistory(len(train_set), resolution=1000), or use"
+                " label.argmax(1) if they are one-hot labels of one class"
             )
         return batch
 
@@ -177,14 +178,16 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         super().__init__(
             history, confidence, ignore_index=ignore_index, stretched=stretched, reduction=reduction, ring=ring
         )
-        if not 0 <= weight < math.inf:
-            raise ValueError(f"expected weight to be a finite number >= 0, but got {weight}")
+        if isinstance(weight, str) or not 0 <= weight < math.inf:
+            raise ValueError(f"expected weight to be a finite number >= 0, but got {weight!r}")
         if base is not None and not callable(base):
             raise ValueError(f"expected base to be a function of logits and label, but got {base!r}")
         if base is not None and (class_weight is not None or label_smoothing):
             raise ValueError(
                 "expected class_weight and label_smoothing for cross-entropy, but got base too; set them on base"
             )
+        if class_weight is not None:
+            check_tensor(class_weight, "class_weight")
         if class_weight is not None and not (class_weight >= 0).all():
             raise ValueError(f"expected class weights of at least 0, but got {class_weight.min().item():g}")
         self.weight = float(weight)

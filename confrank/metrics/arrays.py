@@ -79,7 +79,8 @@ def as_classes(values: ArrayLike, name: str) -> Ints:
     classes = to_numpy(values)
     whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
     if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
-        raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}")
+        words = "; number the classes in the order of the columns" if classes.dtype.kind in "USO" else ""
+        raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}{words}")
     return classes.astype(np.int64, copy=False)
 
 
@@ -96,7 +97,8 @@ def as_table(values: ArrayLike, name: str) -> Array:
     """A finite array [n, K] of float32 or float64 with K >= 2."""
     table = to_numpy(values)
     if table.ndim != 2 or table.dtype.kind not in "fiu":
-        raise ValueError(f"expected {name} to be an array [samples, classes], but got {describe(table)}")
+        binary = "; for a binary classifier give both columns, or confidence and correct" if table.ndim == 1 else ""
+        raise ValueError(f"expected {name} to be an array [samples, classes], but got {describe(table)}{binary}")
     if table.shape[1] < 2:
         raise ValueError(
             f"expected {name} with at least 2 classes, but got {table.shape[1]};"
