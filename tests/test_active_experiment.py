@@ -176,7 +176,7 @@ def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_curves_are_kept_and_shown_again(finished, tiny, tmp_path, capsys):
+def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys):
     (finished / "trials.txt").write_text("not a trial")
     (finished / "trial7").mkdir()
     curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, 3)
@@ -229,7 +229,7 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
 
 
-def test_the_papers_accuracies_stand_beside_ours():
+def test_the_papers_accuracies_are_next_to_ours():
     cells = active_cells({"cifar10": {"least-confidence": [[0.66, 0.80], [0.66, 0.82]]}})
     assert len(cells) == 100
     mine = {cell.metric: cell.ours for cell in cells if cell.ours}
@@ -246,7 +246,7 @@ def test_the_papers_means_are_in_the_order_of_the_stages():
     assert means["random"][:2] == [0.6486, 0.7735] and len(means["random"]) == 10
 
 
-def test_the_kept_experiment_follows_the_paper_and_has_all_its_epochs():
+def test_the_committed_experiment_follows_the_paper_and_has_all_its_epochs():
     path = Path(__file__).parent.parent / "results" / "active" / "cifar10-resnet18.json"
     curves = load_curves(path)
     assert of_the_paper(curves) and curves.labelled() == [2000, 4000, 6000, 8000]

@@ -117,7 +117,7 @@ def test_an_archive_of_images_gives_the_same_question(run, images, tmp_path, mon
     assert np.array_equal(np.stack(list(open_pool(tmp_path / "pool.npz").pictures(rows))), images[rows])
 
 
-def test_core_set_starts_from_the_labelled_and_tells_distances(run, pool, images, tmp_path):
+def test_core_set_starts_from_the_labelled_and_writes_distances(run, pool, images, tmp_path):
     labelled = tmp_path / "labelled.csv"
     labelled.write_text("path,label\n00.png,1\n02.png,1\n")
     out = tmp_path / "q.csv"
@@ -132,7 +132,7 @@ def test_core_set_starts_from_the_labelled_and_tells_distances(run, pool, images
     assert float(first["distance"]) == pytest.approx(gaps.max(), rel=1e-4)
 
 
-def test_a_stopped_query_goes_on_without_scoring_again(run, pool, tmp_path, monkeypatch):
+def test_a_stopped_query_resumes_without_scoring_again(run, pool, tmp_path, monkeypatch):
     monkeypatch.setattr("confrank.active.scoring.CHUNK_ROWS", 8)
     options = {"run": run, "scores": tmp_path / "scores", "device": CPU, "on_note": print}
     whole = ask_pool(pool, None, "margin", 6, **options | {"scores": tmp_path / "other"})
@@ -198,7 +198,7 @@ def test_embeddings_and_random_need_no_model(tmp_path):
     assert not (tmp_path / "e.csv").exists()
 
 
-def test_a_pool_smaller_than_the_count_is_asked_whole(run, pool, tmp_path, capsys):
+def test_all_samples_of_a_small_pool_are_chosen(run, pool, tmp_path, capsys):
     assert command("query", run, "--pool", pool, "--count", 500, "--out", tmp_path / "q.csv", "--device", "cpu") == 0
     assert (
         "warning: asked for 500 samples, but the pool has only 40: all of them are chosen" in capsys.readouterr().out
@@ -422,7 +422,7 @@ def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_
         labelled_set(pool, labelled, test, share=0)
 
 
-def test_committed_curves_are_whole():
+def test_committed_curves_are_complete():
     kept = json.loads(Path("results/active/digits-small.json").read_text())
     config, curves = kept["config"], kept["curves"]
     with np.load("results/active/digits-small.npz") as asked:
@@ -508,7 +508,7 @@ def test_labels_are_frozen_when_their_run_begins(pool, tmp_path, capsys):
     assert "with which the run" in capsys.readouterr().err
 
 
-def test_a_picture_beside_the_question_that_is_no_contact_sheet_is_kept(pool, tmp_path, capsys):
+def test_another_picture_next_to_the_question_is_not_overwritten(pool, tmp_path, capsys):
     (tmp_path / "mine.png").write_bytes(b"a picture of mine")
     flags = ["query", "--pool", pool, "--strategy", "random", "--count", "3", "--out", tmp_path / "mine.csv"]
     assert command(*flags) == 2

@@ -84,7 +84,7 @@ def counted(events, num_samples=NUM_SAMPLES):
     return np.bincount(index, minlength=num_samples), np.bincount(index, correct, num_samples)
 
 
-def test_lightning_counts_every_event_and_goes_on_from_a_checkpoint(tmp_path):
+def test_lightning_counts_every_event_and_resumes_from_a_checkpoint(tmp_path):
     first, trainer = fit(tmp_path, 2)
     history = first.criterion.history
     assert np.array_equal(counted(first.events), (history.examined, history.correct))

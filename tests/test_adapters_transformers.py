@@ -73,7 +73,7 @@ class Stop(TrainerCallback):
         control.should_training_stop = state.global_step == 8
 
 
-def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
+def test_it_resumes_from_a_checkpoint_within_an_epoch(tmp_path):
     whole = ranking_trainer(tmp_path / "whole")
     whole.train()
     stopped = ranking_trainer(tmp_path / "cut", save_strategy="steps", save_steps=4)
@@ -89,7 +89,7 @@ def test_it_goes_on_from_a_checkpoint_within_an_epoch(tmp_path):
         resumed.train(resume_from_checkpoint=str(tmp_path / "cut" / "checkpoint-8"))
 
 
-def test_a_checkpoint_is_removed_when_the_next_is_whole(tmp_path, monkeypatch):
+def test_a_checkpoint_is_removed_when_the_next_is_complete(tmp_path, monkeypatch):
     def full(path, content):
         if "checkpoint-8" in str(path):
             path.parent.mkdir()
@@ -296,7 +296,7 @@ def test_metrics_are_those_of_evaluate(tmp_path):
     assert alone["acc"] == 1 and np.isnan(alone["auroc"])
 
 
-def test_mistakes_are_told(tmp_path):
+def test_mistakes_are_explained(tmp_path):
     loss = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
 
     def made(criterion=loss, *, smoothing=0.0, **options):

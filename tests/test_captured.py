@@ -156,7 +156,7 @@ def test_averaged_networks_side_by_side(tmp_path):
     assert accuracies["auto"] == pytest.approx(accuracies["plain"], abs=0.1)
 
 
-def test_train_together_writes_whole_runs(tmp_path):
+def test_train_together_writes_complete_runs(tmp_path):
     configs = [
         RunConfig(epochs=3, seed=seed, method=method) for seed in (0, 1) for method in ("baseline", "crl-margin")
     ]

@@ -134,7 +134,7 @@ def test_a_folder_without_permission_is_named(tmp_path, capsys, command):
         ("epoch: 2", "expected a known setting, but got 'epoch'; did you mean epochs?"),
     ],
 )
-def test_a_config_that_is_none_is_not_printed_whole(tmp_path, capsys, content, message, command):
+def test_a_long_text_that_is_no_config_is_shortened(tmp_path, capsys, content, message, command):
     (tmp_path / "some.csv").write_text(content)
     command("train", "--config", tmp_path / "some.csv", code=2)
     errors = capsys.readouterr().err
@@ -177,7 +177,7 @@ def piped(*arguments):
     return done.returncode, done.stderr
 
 
-def test_output_that_nobody_reads_ends_commands_but_for_training(tmp_path):
+def test_output_that_nobody_reads_ends_commands_except_training(tmp_path):
     run, errors = tmp_path / "run", tmp_path / "errors.txt"
     flags = ["train", "--epochs", 2, "--device", "cpu", "--out"]
     forked = [start_command(*flags, run, output=UNREAD, errors=errors)]

@@ -127,7 +127,7 @@ def test_stalls_end_an_attempt(server, tmp_path):
     assert notes == ["the server stalled after 300,000 bytes; trying again in 0.01 s"]
 
 
-def test_a_later_process_goes_on_where_one_stopped(server, tmp_path):
+def test_a_later_process_resumes_where_one_stopped(server, tmp_path):
     part = tmp_path / "set.tar.gz.part"
     part.write_bytes(CONTENT[:123_456])
     get(server, tmp_path)
@@ -230,7 +230,7 @@ def published(server, monkeypatch, md5):
     monkeypatch.setitem(PUBLISHED, "lsun", Published("a set", files, "LSUN_resize", test=(1,)))
 
 
-def test_fetch_keeps_what_is_whole(server, tmp_path, monkeypatch):
+def test_fetch_does_not_replace_intact_files(server, tmp_path, monkeypatch):
     published(server, monkeypatch, MD5)
     (first,) = fetch("lsun", tmp_path)
     assert (first.path, first.verified, first.downloaded) == (tmp_path / "lsun" / "set.tar.gz", True, True)

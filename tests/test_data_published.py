@@ -54,7 +54,7 @@ def write_archive(path, contents):
 
 @pytest.mark.parametrize("place", ["", "cifar10"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_cifar10_in_every_place_and_wrapping(tmp_path, place, packed):
+def test_cifar10_in_every_folder_and_archive(tmp_path, place, packed):
     files = cifar10_files()
     contents = {name: content for name, (_, _, content) in files.items()}
     if packed:
@@ -135,7 +135,7 @@ def test_a_set_of_the_right_size_needs_no_parameters(tmp_path, monkeypatch):
         check("cifar10")
 
 
-def test_where_data_lies(tmp_path, monkeypatch):
+def test_where_data_are_searched(tmp_path, monkeypatch):
     monkeypatch.setenv("CONFRANK_DATA", str(tmp_path / "shelf"))
     assert default_root() == tmp_path / "shelf"
     with pytest.raises(ValueError, match=r"cifar-100-binary in .*shelf or .*; run: confrank data fetch cifar100$"):

@@ -262,7 +262,7 @@ def test_a_threshold_on_no_predictions_has_neither_coverage_nor_risk():
 
 @pytest.mark.parametrize("masked", [-1e3, np.finfo(np.float32).min, np.finfo(np.float64).min])
 @pytest.mark.parametrize("raised", [0.0, 1e300])
-def test_temperature_beside_classes_as_far_as_numbers_go(masked, raised):
+def test_temperature_with_masked_classes(masked, raised):
     logits, label = calibrated(0, 2.0, 500)
     wide = np.concatenate([logits, np.full((500, 2), masked)], axis=1)
     expected = fit_temperature(logits, label)

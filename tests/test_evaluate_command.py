@@ -128,7 +128,7 @@ def test_pairing():
 
 
 @pytest.mark.parametrize("name", ["id", "filename", "path"])
-def test_rows_are_paired_by_what_tells_them_apart(name):
+def test_rows_are_paired_by_what_identifies_them(name):
     """Rows sorted by label agree in their labels, whichever samples of a class they are."""
     label, metadata = np.array([0, 0, 1, 1]), {"key": name}
     first = Predictions(label=label, key=np.array(["a", "b", "c", "d"]), metadata=metadata)
@@ -424,7 +424,7 @@ OUTPUTS = [
 
 
 @pytest.mark.parametrize(("name", "flags"), OUTPUTS)
-def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, files, tmp_path, capsys, command):
+def test_a_path_that_cannot_be_written_is_an_error_before_the_work(name, flags, files, tmp_path, capsys, command):
     (tmp_path / "file").write_text("kept")
     ending = {"--json": "json", "--report": "html", "--figure": "png", "--out": "safetensors"}[flags[-1]]
     target = tmp_path / "file" / f"out.{ending}"
@@ -435,7 +435,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(name, flags, fil
     assert (tmp_path / "file").read_text() == "kept"
 
 
-def test_a_folder_that_is_a_file_is_told_before_the_work(files, tmp_path, capsys, command):
+def test_a_folder_that_is_a_file_is_an_error_before_the_work(files, tmp_path, capsys, command):
     file, inside, table = tmp_path / "file", tmp_path / "file" / "inside", tmp_path / "m.json"
     file.write_text("kept")
     for folder, why in (
@@ -517,7 +517,7 @@ def test_a_page_has_pictures_of_mistakes_where_the_data_set_is_known(tmp_path, c
     assert pictures == {"run": 12, "alone.safetensors": 12, "named.safetensors": 0}
 
 
-def test_calibrate_tells_of_zeros_and_of_what_got_worse(tmp_path, capsys, command):
+def test_calibrate_reports_zeros_and_what_got_worse(tmp_path, capsys, command):
     logits, label = table()
     probabilities = np.exp(3 * logits) / np.exp(3 * logits).sum(axis=1, keepdims=True)
     np.savez(tmp_path / "rounded.npz", probabilities=probabilities.round(4), label=label)

@@ -95,7 +95,7 @@ def test_any_of_equally_large_classes_may_be_the_prediction():
 
 
 @pytest.mark.parametrize("label", [["cat", "dog", "cat"], [True, False, True], [0.0, 1.0, 0.0], [None, "a", 3]])
-def test_labels_beside_correct_may_be_anything(label):
+def test_labels_next_to_correct_may_be_anything(label):
     inputs = {"confidence": [0.9, 0.8, 0.7], "correct": [1, 0, 1]}
     assert evaluate(**inputs, label=np.array(label)) == evaluate(**inputs)
 

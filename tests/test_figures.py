@@ -65,7 +65,7 @@ def tick_labels(axis):
 @pytest.mark.parametrize(
     "names", [["a"], ["a", "b"], OWN_RUNS[:1], OWN_RUNS, OWN_FILES, list("abcdefgh"), ["W" * 200, "M" * 200]]
 )
-def test_legends_lie_inside_the_picture_and_off_the_data(names, figures, tmp_path):
+def test_legends_are_inside_the_picture_and_off_the_data(names, figures, tmp_path):
     runs = {name: samples(place) for place, name in enumerate(names)}
     plots.paper_figures([analyse(name, run) for name, run in runs.items()], tmp_path)
     plots.comparison_figure({name: [run] for name, run in runs.items()}, tmp_path / "comparison.png")
@@ -131,7 +131,7 @@ def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
         assert one == other < most / 4
 
 
-def test_a_curve_without_errors_lies_off_the_axis(figures, tmp_path):
+def test_a_curve_without_errors_is_off_the_axis(figures, tmp_path):
     run = sample_values(confidence=np.linspace(0.5, 1, 50), correct=np.ones(50, dtype=bool))
     plots.paper_figures([analyse("a", run)], tmp_path)
     plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")

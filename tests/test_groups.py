@@ -70,7 +70,7 @@ def test_each_group_has_the_metrics_of_its_rows_alone(weighted):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_whole_is_the_weighted_mean_of_the_groups(weighted):
+def test_the_complete_set_is_the_weighted_mean_of_the_groups(weighted):
     """For means over rows: accuracy, NLL, Brier and coverage; and for counts. Not for ECE and the areas."""
     table, label, group, weight = example()
     samples = sample_values(probabilities=table, label=label)

@@ -164,7 +164,7 @@ def test_indices_from_the_end_are_positions():
             data[index]
 
 
-def test_labels_of_any_whole_kind_and_no_other():
+def test_labels_of_any_integer_type_and_no_other():
     history = CorrectnessHistory(4)
     history.update(torch.tensor([0, 1]), torch.tensor([True, True]), torch.tensor([3, 2], dtype=torch.int32))
     assert history.lowest_label[:2].tolist() == [3, 2]

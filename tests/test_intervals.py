@@ -216,7 +216,7 @@ def test_one_discordant_row_proves_nothing():
         assert paired_differences(*bootstrap(pair, 200, seed), *metrics)["acc"].p > 0.3
 
 
-def test_p_value_and_interval_tell_the_same():
+def test_p_value_and_interval_agree():
     rng = np.random.default_rng(0)
     for _ in range(40):
         resampled = 0.05 + rng.standard_normal(399)

@@ -111,7 +111,7 @@ def test_finite_at_the_edges(name, num_classes, size, outcome):
 @pytest.mark.parametrize("stretched", [False, True])
 @pytest.mark.parametrize("name", CONFIDENCES)
 @pytest.mark.filterwarnings("ignore")
-def test_compiled_whole_equals_eager(name, stretched):
+def test_compiled_as_one_graph_equals_eager(name, stretched):
     torch.compiler.reset()  # torch refuses to compile one function for many kinds of input
     history, logits, label, index = random_case(5, 16, 10)
     twin = CorrectnessHistory(50)

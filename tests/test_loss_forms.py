@@ -123,7 +123,7 @@ def test_gradcheck(form, reduction):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.filterwarnings("ignore")
-def test_compiled_whole_equals_eager(form):
+def test_compiled_as_one_graph_equals_eager(form):
     torch.compiler.reset()  # torch refuses to compile one function for many kinds of input
     history, logits, label, index = case(form, 5)
     twin = CorrectnessHistory(NUM_SAMPLES, history.resolution)

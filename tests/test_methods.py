@@ -300,7 +300,7 @@ PRECISIONS = (
 )
 
 
-def test_evaluation_is_in_whole_float32_whatever_was_set():
+def test_evaluation_is_in_full_float32_whatever_was_set():
     """Each setting in a process of its own, since none can be taken back; forked, since torch is slow to import."""
     code = """
 import os, sys, torch

@@ -258,7 +258,7 @@ def result(run, config, detector, shift=0):
     return OodResult(detector, "tinyimagenet", 2, 3, values, run=run, config=config.as_dict())
 
 
-def test_runs_are_summarised_beside_the_papers_cells():
+def test_runs_are_summarised_next_to_the_papers_cells():
     config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
     results = [
         result(f"run{k}", config, *one) for k in range(2) for one in (("max-probability", 0.1 * k), ("energy", 0))
@@ -288,7 +288,7 @@ def test_a_result_is_read_as_it_was_written(tmp_path):
     assert (written.num_in, written.num_out) == (30, 20)
 
 
-def test_stored_results_stand_in_the_papers_table(tmp_path):
+def test_stored_results_are_in_the_papers_table(tmp_path):
     config = RunConfig(dataset="cifar10", model="resnet110", method="baseline")
     results = [result("run", config, "odin"), result("run", config, "energy")]
     (tmp_path / "ood").mkdir()
@@ -320,7 +320,7 @@ def test_stored_results_stand_in_the_papers_table(tmp_path):
             comparison_cells("table-ood-perf", tmp_path)
 
 
-def test_the_protocol_is_the_papers_unless_told_otherwise():
+def test_the_protocol_is_the_papers_by_default():
     usual = Protocol()
     assert (usual.num_tuning, usual.seed, usual.neighbours, usual.aupr, usual.batch_size) == (
         1000,

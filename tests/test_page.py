@@ -244,7 +244,7 @@ def test_the_cost_slider_shows_what_the_command_prints(browser, tmp_path, comman
     watched.context.close()
 
 
-def test_the_slider_stands_below_the_marker(browser, tmp_path):
+def test_the_slider_is_below_the_marker(browser, tmp_path):
     """Nine in ten answers are equally sure: the second of three thresholds accepts 95%, not a half."""
     confidence = np.repeat([0.9, 0.8, 0.1], [50, 900, 50])
     path = tmp_path / "ties.html"

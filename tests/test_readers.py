@@ -162,7 +162,7 @@ def test_keys_are_the_same_in_every_format(tmp_path, keys):
         assert loaded.describe().endswith(", identified by id")
 
 
-def test_what_cannot_tell_samples_apart_is_ignored(tmp_path):
+def test_what_does_not_identify_samples_is_ignored(tmp_path):
     from pyarrow import parquet, table
 
     for place, odd in enumerate((np.array("resnet"), np.array(["a", "b"]), np.array(["a", 1, None]), np.eye(3))):
@@ -208,7 +208,7 @@ def test_bare_columns_are_probabilities_or_logits_by_their_values(tmp_path, pars
         ("cat,dog,rat,flag", ["cat", "dog", "rat"], [[0], [0], [1]], "no label names flag, "),
     ],
 )
-def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, header, label, others, doubtful):
+def test_other_columns_next_to_probabilities_are_no_classes(tmp_path, parser, header, label, others, doubtful):
     table = np.concatenate([PROBABILITIES, others], axis=1)
     with pytest.raises(
         ValueError,
@@ -231,7 +231,7 @@ def test_bare_columns_beside_probabilities_are_no_classes(tmp_path, parser, head
         (10 * PROBABILITIES - 3, [31, 65, 52], "one of them is the largest in most rows"),
     ],
 )
-def test_bare_columns_beside_logits_are_no_classes(tmp_path, parser, logits, other, reason):
+def test_other_columns_next_to_logits_are_no_classes(tmp_path, parser, logits, other, reason):
     table = np.column_stack([logits, other])
     with pytest.raises(ValueError, match=f"but no label names age, and {reason}; name all class columns"):
         written(tmp_path, "p.csv", rows("label,cat,dog,rat,age", ["cat", "dog", "rat"], *table.T))
@@ -617,7 +617,7 @@ def test_classes_called_by_numbers_keep_their_indices(tmp_path):
         ("logit_a,logit_b,logit_c", ["1", "2.0"], [1, 2]),
     ],
 )
-def test_labels_beside_named_classes(tmp_path, parser, header, label, expected):
+def test_labels_of_named_classes(tmp_path, parser, header, label, expected):
     text = f"label,{header}\n" + "".join(f"{one},1,2,3\n" for one in label)
     assert written(tmp_path, "p.csv", text).label.tolist() == expected
 
@@ -652,7 +652,7 @@ def test_tables_that_are_none(tmp_path, text, message):
         load_predictions(tmp_path / "a.csv")
 
 
-def test_a_prediction_beside_the_table_must_be_its_own(tmp_path):
+def test_a_prediction_must_be_a_largest_class_of_the_table(tmp_path):
     tied = np.array([[0.5, 0.5], [0.2, 0.8]])
     np.savez(tmp_path / "a.npz", probabilities=tied, label=np.array([0, 0]), prediction=np.array([1, 1]))
     assert load_predictions(tmp_path / "a.npz").describe() == "2 predictions, 2 classes, probabilities"
@@ -674,7 +674,7 @@ def test_files_take_whatever_rounding_evaluation_takes():
     assert arrays.ROUNDING < doubts.MOST_ROUNDING
 
 
-def test_a_column_beside_many_rounded_probabilities_is_no_class(tmp_path, parser):
+def test_a_column_next_to_many_rounded_probabilities_is_no_class(tmp_path, parser):
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(40), 200).round(2)
     assert np.abs(table.sum(axis=1) - 1).max() > arrays.ROUNDING
@@ -749,7 +749,7 @@ def test_columns_of_all_classes_come_before_any_other(tmp_path, single):
     assert loaded.describe() == "3 predictions, 2 classes, probabilities (ignored: y_prob)"
 
 
-def test_bare_classes_beside_a_single_probability_are_an_error(tmp_path, parser):
+def test_classes_next_to_a_single_probability_are_an_error(tmp_path, parser):
     message = "a column of probabilities for each class, named probability_NAME, .* got the single column 'y_prob'"
     with pytest.raises(ValueError, match=message):
         written(tmp_path, "a.csv", "label,cat,dog,y_prob\n0,.9,.1,.9\n1,.3,.7,.7\n")

@@ -130,7 +130,7 @@ def test_a_method_has_one_colour_and_one_entry(what, tmp_path, monkeypatch, comm
         assert figure._suptitle.get_text() == "cifar10, vgg16"
 
 
-def test_curves_of_ensembles_tell_their_size(tmp_path, monkeypatch, command):
+def test_curves_of_ensembles_show_their_size(tmp_path, monkeypatch, command):
     figures = drawn(monkeypatch)
     run = kept_run(tmp_path, "ensemble-baseline", 0, members=["a", "b", "c"])
     command("report", "curves", run, "--out", tmp_path / "c.png")

@@ -1,4 +1,4 @@
-"""What is kept under results/ is whole, and the kept weights still give it."""
+"""Committed results are complete, and the committed weights still give them."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_there_are_results():
 
 
 @pytest.mark.parametrize("path", sorted((RESULTS / "ood").glob("*.json")), ids=lambda path: path.stem)
-def test_kept_detection_is_of_kept_networks_and_leaves_the_tuning_images_out(path):
+def test_committed_detection_is_of_committed_networks_without_the_tuning_images(path):
     content = json.loads(path.read_text())
     left_out = content["protocol"]["num_tuning"]
     sizes = {"cifar10": 10_000, "tinyimagenet": 10_000, "svhn": 26_032}
@@ -42,7 +42,7 @@ def test_kept_detection_is_of_kept_networks_and_leaves_the_tuning_images_out(pat
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
-def test_a_kept_result_is_a_whole_run_of_its_own_seed(path):
+def test_a_committed_result_is_a_complete_run(path):
     result, arrays = read_run(path)
     if "members" in result.config:
         assert result.config["members"]
@@ -68,7 +68,7 @@ def test_a_kept_result_is_a_whole_run_of_its_own_seed(path):
 
 @pytest.mark.skipif(REAL is None, reason="CONFRANK_TEST_DATA names no folder with the real sets")
 @pytest.mark.parametrize("path", WEIGHTS, ids=lambda path: path.stem)
-def test_reloaded_weights_give_the_kept_metrics(path):
+def test_reloaded_weights_give_the_committed_metrics(path):
     kept = load_result(RESULTS / f"{path.stem}.json").metrics
     told = evaluation_of(sample_values(**predict(path, root=Path(REAL)).evaluation_inputs())).metrics
     # Weights in half precision on another processor: a handful of images in 10,000 may change places.

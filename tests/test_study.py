@@ -317,7 +317,7 @@ def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
         run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
 
 
-def test_snapshots_that_were_not_kept(tmp_path):
+def test_snapshots_that_were_not_stored(tmp_path):
     without = replace(TINY, methods=("baseline",), seeds=(0,), epochs=2)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(without), *folders, device=cpu) == []
@@ -331,7 +331,7 @@ def test_unknown_methods_are_named_before_anything_is_trained(method):
         plan(replace(TINY, methods=(method,)))
 
 
-def test_names_of_averages_of_ones_own_data():
+def test_names_of_averages_of_custom_data():
     own = replace(TINY, datasets=("/data/own.npz",), methods=("aes-10", "ensemble-crl-softmax"), weight=0.5)
     names = [item.name for item in plan(own).averages]
     assert names == [*(f"own-small-aes-10-seed{seed}" for seed in (0, 1, 2)),
@@ -371,7 +371,7 @@ def test_a_result_is_finished_only_with_its_held_out_images(tmp_path, monkeypatc
     assert has_result(config, results) and result.validation["acc"] > 0 and "max-probability" in result.scores["test"]
 
 
-def test_an_ensemble_of_another_size_stands_in_its_own_row(tmp_path):
+def test_an_ensemble_of_another_size_has_a_separate_row(tmp_path):
     for count in (3, 5):
         config = RunConfig(dataset="cifar10", model="vgg16").as_dict()
         config |= {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
@@ -405,7 +405,7 @@ def test_cells_take_full_runs_of_the_protocol_only(tmp_path):
     assert "not run" in render(cells, "terminal")
 
 
-def test_results_of_the_same_images_stand_in_one_row(tmp_path):
+def test_results_of_the_same_images_share_a_row(tmp_path):
     def write(name, dataset, data, **changes):
         config = RunConfig(dataset=dataset, model="small", epochs=1).as_dict() | changes
         content = {"config": config, "environment": {"data": data}, "log": [], "metrics": {"acc": 0.5}}
@@ -472,7 +472,7 @@ def test_a_narrow_terminal_gets_every_number_in_tables_that_fit(width):
     assert ("data set cifar10, network vgg16\n" in text) == (width < 160)
 
 
-def test_what_long_names_begin_with_is_told_once():
+def test_the_common_start_of_long_names_is_shown_once():
     method = "crl-softmax-60epochs-lr0.05-image_size16"
     metrics = {"auroc": 0.8, "fpr95": 0.5, "detection_error": 0.3}
     cells = [

@@ -159,7 +159,7 @@ def test_curves_with_fewer_stages_are_replaced_by_all_of_them_only(tmp_path):
         missing_trials(longer, tmp_path)
 
 
-def test_chosen_settings_stand_next_to_the_papers_numbers(tmp_path):
+def test_chosen_settings_are_next_to_the_papers_numbers(tmp_path):
     """In rows after the paper's table; experiments that differ in more than these settings do not."""
     stage = [{"labelled": 2000, "metrics": {"acc": 0.63}}]
     (tmp_path / "active").mkdir()

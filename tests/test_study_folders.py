@@ -1,4 +1,4 @@
-"""A study and what lies in its folders already: other data, lost files, other settings, other processes."""
+"""A study and what its folders already hold: other data, lost files, other settings, other processes."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys, command):
     assert "differs in epochs 2 (there: 1); choose another --results" in capsys.readouterr().err
 
 
-def test_a_run_goes_on_keeping_its_snapshots(tmp_path):
+def test_a_resumed_run_still_stores_its_snapshots(tmp_path):
     config = RunConfig(epochs=4, seed=0, method="baseline", snapshots=True)
 
     class Stop(Exception):
@@ -229,7 +229,7 @@ def test_folders_that_are_not_used_may_be_of_other_settings(tmp_path):
         run(PAIR, tmp_path)
 
 
-def test_an_average_without_its_npz_or_snapshots_is_told_before_training(tmp_path):
+def test_an_average_without_its_npz_or_snapshots_is_an_error_before_training(tmp_path):
     assert run(replace(ONE, methods=("aes-10",)), tmp_path) == []
     (tmp_path / "results" / "digits-small-aes-10-seed0.npz").unlink()
     shutil.rmtree(tmp_path / "runs" / "digits-small-baseline-seed0" / "snapshots")
@@ -275,7 +275,7 @@ def test_runs_too_large_together_are_trained_one_by_one(tmp_path):
     assert "2 runs side by side do not fit into memory: training them one by one" in notes
 
 
-def test_folders_that_cannot_be_made_are_told_before_anything_is_trained(tmp_path):
+def test_folders_that_cannot_be_made_are_an_error_before_training(tmp_path):
     (tmp_path / "results").write_text("a file")
     trained = []
     with pytest.raises(OSError, match="results"):
@@ -331,7 +331,7 @@ def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
         table_cells("table-clf-perf", load_results(tmp_path))
 
 
-def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
+def test_other_ensembles_are_in_the_tables_that_they_belong_to(tmp_path):
     members = {"members": ["a", "b", "c"]}
     write_result(tmp_path, "baseline", method="ensemble-baseline", **members)
     write_result(tmp_path, "entropy", method="ensemble-crl-entropy", weight=0.5, **members)
@@ -342,7 +342,7 @@ def test_other_ensembles_stand_in_the_tables_that_they_belong_to(tmp_path):
     assert set(all_variants) == {"ensemble-baseline of 3", "ensemble-crl-entropy-weight0.5 of 3"}
 
 
-def test_a_study_of_ones_own_names_a_table_that_shows_it(tmp_path, capsys, command):
+def test_a_custom_study_names_a_table_that_shows_it(tmp_path, capsys, command):
     results = str(tmp_path / ("results" * 20))  # longer than a line: the command must stay whole
     folders = ["--out", str(tmp_path / "runs"), "--results", results]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
@@ -367,7 +367,7 @@ def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message, comma
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_failed_run_is_told_on_a_line_of_its_own(tmp_path, capsys, command):
+def test_a_failed_run_is_reported_on_a_separate_line(tmp_path, capsys, command):
     folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
     command(*study, "--methods", "baseline", "--epochs", "1", *folders, code=1)

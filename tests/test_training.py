@@ -117,7 +117,7 @@ def test_losses_equal_a_plain_loop(settings, plain_optimizer):
         assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-5)
 
 
-def test_partial_last_batch_is_kept():
+def test_the_partial_last_batch_is_used():
     run = Run(tiny(batch_size=128), load("digits"), CPU)
     sizes, start = [], torch.zeros_like(run.history.examined)
     while run.next_step < run.num_steps:
@@ -204,7 +204,7 @@ def test_settings_that_are_no_numbers(tmp_path, name, value, message):
         load_config(tmp_path)
 
 
-def test_diverging_run_names_the_place_and_keeps_the_checkpoint(tmp_path):
+def test_a_diverging_run_names_the_step_and_leaves_the_checkpoint(tmp_path):
     with pytest.raises(DivergedError, match=r"epoch 1, step \d+ of 8, on training samples \[\d+"):
         train(tiny(lr=1e20), tmp_path / "run", device=CPU)
     train(tiny(), tmp_path / "good", device=CPU)
@@ -220,7 +220,7 @@ def test_a_path_of_computation_that_is_none(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_foreign_folder_is_left_alone(tmp_path):
+def test_a_folder_of_other_files_is_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ValueError, match="holds other files"):
         train(tiny(), tmp_path, device=CPU)
@@ -256,7 +256,7 @@ def test_signals_leave_a_checkpoint_and_no_trace(tmp_path, number, code):
     assert len(checkpoint.state["log"]) == checkpoint.state["epoch"] >= 2
 
 
-def test_a_closed_terminal_leaves_a_checkpoint_but_for_nohup(tmp_path):
+def test_a_closed_terminal_leaves_a_checkpoint_except_under_nohup(tmp_path):
     """The shell passes on the signal that the system has sent already: it comes twice, and nobody can be told."""
     terminal, end = pty.openpty()
     name = os.ttyname(end)
@@ -601,7 +601,7 @@ def test_a_run_that_cannot_start_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_of_another_network_are_told_in_words(tmp_path):
+def test_weights_of_another_network_are_an_error_in_words(tmp_path):
     train(tiny(epochs=1), tmp_path, device=CPU)
     with pytest.raises(ValueError, match="expected weights of its network in .*, but: Error.* in loading"):
         load_run(tmp_path, network=create("vgg16", 10, in_channels=1))
@@ -626,7 +626,7 @@ def test_half_a_line_of_the_log_is_no_record(tmp_path):
         folder.read_log()
 
 
-def test_what_a_killed_writer_left_is_no_foreign_file(tmp_path):
+def test_leftovers_of_a_killed_writer_are_no_other_files(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / ".config.yaml.123.part").write_text("half")
     train(tiny(epochs=1), tmp_path / "a", device=CPU)
