@@ -24,7 +24,7 @@ class ConfidenceMetrics(Metric):
     diverged network raises no error here.
 
     With several processes, a `DistributedSampler` repeats samples so that each process gets equally many. Pass
-    `index` (see `IndexedDataset`) to count each sample once; without it, a repeat cannot be told from another sample.
+    `index` (see `IndexedDataset`) to count each sample once; without it, repeats count as further samples.
 
     >>> metrics = ConfidenceMetrics()
     >>> metrics.update(torch.tensor([[2.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 1]))

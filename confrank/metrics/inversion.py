@@ -1,7 +1,7 @@
 """An interval of the ECE by test inversion: every ECE that is compatible with the estimate.
 
 The ECE adds up absolute gaps, so the noise of each bin raises it: even a calibrated model has a positive estimate.
-A bootstrap adds the same noise once more, so its interval lies too high. Here a candidate ECE is kept unless the
+A bootstrap adds the same noise once more, so its interval is too high. Here a candidate ECE is accepted unless the
 estimate would be unusually small or large in a population with that ECE. The populations have the bins' shares and
 mean confidences; their gaps are the observed ones times a factor, and 0 for a calibrated model.
 """

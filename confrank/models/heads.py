@@ -10,7 +10,7 @@ TEMPERATURE = 8.0
 class CosineHead(nn.Linear):
     """Temperature x cosine of the angle between the features and each class's weights (Li et al. 2024, SURE).
 
-    The logits lie within +-8, so that no sample can become arbitrarily sure.
+    The logits are within ±8, so that no sample can become arbitrarily sure.
     """
 
     def __init__(self, width: int, num_classes: int) -> None:
