@@ -111,9 +111,25 @@ def test_a_classifier_from_a_policy(tmp_path):
     assert torch.equal(sure, negative_entropy(logits.double()))
 
 
+def test_onnx_decides_by_a_threshold_for_each_class_as_the_policy_does(tmp_path):
+    logits = torch.randn(500, 3) * 2
+    policy = policy_of(ThresholdPart(None, per="class", thresholds={"0": 0.5, "1": 0.9, "2": None}))
+    classifier = SelectiveClassifier.from_policy(nn.Identity(), policy)
+    answers = policy.apply({"logits": logits.numpy()})
+    label, _, accepted = classifier.decide(logits)
+    assert np.array_equal(label, answers.prediction) and np.array_equal(accepted, answers.accepted)
+    shares = [accepted[label == number].double().mean().item() for number in range(3)]
+    assert shares[0] > shares[1] > shares[2] == 0
+    export_onnx(classifier, tmp_path / "c.onnx", logits[:1])
+    onnx_label, _, onnx_accepted = run_onnx(tmp_path / "c.onnx", logits)
+    assert np.array_equal(onnx_label, label) and np.array_equal(onnx_accepted, accepted)
+    with pytest.raises(ValueError, match="expected a threshold for each of 3 classes, but got 2"):
+        SelectiveClassifier(nn.Identity(), [0.5, 0.6])(logits)
+
+
 @pytest.mark.parametrize(("parts", "changes", "message"), [
-    ([], {}, "one threshold for all answers"),
-    ([ThresholdPart(None, per="class", thresholds={"0": 0.5})], {}, "one threshold for all answers"),
+    ([], {}, "a threshold for all answers or for each class"),
+    ([ThresholdPart(None, per="group", column="site", thresholds={"a": 0.5})], {}, "answers or for each class"),
     ([CalibratorPart("vector"), ThresholdPart(0.5)], {}, "this one has vector scaling"),
     ([CalibratorPart("platt"), ThresholdPart(0.5)], {}, "this one has a calibrator of confidence"),
     ([ScorePart("relu"), ThresholdPart(0.5)], {}, "a score among max-probability, margin, negative-entropy"),

@@ -1,6 +1,9 @@
 """A classifier that answers when it is sure enough and abstains otherwise."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +21,7 @@ class SelectiveClassifier(nn.Module):
     """Wraps a model that returns logits [n, K]: the label where confidence >= threshold, else `ABSTAIN` (-1).
 
     Confidence is computed in float64 from logits / temperature, as `confrank evaluate` does, so that a threshold
-    from there means the same here.
+    from there means the same here. `threshold` may be K numbers, one for each predicted class; infinity accepts none.
 
     >>> model = SelectiveClassifier(nn.Identity(), threshold=0.8)
     >>> model(torch.tensor([[4.0, 0.0], [0.0, 0.5]])).tolist()
@@ -28,16 +31,18 @@ class SelectiveClassifier(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        threshold: float,
+        threshold: float | Sequence[float],
         confidence: ConfidenceName = "max_probability",
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        if threshold != threshold:
+        limits = [float(threshold)] if isinstance(threshold, SupportsFloat) else [*map(float, threshold)]
+        if any(map(math.isnan, limits)):
             raise ValueError("expected a threshold to compare confidence with, but got NaN")
         if not temperature > 0:
             raise ValueError(f"expected a positive temperature, but got {temperature}")
-        self.model, self.threshold, self.temperature = model, float(threshold), float(temperature)
+        self.model, self.temperature = model, float(temperature)
+        self.threshold = limits[0] if isinstance(threshold, SupportsFloat) else tuple(limits)
         self.policy: Policy | None = None
         self._confidence = confidences.get(confidence)
 
@@ -45,9 +50,9 @@ class SelectiveClassifier(nn.Module):
     def from_policy(cls, model: nn.Module, policy: Policy | str | Path) -> "SelectiveClassifier":
         """A model that decides as a policy (or the policy in a file) does on the predictions of that model.
 
-        The policy must consist of a threshold on the largest probability, the margin or the entropy of one pass,
-        calibrated by a temperature or not; an error says what else it has. For other policies, apply them to
-        predictions: `Policy.load(path).apply({"logits": ...})`.
+        The policy must consist of a threshold, for all answers or for each class, on the largest probability, the
+        margin or the entropy of one pass, calibrated by a temperature or not; an error says what else it has. For
+        other policies, apply them to predictions: `Policy.load(path).apply({"logits": ...})`.
         """
         policy = policy if isinstance(policy, Policy) else Policy.load(policy)
         classifier = cls(model, *network_rule(policy))
@@ -72,8 +77,15 @@ class SelectiveClassifier(nn.Module):
                 f"expected a model with the {self.policy.input.num_classes} classes of the policy, but got"
                 f" {logits.shape[-1]}"
             )
-        confidence = self.confidence(logits)
-        return logits.argmax(dim=-1), confidence, confidence >= _exact(self.threshold - TOLERANCE)
+        label, confidence = logits.argmax(dim=-1), self.confidence(logits)
+        if isinstance(self.threshold, float):
+            return label, confidence, confidence >= _exact(self.threshold - TOLERANCE)
+        if logits.shape[-1] != len(self.threshold):
+            raise ValueError(
+                f"expected a threshold for each of {logits.shape[-1]} classes, but got {len(self.threshold)}"
+            )
+        limits = torch.tensor(self.threshold, dtype=torch.float64, device=label.device) - TOLERANCE
+        return label, confidence, confidence >= limits[label]
 
     def confidence(self, logits: Tensor) -> Tensor:
         """The confidence [n] that is compared with the threshold."""

@@ -1,10 +1,11 @@
 """A policy as one pass of a network can carry it out: a temperature, a named confidence and a threshold."""
 
+import math
 from typing import TYPE_CHECKING, NoReturn
 
-from confrank.decisions.policy import Policy
+from confrank.decisions.policy import Policy, ThresholdPart
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError, joined
+from confrank.phrasing import InputError, class_text, joined
 
 if TYPE_CHECKING:  # that module needs torch
     from confrank.confidence import ConfidenceName
@@ -16,21 +17,32 @@ SCORES: "dict[str, ConfidenceName]" = {
 }
 
 
-def network_rule(policy: Policy) -> "tuple[float, ConfidenceName, float]":
-    """The threshold, confidence and temperature by which a network follows the policy.
+def network_rule(policy: Policy) -> "tuple[float | list[float], ConfidenceName, float]":
+    """The threshold (for all answers, or for each class), confidence and temperature by which a network follows it.
 
     An error says what a network cannot compute.
     """
     rule, calibrator = policy.threshold, policy.table_calibrator
-    if rule is None or rule.threshold is None:
-        _refuse("one threshold for all answers")
+    if rule is None or rule.per == "group" or (rule.per == "all" and rule.threshold is None):
+        _refuse("a threshold for all answers or for each class")
     others = {"vector scaling": calibrator is not None and calibrator.method != "temperature"}
     others |= {"a calibrator of confidence": policy.confidence_calibrator is not None}
     others |= {"conformal sets": policy.sets is not None, "calibrated predictions": bool(policy.input.calibrator)}
     if given := [name for name, there in others.items() if there]:
         _refuse("only a temperature, a confidence and a threshold", joined(given))
     temperature = 1.0 if calibrator is None else float(calibrator.parameters["temperature"])
-    return rule.threshold, _confidence(policy), temperature * float(policy.input.temperature or 1)
+    return _limits(policy, rule), _confidence(policy), temperature * float(policy.input.temperature or 1)
+
+
+def _limits(policy: Policy, rule: ThresholdPart) -> float | list[float]:
+    """The threshold, or that of each class; one that accepts nothing, or was never made, is infinite."""
+    if rule.threshold is not None and rule.per == "all":
+        return rule.threshold
+    given = [
+        rule.thresholds.get(class_text(policy.input.class_names, number))
+        for number in range(policy.input.num_classes or 0)
+    ]
+    return [math.inf if limit is None else limit for limit in given]
 
 
 def _confidence(policy: Policy) -> "ConfidenceName":
