@@ -81,10 +81,11 @@ class CorrectnessHistory(nn.Module):
     def audit(self, epochs: int | None = None) -> "Audit":
         """Check that the indices were correct: which samples have counts that cannot be right (see `Audit`).
 
-        `epochs` is how often each sample should have been examined. Without it, the most common count is assumed,
-        and samples examined less often are not reported.
+        `epochs` is how often each sample should have been examined. Without it, the most common count of the examined
+        samples is assumed, and samples examined less often are not reported.
         """
-        expected = int(self.examined.mode().values) if epochs is None else epochs
+        seen = self.examined[self.examined > 0]
+        expected = epochs if epochs is not None else int(seen.mode().values) if len(seen) else 0
         seldom = (self.examined > 0) & (self.examined < (0 if epochs is None else epochs))
         return Audit(
             num_samples=self.num_samples,
@@ -238,7 +239,7 @@ class Audit:
             ),
             (
                 self.too_seldom,
-                f"were examined less than {self.epochs} times: the history was not restored when training resumed,"
+                f"were examined fewer than {self.epochs} times: the history was not restored when training resumed,"
                 " the counts of several processes were not added up (SharedHistory),"
                 " or, for some of them, drop_last or a weighted sampler",
             ),
@@ -248,7 +249,9 @@ class Audit:
                 " or if the positions in a subset were passed instead of those in the data set",
             ),
         ]
-        return "\n".join(f"{len(rows)} samples {what}; e.g. {rows[:5]}" for rows, what in findings if rows)
+        return "\n".join(
+            f"{len(rows)} of {self.num_samples} samples {what}; e.g. {rows[:5]}" for rows, what in findings if rows
+        )
 
 
 def check_tensor(value: object, name: str) -> None:

@@ -112,6 +112,15 @@ def test_audit_takes_the_most_common_count_without_epochs():
     assert str(history.audit(epochs=3)).startswith("ok: 5 samples")
 
 
+def test_audit_within_the_first_epoch_reports_only_what_is_missing():
+    history = CorrectnessHistory(5)
+    assert history.audit().never_seen == list(range(5)) and not history.audit().too_often
+    history.update(torch.tensor([1, 3]), torch.tensor([True, False]))
+    audit = history.audit()
+    assert (audit.epochs, audit.never_seen, audit.too_often) == (1, [0, 2, 4], [])
+    assert str(audit).startswith("3 of 5 samples were never examined")
+
+
 def test_audit_finds_a_history_that_was_not_restored():
     first = CorrectnessHistory(6)
     for _ in range(5):
@@ -120,9 +129,7 @@ def test_audit_finds_a_history_that_was_not_restored():
     audit = first.audit(epochs=10)
     assert not audit.ok
     assert audit.too_seldom == list(range(6))
-    assert "6 samples were examined less than 10 times: the history was not restored when training resumed" in str(
-        audit
-    )
+    assert "6 of 6 samples were examined fewer than 10 times: the history was not restored when" in str(audit)
     first.update(torch.tensor([0]), torch.tensor([True]))
     assert first.audit(epochs=6).too_seldom == [1, 2, 3, 4, 5]
     assert first.audit().too_seldom == []
