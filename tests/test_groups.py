@@ -37,6 +37,7 @@ def test_numbers_as_text_are_in_the_order_of_numbers_and_missing_values_come_las
     assert {value: rows.tolist() for value, rows in found.items()} == {"1.5": [2], "2": [0], "(missing)": [1, 3]}
     assert list(rows_by_group(np.array([b"x", b"y"]))) == ["x", "y"]
     assert rows_by_group(np.array(["", None, "a"], dtype=object))["(missing)"].tolist() == [0, 1]
+    assert rows_by_group(np.empty(0, dtype=object)) == rows_by_group([]) == {}
 
 
 def test_too_many_groups_are_refused():

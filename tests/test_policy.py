@@ -125,6 +125,16 @@ def test_thresholds_per_class_and_group_reject_what_they_do_not_know():
         policy_with(ThresholdPart(None, per="group", column="site"), predictions).apply(made(10))
 
 
+def test_no_rows_have_no_answers():
+    no_rows = {"probabilities": np.empty((0, 3)), "site": np.empty(0, dtype=object)}
+    sites = made(60, extra={"site": np.array(["a", "b"] * 30, dtype=object)})
+    sets = conformal_sets(probabilities=sites.probabilities, label=sites.label, group=sites.extra["site"])
+    rules = [{"per": "group", "column": "site", "thresholds": {"a": 0.5}}, {"per": "class", "thresholds": {"0": 0.5}}]
+    for part in (*(ThresholdPart(None, **rule) for rule in rules), SetsPart.of(sets, column="site")):
+        answers = policy_with(part, sites).apply(no_rows if part.column else {"probabilities": np.empty((0, 3))})
+        assert len(answers) == 0 and all(not column for column in answers.columns().values())
+
+
 def fitted_policy(predictions, method=None, score=None, file="v.csv"):
     """A policy with a calibrator fitted to, and a score fitted to, the design half."""
     policy = Policy.of(predictions)

@@ -26,6 +26,8 @@ def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
     column = to_numpy(values)
     if column.ndim != 1:
         raise ValueError(f"expected one value of {name!r} for each row, but got shape {column.shape}")
+    if not len(column):
+        return {}
     names, codes = _coded(column)
     if len(names) > MOST_GROUPS:
         raise ValueError(
