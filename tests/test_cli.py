@@ -263,6 +263,9 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("ood x --out", "expected a value after --out, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
+        ("train --method crl", "expected a method among baseline, crl-softmax"),
+        ("data", "expected list|fetch|check, but got none; see --help"),
+        ("threshold tests/files/plain.csv", "expected --risk, --coverage, or --cost-error with --cost-reject"),
         ("report", "expected FIGURE and RUN, but got none; see --help"),
         ("report event x", "expected a figure among events, epochs, curves, but got 'event'; did you mean events?"),
         ("report events", "expected run folders after events, but got none; see --help"),
@@ -317,3 +320,20 @@ def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkey
         command("train", *flags, code=2)
         printed.append(capsys.readouterr().err)
     assert message in printed[0] and printed[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ("compare a.csv b.csv", "; use confrank evaluate A.csv B.csv"),
+        ("export run", "; use confrank.decisions.export_onnx in Python, see docs/how-to/export.md"),
+        ("policy a.csv", "--policy P.json, then apply"),
+        ("fit", "; did you mean train?"),
+        ("train --method crl", "; did you mean crl-softmax?"),
+        ("apply README.md new.csv", "; give a file that a command wrote with --policy"),
+        ("evaluate READMI.md", "but it does not exist; did you mean README.md?"),
+    ],
+)
+def test_what_people_look_for_is_pointed_to(arguments, hint, capsys, command):
+    command(*arguments.split(), code=2)
+    assert capsys.readouterr().err.rstrip("\n").endswith(hint)

@@ -20,7 +20,7 @@ from confrank.cli.names import with_names
 
 def _data_arguments(parser: Parser) -> None:
     action = "list the known data sets, fetch the published files of one, or check one for damage"
-    parser.add_argument("action", type=Literal["list", "fetch", "check"], metavar="ACTION", help=action)
+    parser.add_argument("action", type=Literal["list", "fetch", "check"], metavar="list|fetch|check", help=action)
     name = with_names("data set by name, or the path of your own", "dataset", "images")
     parser.add_argument("name", type=str | None, nargs="?", default=None, metavar="NAME", help=name)
     data = parser.add_argument_group("data")

@@ -43,6 +43,17 @@ GROUPS: dict[str, dict[str, Command]] = {
     "go further": {"ood": OOD, "active": ACTIVE},
     "reproduce the paper": {"study": STUDY, "table": TABLE, "report": REPORT, "data": DATA},
 }
+# What people look for under other names.
+ELSEWHERE = {
+    **dict.fromkeys(("compare", "diff"), "; use confrank evaluate A.csv B.csv"),
+    **dict.fromkeys(("test", "eval", "metrics", "measure"), "; did you mean evaluate?"),
+    **dict.fromkeys(("plot", "page"), "; use confrank evaluate FILE --report page.html, or --figures FOLDER"),
+    **dict.fromkeys(("policy", "decide"), "; use confrank threshold FILE --risk 0.05 --policy P.json, then apply"),
+    **dict.fromkeys(("export", "onnx"), "; use confrank.decisions.export_onnx in Python, see docs/how-to/export.md"),
+    **dict.fromkeys(("query", "label", "pool"), "; use confrank active query"),
+    **dict.fromkeys(("classify", "infer"), "; did you mean predict?"),
+    "fit": "; did you mean train?",
+}
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
@@ -81,7 +92,7 @@ def _run(arguments: list[str]) -> None:
         return
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS) or "; see confrank --help"
+        hint = ELSEWHERE.get(name) or did_you_mean(name, COMMANDS) or "; see confrank --help"
         fail_alike(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 

@@ -41,7 +41,9 @@ def _threshold(arguments: Arguments) -> None:
     if (arguments.risk is None) == (arguments.coverage is None):
         if arguments.risk is not None:
             raise ValueError("expected either --risk or --coverage, but got both")
-        raise ValueError("expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them")
+        raise ValueError(
+            "expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them; try --risk 0.05"
+        )
     between_0_and_1(arguments, "risk", "delta")
     table = json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))

@@ -52,7 +52,10 @@ def _parsed(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a policy that confrank wrote, but it is not a JSON object")
+        raise InputError(
+            f"{path}: expected a policy that confrank wrote, but it is not a JSON object",
+            "give a file that a command wrote with {policy}",
+        )
     return values
 
 

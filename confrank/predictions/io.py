@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +125,7 @@ def read(
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
     """The columns of a file of any format; a `ValueError` if there is no such file."""
     if not path.exists():
-        raise ValueError("expected a predictions file, but it does not exist")
+        raise ValueError(f"expected a predictions file, but it does not exist{_similar(path)}")
     if path.is_dir():
         raise ValueError("expected a predictions file, but it is a folder")
     suffix = suffix_of(path)
@@ -138,6 +139,13 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         raise ValueError("expected a predictions file, but it is empty")
     check_cost(path, max_gigabytes)
     return READERS[suffix](path)
+
+
+def _similar(path: Path) -> str:
+    """The end of a message that suggests a file of the same folder with a similar name."""
+    files = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, files, n=1)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
 def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:
