@@ -30,26 +30,25 @@ Setting = dict[str, int]
 
 
 AXES: dict[str, tuple[str, ...]] = {
-    "narrow": ("ROWS", "STEP", "VECTORS", "FLAT", "num_warps", "num_stages", "programs", "maxnreg"),
+    "narrow": ("ROWS", "STEP", "num_warps", "num_stages", "programs", "maxnreg"),
     "grow": ("ROWS", "num_warps", "num_stages", "programs", "maxnreg"),
     "grow_backward": ("ROWS", "num_warps", "num_stages", "programs", "maxnreg"),
     "narrow_backward": ("ROWS", "WIDTH", "num_warps", "num_stages", "programs", "maxnreg"),
 }
 VALUES: dict[str, tuple[tuple[int, ...], ...]] = {
     "narrow": (
-        (64, 64, 0, 1, 4, 2, 396), (64, 64, 1, 1, 4, 3, 396), (64, 32, 1, 1, 4, 3, 396), (128, 64, 1, 1, 8, 3, 132),
-        (64, 64, 1, 1, 4, 2, 396), (128, 32, 1, 1, 8, 3, 132), (64, 64, 0, 0, 4, 1, 264), (64, 64, 0, 0, 4, 2, 264),
-        (64, 64, 0, 0, 4, 2, 396, 168), (64, 64, 1, 0, 4, 2, 264), (64, 32, 1, 0, 4, 3, 396),
-        (128, 64, 0, 0, 8, 2, 132), (128, 64, 0, 0, 8, 2, 264, 128), (128, 64, 1, 0, 8, 2, 132),
+        (64, 64, 4, 1, 264), (64, 64, 4, 2, 264), (64, 64, 4, 2, 396, 168), (64, 32, 4, 3, 396), (128, 64, 8, 1, 132),
+        (128, 64, 8, 2, 132), (128, 64, 8, 2, 264, 128),
     ),
     "grow": ((64, 4, 1, 264), (64, 4, 1, 132), (64, 4, 1, 528, 128), (32, 4, 1, 528), (64, 8, 1, 132)),
     "grow_backward": ((64, 4, 1, 264), (64, 4, 1, 66), (64, 4, 1, 396, 168)),
-    "narrow_wide": (
-        (64, 64, 0, 0, 8, 1, 132), (64, 32, 0, 0, 8, 2, 132), (64, 64, 1, 0, 8, 2, 132), (64, 64, 1, 1, 8, 3, 132),
-        (128, 32, 1, 0, 8, 2, 132),
+    "narrow_pooled": (
+        (64, 64, 8, 1, 132), (64, 64, 8, 2, 132), (64, 32, 8, 1, 264), (32, 64, 4, 1, 396), (32, 32, 4, 1, 528),
+        (32, 64, 8, 1, 264),
     ),
-    "narrow_backward_wide": (
-        (32, 32, 8, 1, 66), (64, 32, 8, 1, 132), (64, 64, 8, 1, 66), (32, 64, 8, 1, 66), (64, 32, 8, 1, 32),
+    "narrow_backward_pooled": (
+        (32, 64, 8, 1, 132), (32, 32, 8, 1, 132), (32, 32, 4, 1, 132), (64, 32, 8, 1, 132), (16, 64, 8, 1, 132),
+        (32, 32, 4, 1, 66), (32, 64, 8, 1, 66),
     ),
     "narrow_backward": ((64, 64, 4, 1, 132), (64, 64, 4, 1, 66), (64, 64, 4, 1, 44), (64, 64, 4, 1, 32)),
 }  # fmt: skip
@@ -57,7 +56,7 @@ VALUES: dict[str, tuple[tuple[int, ...], ...]] = {
 
 def candidates(kernel: str) -> list[Setting]:
     """Settings of a kernel worth measuring."""
-    axes = AXES[kernel.removesuffix("_wide")]
+    axes = AXES[kernel.removesuffix("_pooled")]
     return [dict(zip(axes, values, strict=False)) for values in VALUES[kernel]]
 
 
@@ -163,21 +162,22 @@ class Layers:
         block, saved, gradient = self.layers.blocks[number], self.saved[number], self.gradients[number]
         ops, maps, pairs = self.ops, saved.maps, list(zip(block.layers, saved.bottlenecks, strict=True))
         rows = len(maps.values)
-        partial = maps.mean.new_empty(dense_operations._tiles(kernel, rows)[0], 150 * 304)
+        partial = maps.mean.new_empty(ops.programs(kernel, rows) if "backward" in kernel else 1, 150 * 304)
 
-        def wide() -> None:
-            conv = self.layers.blocks[number - 1].transition.narrow
-            if kernel == "narrow_wide":
-                ops.narrow(saved.pooled, None, conv, maps)
+        def pooled() -> None:
+            transition, before = self.layers.blocks[number - 1].transition, self.saved[number - 1]
+            if kernel == "narrow_pooled":
+                ops.narrow(before.maps, *transition, maps, before.size)
             else:
-                of_pooled = densenet.allocate_gradient(saved.pooled)
-                ops.narrow_backward(gradient.values, None, conv, saved.pooled, of_pooled, partial)
+                ops.narrow_backward(
+                    gradient.values, *transition, before.maps, self.gradients[number - 1], partial, before.size
+                )
 
         def run() -> None:
             for layer, bottleneck in pairs:
                 width = layer.first.num_features
                 if kernel == "narrow":
-                    ops.narrow(maps, layer.first, layer.narrow, bottleneck)
+                    ops.narrow(maps, layer.first, layer.narrow, bottleneck, None)
                 elif kernel == "grow":
                     ops.grow(bottleneck, layer.second, layer.grow, maps, width, saved.size)
                 elif kernel == "settle":
@@ -192,9 +192,9 @@ class Layers:
                         saved.size,
                     )
                 else:
-                    ops.narrow_backward(bottleneck.values, layer.first, layer.narrow, maps, gradient, partial)
+                    ops.narrow_backward(bottleneck.values, layer.first, layer.narrow, maps, gradient, partial, None)
 
-        return wide if "wide" in kernel else run
+        return pooled if "pooled" in kernel else run
 
 
 def steps(together: list[int], compiled: bool) -> dict[int, list[float]]:
@@ -262,7 +262,7 @@ def time_of(kernel: str, level: int, setting: Setting, networks: list["Layers"])
     try:
         streams = [torch.cuda.Stream() for _ in networks]
         call = at_once([calls.calls(kernel, level) for calls in networks], streams)
-        return microseconds(call, 3) / (1 if "wide" in kernel else 16) / len(networks)
+        return microseconds(call, 3) / (1 if "pooled" in kernel else 16) / len(networks)
     except Exception as error:  # a setting may need too much shared memory
         print(kernel, setting, repr(error)[:80], flush=True)
         return float("inf")
@@ -272,7 +272,7 @@ def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[fl
     """The settings for each block with their time, best first; the best is set."""
     before = dense_operations.SETTINGS[kernel]
     found: list[list[tuple[float, Setting]]] = [[], [], []]
-    levels = [1, 2] if "wide" in kernel else [0, 1, 2]
+    levels = [1, 2] if "pooled" in kernel else [0, 1, 2]
     for number in range(1 + len(VALUES[kernel])):
         for level in levels:
             setting = [before[level], *candidates(kernel)][number]
@@ -321,21 +321,17 @@ def compile_part(part: int, parts: int, with_candidates: bool) -> None:
     wanted = ("", False)
 
     def run(self: jit.JITFunction, *arguments: object, grid: object, warmup: bool, **settings: object) -> object:
-        wide = settings.get("COUNT", 0) > 64 and self.__name__.startswith("narrow")
-        if (self.__name__, wide) == wanted:
+        if (self.__name__, bool(settings.get("POOL"))) == wanted:
             return original(self, *arguments, grid=grid, warmup=True, **settings)
         return None
 
     jit.JITFunction.run = run
     jobs: list[tuple[str, str, int, Setting | None]] = [
-        (kernel, kernel.removesuffix("_wide"), 100 if "wide" in kernel else 10, setting)
+        (kernel, kernel.removesuffix("_pooled"), 100 if "pooled" in kernel else 10, setting)
         for kernel in VALUES
         for setting in [None, *candidates(kernel)]
     ]
-    jobs += [
-        (kernel, kernel, 100, None)
-        for kernel in ("settle", "enter", "pool", "pool_backward", "neck", "neck_backward")
-    ]
+    jobs += [(kernel, kernel, 100, None) for kernel in ("settle", "enter", "neck", "neck_backward")]
     jobs = [job for job in jobs if with_candidates or job[-1] is None]
     for name, kernel, depth, setting in jobs[part::parts]:
         before = dense_operations.SETTINGS.get(name, [])

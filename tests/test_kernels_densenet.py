@@ -43,25 +43,19 @@ def normalised(maps: Channels, width: int) -> Tensor:
     return (maps.values[:, :width] - maps.mean[:width]) * maps.inverse[:width]
 
 
-def active(maps: Channels, norm: nn.BatchNorm2d | None) -> Tensor:
-    if norm is None:
-        return maps.values
-    return (normalised(maps, norm.num_features) * norm.weight + norm.bias).relu()
+def active(maps: Channels, norm: nn.BatchNorm2d, size: tuple[int, int] | None) -> Tensor:
+    value = (normalised(maps, norm.num_features) * norm.weight + norm.bias).relu()
+    return value if size is None else as_rows(functional.avg_pool2d(as_maps(value, size), 2))
 
 
-def pool(maps: Channels, norm: nn.BatchNorm2d, size: tuple[int, int]) -> Channels:
-    pooled = as_rows(functional.avg_pool2d(as_maps(active(maps, norm), size), 2))
-    return Channels(pooled, maps.mean, maps.inverse, maps.variance)
-
-
-def narrow(maps: Channels, norm: nn.BatchNorm2d | None, conv: nn.Conv2d, to: Channels) -> None:
-    write(active(maps, norm) @ conv.weight.flatten(1).T, to)
+def narrow(maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, to: Channels, pool: tuple[int, int] | None) -> None:
+    write(active(maps, norm, pool) @ conv.weight.flatten(1).T, to)
 
 
 def grow(
     maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, to: Channels, first: int, size: tuple[int, int]
 ) -> None:
-    write(as_rows(functional.conv2d(as_maps(active(maps, norm), size), conv.weight, padding=1)), to, first)
+    write(as_rows(functional.conv2d(as_maps(active(maps, norm, None), size), conv.weight, padding=1)), to, first)
 
 
 def settle(gradient: Gradient, maps: Channels, first: int, count: int) -> Tensor:
@@ -75,7 +69,7 @@ def norm_backward(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Values, slope and offset of the gradient through batch norm and ReLU, and the gradients of gain and bias."""
     width, rows = norm.num_features, len(maps.values)
-    masked = active_gradient * (active(maps, norm) > 0)
+    masked = active_gradient * (active(maps, norm, None) > 0)
     gain, bias = (masked * normalised(maps, width)).sum(dim=0), masked.sum(dim=0)
     scale = norm.weight * maps.inverse[:width]
     slope = -scale * maps.inverse[:width] * gain / rows
@@ -85,7 +79,7 @@ def norm_backward(
 def grow_backward(
     grown: Tensor, maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, partial: Tensor, size: tuple[int, int]
 ) -> tuple[Gradient, list[Tensor]]:
-    grown, inputs = as_maps(grown[:, : conv.out_channels], size), as_maps(active(maps, norm), size)
+    grown, inputs = as_maps(grown[:, : conv.out_channels], size), as_maps(active(maps, norm, None), size)
     weight = nn.grad.conv2d_weight(inputs, conv.weight.shape, grown, padding=1)
     partial[0, : conv.weight.numel()] = weight.permute(0, 2, 3, 1).flatten()
     back = as_rows(nn.grad.conv2d_input(inputs.shape, conv.weight, grown, padding=1))
@@ -95,35 +89,29 @@ def grow_backward(
 
 def narrow_backward(
     given: Tensor,
-    norm: nn.BatchNorm2d | None,
+    norm: nn.BatchNorm2d,
     conv: nn.Conv2d,
     maps: Channels,
     gradient: Gradient,
     partial: Tensor,
+    pool: tuple[int, int] | None,
 ) -> list[Tensor]:
-    partial[0, : conv.weight.numel()] = (given.T @ active(maps, norm)).flatten()
+    width = norm.num_features
+    partial[0, : conv.weight.numel()] = (given.T @ active(maps, norm, pool)).flatten()
     spread = given @ conv.weight.flatten(1)
-    if norm is None:
-        gradient.values[:] += spread
-        return []
+    if pool is not None:
+        spread = as_rows(functional.interpolate(as_maps(spread, (pool[0] // 2, pool[1] // 2)) / 4, scale_factor=2))
+        for values in gradient:
+            values.zero_()
     values, slope, offset, parameters = norm_backward(spread, maps, norm)
-    gradient.values[:, : conv.in_channels] += values
-    gradient.slope[: conv.in_channels] += slope
-    gradient.offset[: conv.in_channels] += offset
-    return parameters
-
-
-def pool_backward(
-    pooled: Gradient, maps: Channels, norm: nn.BatchNorm2d, gradient: Gradient, size: tuple[int, int]
-) -> list[Tensor]:
-    quarter = as_maps(pooled.values, (size[0] // 2, size[1] // 2)) / 4
-    *parts, parameters = norm_backward(as_rows(functional.interpolate(quarter, scale_factor=2)), maps, norm)
-    gradient.values[:, : norm.num_features], gradient.slope[:], gradient.offset[:] = parts
+    gradient.values[:, :width] += values
+    gradient.slope[:width] += slope
+    gradient.offset[:width] += offset
     return parameters
 
 
 def neck(maps: Channels, norm: nn.BatchNorm2d, num: int) -> Tensor:
-    return active(maps, norm).view(num, -1, norm.num_features).mean(dim=1)
+    return active(maps, norm, None).view(num, -1, norm.num_features).mean(dim=1)
 
 
 def neck_backward(vector: Tensor, maps: Channels, norm: nn.BatchNorm2d, gradient: Gradient) -> list[Tensor]:
@@ -134,15 +122,13 @@ def neck_backward(vector: Tensor, maps: Channels, norm: nn.BatchNorm2d, gradient
 
 
 REFERENCE = SimpleNamespace(
-    programs=lambda kernel, conv, rows: 1,
+    programs=lambda kernel, rows: 1,
     enter=write,
     narrow=narrow,
     grow=grow,
     settle=settle,
     grow_backward=grow_backward,
     narrow_backward=narrow_backward,
-    pool=pool,
-    pool_backward=pool_backward,
     neck=neck,
     neck_backward=neck_backward,
 )

@@ -90,12 +90,13 @@ def grow_backward_kernel(
 def narrow_backward_kernel(
     given, x, mean, inverse, gain, bias, weight, gradient, weight_partial, partial, counter,
     gain_gradient, bias_gradient, slope, offset, rows, width, aligned, given_stride, x_stride, weight_stride,
-    COUNT: tl.constexpr, LINE: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a 1x1 convolution's weight and of the maps before its batch norm, WIDTH channels to a program.
 
-    `given` [rows, COUNT] is the gradient of its output. The kernel adds to the gradient of the maps. Reads 2 COUNT
-    (again for every WIDTH channels, mostly from the cache) and reads and writes 6 width bytes a row.
+    `given` [rows, COUNT] is the gradient of its output. Without POOL the kernel adds to the gradient of the maps,
+    else it writes it. Reads 2 COUNT (again for every WIDTH channels, mostly from the cache) and reads and writes
+    6 width bytes a row (16 width with POOL).
     """
     part, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     columns, outputs = part * WIDTH + tl.arange(0, WIDTH), tl.arange(0, LINE)
@@ -108,13 +109,25 @@ def narrow_backward_kernel(
     for tile in range(program, rows // ROWS, programs):
         lines = tile * ROWS + tl.arange(0, ROWS)
         upstream = tl.load(given + lines[:, None] * given_stride + outputs[None, :], mask=read[None, :], other=0.0)
-        pixel = lines[:, None] * x_stride + columns[None, :]
-        maps = tl.load(x + pixel, mask=readable, other=0.0)
-        before = tl.load(gradient + pixel, mask=readable, other=0.0)
-        on = maps.to(tl.float32) * scale[None, :] + shift[None, :] > 0.0
-        back = tl.where(on, tl.dot(upstream, factor) * scale[None, :], 0.0)
-        tl.store(gradient + pixel, (before.to(tl.float32) + back).to(gradient.dtype.element_ty), mask=readable)
-        ones, maps = tl.where(on, 1.0, 0.0), tl.where(on, maps, 0.0)
+        if POOL:
+            back = tl.dot(upstream, factor) * (0.25 * scale)[None, :]
+            ones, maps = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
+            for number in tl.static_range(4):
+                pixel = corner(lines, number, POOL)[:, None] * x_stride + columns[None, :]
+                one = tl.load(x + pixel, mask=readable, other=0.0).to(tl.float32)
+                on = one * scale[None, :] + shift[None, :] > 0.0
+                tl.store(gradient + pixel, tl.where(on, back, 0.0).to(gradient.dtype.element_ty), mask=readable)
+                ones += on.to(tl.float32)
+                maps += tl.where(on, one, 0.0)
+            ones, maps = ones * 0.25, maps * 0.25
+        else:
+            pixel = lines[:, None] * x_stride + columns[None, :]
+            maps = tl.load(x + pixel, mask=readable, other=0.0)
+            before = tl.load(gradient + pixel, mask=readable, other=0.0)
+            on = maps.to(tl.float32) * scale[None, :] + shift[None, :] > 0.0
+            back = tl.where(on, tl.dot(upstream, factor) * scale[None, :], 0.0)
+            tl.store(gradient + pixel, (before.to(tl.float32) + back).to(gradient.dtype.element_ty), mask=readable)
+            ones, maps = tl.where(on, 1.0, 0.0), tl.where(on, maps, 0.0)
         upstream = tl.trans(upstream)
         on_weight = tl.dot(upstream, ones.to(factor.dtype), on_weight)
         of_weight = tl.dot(upstream, maps.to(factor.dtype), of_weight)
@@ -123,42 +136,10 @@ def narrow_backward_kernel(
     of_weight = of_weight * scale[None, :] + on_weight * shift[None, :]
     there = weight_partial + program * weight_stride + outputs[:, None] * width + columns[None, :]
     tl.store(there, of_weight, mask=read[:, None] & inside[None, :])
+    all_rows = rows * 4 if POOL else rows
     finish_gradient(
         sums, products, partial + part * programs * 2 * WIDTH, counter + part, program, programs, gain, mean, inverse,
-        gain_gradient, bias_gradient, slope, offset, columns, inside, rows, True, WIDTH,
-    )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["width"])
-def pool_backward_kernel(
-    pooled, x, mean, inverse, gain, bias, gradient, partial, counter, gain_gradient, bias_gradient, slope, offset,
-    rows, width, aligned, x_stride, BREADTH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """The gradient of the maps before a transition from that of its pooled activations [rows, aligned].
-
-    Reads and writes 4.5 width bytes for a row of `x`.
-    """
-    part, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    columns = part * WIDTH + tl.arange(0, WIDTH)
-    inside, readable = columns < width, (columns < aligned)[None, :]
-    scale = tl.load(gain + columns, mask=inside, other=0.0) * tl.load(inverse + columns, mask=inside, other=0.0)
-    shift = tl.load(bias + columns, mask=inside, other=0.0) - tl.load(mean + columns, mask=inside, other=0.0) * scale
-    sums, products = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
-    for tile in range(program, rows // ROWS, programs):
-        lines = tile * ROWS + tl.arange(0, ROWS)
-        back = tl.load(pooled + lines[:, None] * aligned + columns[None, :], mask=readable, other=0.0)
-        back = back.to(tl.float32) * 0.25
-        for number in tl.static_range(4):
-            pixel = corner(lines, number, BREADTH)[:, None] * x_stride + columns[None, :]
-            maps = tl.load(x + pixel, mask=readable, other=0.0).to(tl.float32)
-            one = tl.where(maps * scale[None, :] + shift[None, :] > 0.0, back, 0.0)
-            tl.store(gradient + pixel, (one * scale[None, :]).to(gradient.dtype.element_ty), mask=readable)
-            sums += one
-            products += tl.where(inside[None, :], one * maps, 0.0)
-    partial += part * programs * 2 * WIDTH
-    finish_gradient(
-        tl.sum(sums, axis=0), tl.sum(products, axis=0), partial, counter + part, program, programs, gain, mean,
-        inverse, gain_gradient, bias_gradient, slope, offset, columns, inside, rows * 4, False, WIDTH,
+        gain_gradient, bias_gradient, slope, offset, columns, inside, all_rows, not POOL, WIDTH,
     )  # fmt: skip
 
 

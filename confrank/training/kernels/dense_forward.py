@@ -21,10 +21,10 @@ def active_tile(x, lines, columns, stride, scale, shift, readable):
 
 
 @triton.jit
-def corner(lines, number: tl.constexpr, BREADTH: tl.constexpr):
-    """The row of one of the four pixels that average pooling of maps BREADTH wide joins in each of `lines`."""
-    half: tl.constexpr = BREADTH // 2
-    return (lines // half * 2 + number // 2) * BREADTH + lines % half * 2 + number % 2
+def corner(lines, number: tl.constexpr, POOL: tl.constexpr):
+    """The row of one of the four pixels that average pooling of maps POOL wide joins in each of `lines`."""
+    half: tl.constexpr = POOL // 2
+    return (lines // half * 2 + number // 2) * POOL + lines % half * 2 + number % 2
 
 
 @triton.jit
@@ -50,28 +50,33 @@ def enter_kernel(
 def narrow_kernel(
     x, mean, inverse, gain, bias, weight, out, partial, counter, out_mean, out_inverse, out_variance,
     rows, width, readable, x_stride, out_stride, eps,
-    COUNT: tl.constexpr, LINE: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
-    VECTORS: tl.constexpr, FLAT: tl.constexpr, HELD: tl.constexpr,
+    COUNT: tl.constexpr, LINE: tl.constexpr, POOL: tl.constexpr, ROWS: tl.constexpr, STEP: tl.constexpr,
+    HELD: tl.constexpr,
 ):  # fmt: skip
     """1x1 convolution of the first `width` channels after batch norm and ReLU, with the statistics of its output.
 
-    Reads 2 width and writes 2 COUNT bytes a row.
+    With POOL, the breadth of the input, 2x2 average pooling comes before the convolution, with which it commutes.
+    Reads 2 width (8 width with POOL) and writes 2 COUNT bytes a row.
     """
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
     sums, squares = tl.zeros([HELD, LINE], tl.float32), tl.zeros([HELD, LINE], tl.float32)
-    for tile in tl.range(tl.program_id(0), rows // ROWS, tl.num_programs(0), flatten=FLAT):
+    for tile in range(tl.program_id(0), rows // ROWS, tl.num_programs(0)):
         lines = tile * ROWS + tl.arange(0, ROWS)
         value = tl.zeros([ROWS, LINE], tl.float32)
         for start in range(0, width, STEP):
             steps = start + tl.arange(0, STEP)
-            inside = steps < (readable if VECTORS else width)
+            inside = steps < width
             scale = tl.load(gain + steps, mask=inside, other=0.0) * tl.load(inverse + steps, mask=inside, other=0.0)
             shift = tl.load(bias + steps, mask=inside, other=0.0)
             shift -= tl.load(mean + steps, mask=inside, other=0.0) * scale
-            if VECTORS:
-                scale, shift = tl.where(steps < width, scale, 0.0), tl.where(steps < width, shift, 0.0)
-            active = active_tile(x, lines, steps, x_stride, scale, shift, readable)
+            if POOL:
+                active = tl.zeros([ROWS, STEP], tl.float32)
+                for number in tl.static_range(4):
+                    there = corner(lines, number, POOL)
+                    active += active_tile(x, there, steps, x_stride, scale, shift, readable) * 0.25
+            else:
+                active = active_tile(x, lines, steps, x_stride, scale, shift, readable)
             factor = weight + columns[None, :] * readable + steps[:, None]
             factor = tl.load(factor, mask=written & (steps < readable)[:, None], other=0.0)
             value = tl.dot(active.to(factor.dtype), factor, value)
@@ -142,23 +147,6 @@ def grow_kernel(
     finish_statistics(
         sums, squares, partial, counter, out_mean, out_inverse, out_variance, first, rows, eps, COUNT, LINE
     )  # fmt: skip
-
-
-@triton.jit(do_not_specialize=["width"])
-def pool_kernel(
-    x, mean, inverse, gain, bias, out, width, aligned, x_stride,
-    BREADTH: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
-    """The mean over 2x2 pixels after batch norm and ReLU [rows / 4, aligned]: 2.5 width bytes for a row of `x`."""
-    columns, lines = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH), tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    inside = columns < width
-    scale = tl.load(gain + columns, mask=inside, other=0.0) * tl.load(inverse + columns, mask=inside, other=0.0)
-    shift = tl.load(bias + columns, mask=inside, other=0.0) - tl.load(mean + columns, mask=inside, other=0.0) * scale
-    active = tl.zeros([ROWS, WIDTH], tl.float32)
-    for number in tl.static_range(4):
-        active += active_tile(x, corner(lines, number, BREADTH), columns, x_stride, scale, shift, aligned)
-    there = out + lines[:, None] * aligned + columns[None, :]
-    tl.store(there, (active * 0.25).to(out.dtype.element_ty), mask=(columns < aligned)[None, :])
 
 
 @triton.jit(do_not_specialize=["width"])

@@ -12,33 +12,26 @@ from confrank.training.kernels.dense_backward import (
     grow_backward_kernel,
     narrow_backward_kernel,
     neck_backward_kernel,
-    pool_backward_kernel,
     settle_kernel,
 )
-from confrank.training.kernels.dense_forward import enter_kernel, grow_kernel, narrow_kernel, neck_kernel, pool_kernel
-from confrank.training.kernels.densenet import EPSILON, Channels, Gradient, Layers, allocate, padded
+from confrank.training.kernels.dense_forward import enter_kernel, grow_kernel, narrow_kernel, neck_kernel
+from confrank.training.kernels.densenet import EPSILON, Channels, Gradient, Layers, padded
 
 # Rows of a tile, the most programs, warps and pipeline stages; the channels of a tile of 1x1 convolutions. Of
 # narrow_backward's programs there are as many for every tile of channels. Settings for at least 65,536 rows, at least
-# 16,384, and fewer, as `benchmarks/dense_kernels.py` measured them best.
+# 16,384, and fewer; `benchmarks/dense_kernels.py` measures others.
 Setting = dict[str, int]
 SETTINGS: dict[str, list[Setting]] = {
     "enter": [{"ROWS": 64, "programs": 528, "num_warps": 4, "num_stages": 1}] * 3,
-    "narrow": [{"ROWS": 128, "STEP": 64, "VECTORS": 0, "FLAT": 0, "programs": 264, "num_warps": 4, "num_stages": 3}]
-    * 3,
-    "narrow_wide": [
-        {"ROWS": 64, "STEP": 64, "VECTORS": 0, "FLAT": 0, "programs": 132, "num_warps": 8, "num_stages": 2}
-    ]
-    * 3,
-    "pool": [{"ROWS": 32, "WIDTH": 64, "num_warps": 4, "num_stages": 1}] * 3,
+    "narrow": [{"ROWS": 128, "STEP": 64, "programs": 264, "num_warps": 4, "num_stages": 3}] * 3,
+    "narrow_pooled": [{"ROWS": 32, "STEP": 64, "programs": 264, "num_warps": 8, "num_stages": 2}] * 3,
     "grow": [{"ROWS": 64, "programs": 396, "num_warps": 4, "num_stages": 1}] * 3,
     "settle": [{"ROWS": 128, "num_warps": 4, "num_stages": 1}] * 3,
     "grow_backward": [{"ROWS": 64, "programs": 132, "num_warps": 4, "num_stages": 1}] * 3,
     "narrow_backward": [
         {"ROWS": 64, "WIDTH": 64, "programs": programs, "num_warps": 4, "num_stages": 1} for programs in (132, 66, 32)
     ],
-    "narrow_backward_wide": [{"ROWS": 64, "WIDTH": 32, "programs": 66, "num_warps": 8, "num_stages": 1}] * 3,
-    "pool_backward": [{"ROWS": 32, "WIDTH": 64, "programs": 264, "num_warps": 4, "num_stages": 1}] * 3,
+    "narrow_backward_pooled": [{"ROWS": 32, "WIDTH": 64, "programs": 132, "num_warps": 8, "num_stages": 2}] * 3,
 }
 
 
@@ -55,17 +48,13 @@ class Kernels:
         padded_vectors = _padded_copies([values.view(1, -1, 1, 1) for values in vectors], wide)
         self.copies = dict(zip(map(id, weights), _padded_copies(weights, like.dtype), strict=True))
         self.copies |= dict(zip(map(id, vectors), padded_vectors, strict=True))
-        longest = max(padded_vectors, key=len)
-        self.zeros, self.ones = torch.zeros_like(longest), torch.ones_like(longest)
 
-    def programs(self, kernel: str, conv: nn.Conv2d, rows: int) -> int:
+    def programs(self, kernel: str, rows: int) -> int:
         """How many programs of a kernel of the backward pass sum over the rows."""
-        return _tiles(_by_width(kernel, conv), rows)[0]
+        return _tiles(kernel, rows)[0]
 
-    def norm(self, maps: Channels, norm: nn.BatchNorm2d | None) -> tuple[Tensor, ...]:
-        """The arguments of a kernel that normalises maps, or does not."""
-        if norm is None:
-            return maps.values, self.zeros, self.ones, self.ones, self.zeros
+    def norm(self, maps: Channels, norm: nn.BatchNorm2d) -> tuple[Tensor, ...]:
+        """The arguments of a kernel that normalises maps."""
         return maps.values, maps.mean, maps.inverse, self.copies[id(norm.weight)], self.copies[id(norm.bias)]
 
     def enter(self, maps: Tensor, to: Channels) -> None:
@@ -76,14 +65,16 @@ class Kernels:
             to.values.stride(0), EPSILON, COUNT=count, LINE=_line(count), **settings,
         )  # fmt: skip
 
-    def narrow(self, maps: Channels, norm: nn.BatchNorm2d | None, conv: nn.Conv2d, to: Channels) -> None:
-        rows, width = len(to.values), conv.in_channels
-        programs, settings = _tiles(_by_width("narrow", conv), rows)
+    def narrow(
+        self, maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, to: Channels, pool: tuple[int, int] | None
+    ) -> None:
+        rows, width = len(to.values), norm.num_features
+        programs, settings = _tiles("narrow" if pool is None else "narrow_pooled", rows)
         narrow_kernel[(programs,)](
             *self.norm(maps, norm), self.copies[id(conv.weight)], to.values,
             self.partial, self.counters, to.mean, to.inverse, to.variance, rows, width, padded(width),
             maps.values.stride(0), to.values.stride(0), EPSILON, COUNT=conv.out_channels,
-            LINE=_line(conv.out_channels), HELD=_held(settings), **settings,
+            LINE=_line(conv.out_channels), POOL=pool[1] if pool else 0, HELD=_held(settings), **settings,
         )  # fmt: skip
 
     def grow(
@@ -139,43 +130,21 @@ class Kernels:
     def narrow_backward(
         self,
         given: Tensor,
-        norm: nn.BatchNorm2d | None,
+        norm: nn.BatchNorm2d,
         conv: nn.Conv2d,
         maps: Channels,
         gradient: Gradient,
         partial: Tensor,
+        pool: tuple[int, int] | None,
     ) -> list[Tensor]:
-        rows, width = len(given), conv.in_channels
-        _, settings = _tiles(_by_width("narrow_backward", conv), rows)
-        gain, bias = gradient.slope.new_empty(2, padded(width))[:, :width]
+        rows, width = len(given), norm.num_features
+        _, settings = _tiles("narrow_backward" if pool is None else "narrow_backward_pooled", rows)
+        gain, bias = maps.mean.new_empty(2, padded(width))[:, :width]
         narrow_backward_kernel[(-(-width // settings["WIDTH"]), len(partial))](
             given, *self.norm(maps, norm), self.copies[id(conv.weight)],
             gradient.values, partial, self.partial, self.counters, gain, bias, gradient.slope, gradient.offset, rows,
             width, padded(width), given.stride(0), maps.values.stride(0), partial.stride(0),
-            COUNT=conv.out_channels, LINE=_line(conv.out_channels), **settings,
-        )  # fmt: skip
-        return [gain, bias]
-
-    def pool(self, maps: Channels, norm: nn.BatchNorm2d, size: tuple[int, int]) -> Channels:
-        rows, width = len(maps.values) // 4, norm.num_features
-        out = allocate(rows, width, maps.values)
-        settings = _settings("pool", rows)
-        pool_kernel[(rows // settings["ROWS"], -(-width // settings["WIDTH"]))](
-            *self.norm(maps, norm), out.values, width, padded(width), maps.values.stride(0), BREADTH=size[1],
-            **settings,
-        )  # fmt: skip
-        return out
-
-    def pool_backward(
-        self, pooled: Gradient, maps: Channels, norm: nn.BatchNorm2d, gradient: Gradient, size: tuple[int, int]
-    ) -> list[Tensor]:
-        rows, width = len(pooled.values), norm.num_features
-        programs, settings = _tiles("pool_backward", rows)
-        gain, bias = maps.mean.new_empty(2, padded(width))[:, :width]
-        pool_backward_kernel[(-(-width // settings["WIDTH"]), programs)](
-            pooled.values, *self.norm(maps, norm), gradient.values, self.partial, self.counters, gain, bias,
-            gradient.slope, gradient.offset, rows, width, padded(width), maps.values.stride(0), BREADTH=size[1],
-            **settings,
+            COUNT=conv.out_channels, LINE=_line(conv.out_channels), POOL=pool[1] if pool else 0, **settings,
         )  # fmt: skip
         return [gain, bias]
 
@@ -210,11 +179,6 @@ def _settings(name: str, rows: int, most: int = 1024) -> dict[str, Any]:
     while rows % settings["ROWS"]:
         settings["ROWS"] //= 2
     return settings
-
-
-def _by_width(kernel: str, conv: nn.Conv2d) -> str:
-    """The name of a kernel's settings: the transitions' convolutions have more outputs than the layers'."""
-    return kernel if conv.out_channels <= 64 else f"{kernel}_wide"
 
 
 def _held(settings: Setting) -> int:

@@ -68,12 +68,11 @@ class Block(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What the backward pass of a block needs: its maps, the bottlenecks' outputs, and the maps pooled before it."""
+    """What the backward pass of a block needs: its maps and the bottlenecks' outputs."""
 
     maps: Channels
     bottlenecks: list[Channels]
     size: tuple[int, int]
-    pooled: Channels | None
 
 
 class Layers(NamedTuple):
@@ -152,21 +151,19 @@ def forward(ops: Any, maps: Tensor, layers: Layers) -> tuple[Tensor, list[Saved]
     for block in layers.blocks:
         last = block.layers[-1]
         buffer = allocate(num * height * breadth, last.first.num_features + last.grow.out_channels, maps)
-        pooled = None
         if transition is None:
             ops.enter(maps.permute(0, 2, 3, 1).flatten(0, 2), buffer)
-        else:  # average pooling commutes with the convolution, and comes first
-            pooled = ops.pool(saved[-1].maps, transition.norm, saved[-1].size)
-            ops.narrow(pooled, None, transition.narrow, buffer)
+        else:
+            ops.narrow(saved[-1].maps, *transition, buffer, saved[-1].size)
         bottlenecks = [_layer_forward(ops, buffer, layer, (height, breadth)) for layer in block.layers]
-        saved.append(Saved(buffer, bottlenecks, (height, breadth), pooled))
+        saved.append(Saved(buffer, bottlenecks, (height, breadth)))
         height, breadth, transition = height // 2, breadth // 2, block.transition
     return ops.neck(saved[-1].maps, layers.last, num), saved
 
 
 def _layer_forward(ops: Any, buffer: Channels, layer: Layer, size: tuple[int, int]) -> Channels:
     bottleneck = allocate(len(buffer.values), layer.narrow.out_channels, buffer.values)
-    ops.narrow(buffer, layer.first, layer.narrow, bottleneck)
+    ops.narrow(buffer, layer.first, layer.narrow, bottleneck, None)
     ops.grow(bottleneck, layer.second, layer.grow, buffer, layer.first.num_features, size)
     return bottleneck
 
@@ -199,19 +196,16 @@ def _block_backward(
         grown = ops.settle(gradient, maps, width, layer.grow.out_channels)
         inner, second = ops.grow_backward(grown, bottleneck, layer.second, layer.grow, grow.columns.pop(), size)
         given = ops.settle(inner, bottleneck, 0, layer.narrow.out_channels)
-        first = ops.narrow_backward(given, layer.first, layer.narrow, maps, gradient, narrow.columns.pop())
+        first = ops.narrow_backward(given, layer.first, layer.narrow, maps, gradient, narrow.columns.pop(), None)
         norms.insert(0, (first, second))
     of_layers = zip(norms, narrow.totals(), grow.totals(), strict=True)
     parameters = [value for (first, second), a, b in of_layers for value in (*first, a, *second, b)]
-    if transition is None or before is None or saved.pooled is None:
+    if transition is None or before is None:
         return None, parameters
-    partial = _Partial(ops, "narrow_backward", [transition.narrow], maps)
+    outer, pooled = allocate_gradient(before.maps), _Partial(ops, "narrow_backward_pooled", [transition.narrow], maps)
     given = ops.settle(gradient, maps, 0, transition.narrow.out_channels)
-    of_pooled = Gradient(*(torch.zeros_like(values) for values in saved.pooled[:3]))
-    ops.narrow_backward(given, None, transition.narrow, saved.pooled, of_pooled, partial.columns.pop())
-    outer = allocate_gradient(before.maps)
-    norm = ops.pool_backward(of_pooled, before.maps, transition.norm, outer, before.size)
-    return outer, [*norm, *partial.totals(), *parameters]
+    norm = ops.narrow_backward(given, *transition, before.maps, outer, pooled.columns.pop(), before.size)
+    return outer, [*norm, *pooled.totals(), *parameters]
 
 
 class _Partial:
@@ -219,7 +213,7 @@ class _Partial:
 
     def __init__(self, ops: Any, kernel: str, weights: list[nn.Conv2d], maps: Channels) -> None:
         self.weights, self.sizes = weights, [padded(weight.weight.numel()) for weight in weights]
-        self.sums = maps.mean.new_empty(ops.programs(kernel, weights[0], len(maps.values)), sum(self.sizes))
+        self.sums = maps.mean.new_empty(ops.programs(kernel, len(maps.values)), sum(self.sizes))
         self.columns = list(self.sums.split(self.sizes, dim=1))
 
     def totals(self) -> list[Tensor]:
