@@ -30,6 +30,7 @@ from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
+from confrank.training.kernels import densenet
 from confrank.training.loop import CAPTURED, FUSED, _Training
 from confrank.training.run import PLAIN, StepFunctions
 
@@ -215,7 +216,7 @@ def test_a_diverging_run_names_the_step_and_leaves_the_checkpoint(tmp_path):
 
 
 def test_a_path_of_computation_that_is_none(tmp_path):
-    with pytest.raises(ValueError, match="expected a path among auto, compiled, plain, but got 'fast'"):
+    with pytest.raises(ValueError, match="expected a path among auto, kernels, compiled, plain, but got 'fast'"):
         train(tiny(), tmp_path / "run", device=CPU, path="fast")
     assert not (tmp_path / "run").exists()
 
@@ -442,8 +443,16 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(("path", "way"), [("auto", "fused kernels"), ("compiled", "compiled")])
-def test_fused_kernels_come_first_where_there_are_any(path, way, monkeypatch):
+@pytest.mark.parametrize(
+    ("path", "infer", "way"),
+    [
+        ("auto", print, "fused kernels"),
+        ("auto", densenet.infer, "compiled"),
+        ("kernels", densenet.infer, "fused kernels"),
+        ("compiled", print, "compiled"),
+    ],
+)
+def test_fused_kernels_come_first_where_there_are_any(path, infer, way, monkeypatch):
     run, tried, notes = Run(tiny(), load("digits"), CPU), [], []
 
     def refuse(run, **options):
@@ -451,15 +460,15 @@ def test_fused_kernels_come_first_where_there_are_any(path, way, monkeypatch):
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
-    monkeypatch.setattr("confrank.training.loop.fused", lambda network, height, width: print)
+    monkeypatch.setattr("confrank.training.loop.fused", lambda network, height, width: infer)
     training = _Training(torch.device("cuda"), path, None, 60, 0, print, print, notes.append, [])
     assert training.stepper(run) is run
     expected = [{"compiled": compiled, "kernels": False} for compiled in (True, False)]
-    if path == "auto":
+    if way == "fused kernels":
         expected.insert(0, {"compiled": True, "kernels": True})
     assert tried == expected
     assert way in notes[0]
-    assert training.path_of(run) == (FUSED if path == "auto" else CAPTURED)
+    assert training.path_of(run) == (FUSED if way == "fused kernels" else CAPTURED)
 
 
 def test_without_triton_nothing_is_compiled_and_said(monkeypatch):

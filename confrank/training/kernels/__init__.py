@@ -27,6 +27,16 @@ def fused(network: nn.Module, height: int, width: int) -> Infer | None:
     return resnet.infer if resnet.layers_of(network) is not None else None
 
 
+def is_default(infer: Infer) -> bool:
+    """Whether a network is trained in its kernels without being asked for.
+
+    Not DenseNet-BC: its kernels have yet to pass their tests on a GPU in their present form.
+    """
+    from confrank.training.kernels import densenet
+
+    return infer is not densenet.infer
+
+
 def _is_trained_as_usual(network: nn.Module) -> bool:
     """Whether all weights are trained, in float32, and no layer has a hook: the kernels do not call layers."""
     weights = list(network.parameters())
