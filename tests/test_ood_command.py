@@ -209,7 +209,10 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
         (["--against", tmp_path / "large"], "but got 9x9x1 in"),
         (["--against", "nowhere"], "but got 'nowhere'"),
         (["--against", "digits"], "expected out-sets other than the network's own data, but got digits"),
-        (["--against", place / "noise"], "expected an even number of tuning images below the 897 in the test split"),
+        (
+            ["--against", place / "noise", "--tuning", "paper"],
+            "expected an even number of tuning images below the 897 in the test split",
+        ),
         (["--against", place / "noise", "--tuning-images", "200"], "images below the 120 in"),
         (
             ["--against", place / "noise", "--tuning-images", "21"],

@@ -59,15 +59,16 @@ def _ood_arguments(parser: "ArgumentParser") -> None:
 
 
 def _detector_arguments(group: "ArgumentGroup") -> None:
-    detectors = with_names("only these detectors (default: all)", "detector")
+    detectors = with_names("only these detectors (default: all; for texts, those of the logits)", "detector")
     group.add_argument("--detectors", type=str, nargs="+", default=None, metavar="NAME", help=detectors)
     add_option(group, "--neighbours", int, "N", "k of the nearest-neighbour detector", 50)
     layers = "layers of your own network to read features from, e.g. stem,stage1"
     group.add_argument("--layers", type=str, nargs="+", default=None, metavar="NAME", help=layers)
     tuning = "paper: tune on images of each out-set; none: use no out-of-distribution image before the test"
-    add_option(group, "--tuning", Literal["paper", "none"], "NAME", tuning, "paper")
-    tuning_images = "images of each set to tune on; they are left out of the test"
-    add_option(group, "--tuning-images", int, "N", tuning_images, 1000)
+    tuning += " (default: paper for published data sets and with --tuning-images, else none)"
+    add_option(group, "--tuning", Literal["paper", "none"], "NAME", tuning)
+    tuning_images = "images of each set to tune on; they are left out of the test (default: 1000)"
+    add_option(group, "--tuning-images", int, "N", tuning_images)
     add_option(group, "--seed", int, "N", "seed that draws the tuning images", 0)
     add_option(group, "--aupr", Literal["average", "trapezoid"], "NAME", "AUPR estimator", "average")
 
@@ -92,8 +93,8 @@ def _ood(arguments: "Namespace") -> None:
     report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
     keep_inputs([*arguments.runs, *against], report, table)
     keep_out_of_data([*arguments.runs, *against], figures)
-    protocol = _protocol(arguments)
-    _check_names(arguments.runs, against)
+    datasets = _check_names(arguments.runs, against)
+    protocol = _protocol(arguments, [*against, arguments.dataset or "", *datasets])
     root, size = root_of(arguments), arguments.image_size
     # Texts are read for each run, by its vocabulary.
     images = {
@@ -140,14 +141,22 @@ def _against(arguments: "Namespace") -> list[str]:
     return against
 
 
-def _protocol(arguments: "Namespace") -> "Protocol":
+def _protocol(arguments: "Namespace", data: Sequence[str]) -> "Protocol":
+    """What to measure; the defaults depend on the data of the runs and the out-sets."""
+    from confrank.data import IMAGE_SETS, LOADERS
+    from confrank.data.texts import is_text_file
     from confrank.ood import DETECTORS, Protocol
+    from confrank.ood.logits import LOGIT_SCORES
 
+    names = [*filter(None, data)]
+    detectors = tuple(LOGIT_SCORES) if any(is_text_file(Path(name)) for name in names) else DETECTORS
+    is_tuned = arguments.tuning_images is not None or {*names} <= {*LOADERS, *IMAGE_SETS}
+    tuning = arguments.tuning or ("paper" if is_tuned else "none")
     at_least(1, arguments, "tuning_images", "batch_size", "neighbours")
     at_least(0, arguments, "seed")
     return Protocol(
-        detectors=listed(arguments.detectors) or DETECTORS,
-        num_tuning=arguments.tuning_images if arguments.tuning == "paper" else 0,
+        detectors=listed(arguments.detectors) or detectors,
+        num_tuning=(arguments.tuning_images or Protocol.num_tuning) if tuning == "paper" else 0,
         seed=arguments.seed,
         neighbours=arguments.neighbours,
         aupr=arguments.aupr,
@@ -155,8 +164,8 @@ def _protocol(arguments: "Namespace") -> "Protocol":
     )
 
 
-def _check_names(runs: Sequence[str], against: Sequence[str]) -> None:
-    """Raise if a run does not exist or is not a run, or if a run or an out-set is given twice."""
+def _check_names(runs: Sequence[str], against: Sequence[str]) -> list[str]:
+    """The data sets of the runs; raise if one is not a run, or if a run or an out-set is given twice."""
     from confrank.config import RunConfig
     from confrank.data import changed_settings, same_data
     from confrank.run_folder import load_config
@@ -177,6 +186,7 @@ def _check_names(runs: Sequence[str], against: Sequence[str]) -> None:
     for (one, config), (other, another) in combinations(configs.items(), 2):
         if not changed_settings(config.as_dict(), another.as_dict()):
             raise ValueError(f"expected each run once, but {one} and {other} have the same settings and seed")
+    return [config.dataset for config in configs.values()]
 
 
 def _examine(
