@@ -119,9 +119,10 @@ class RunConfig:
         "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
-    augment: Literal["none", "trivial"] = _flag(
+    augment: Literal["none", "trivial", "trivial-half"] = _flag(
         "none",
-        "change each training image by a random operation (trivial: TrivialAugment), after shift and flip",
+        "change training images by random operations, after shift and flip (trivial: TrivialAugment;"
+        " trivial-half: about every other image)",
         RECIPE,
     )
     head: Literal["linear", "cosine"] = _flag(

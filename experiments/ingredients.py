@@ -34,6 +34,7 @@ from confrank.study.exam import examine_run
 from confrank.study.results import Result, export_run, load_result, read_run, samples_in
 from confrank.training import Failed, train_together
 from confrank.training.jobs import Job
+from confrank.training.trivial_augment import SHARES
 
 # How every row is trained, except for its ingredients: as FMFP and SURE.
 COMMON: dict[str, Any] = {"method": "baseline", "weight_decay": 5e-4, "schedule": "cosine", "holdout": 0.1}
@@ -47,7 +48,7 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "sam": {"sam": 0.05},
     **{name: {"mix": name} for name in ("mixup", "cutmix", "both")},
     **{f"{name}0.5": {"mix": name, "mix_weight": 0.5} for name in ("mixup", "cutmix", "both")},
-    "trivial": {"augment": "trivial"},
+    **{name: {"augment": name} for name in SHARES},
     "cosine": {"head": "cosine"},
     **{f"crl{weight or ''}": {"method": "crl-softmax", "weight": weight or 1.0} for weight in (0, 0.1, 0.5)},
     **{

@@ -422,7 +422,7 @@ def test_flags_override_the_recipe(tmp_path, command, capsys):
         ({"averaging_lr": 0}, "averaging_lr to be positive"),
         ({"sam": -1}, "sam to be a finite number of at least 0"),
         ({"mix": "cut"}, "expected a mix among none, mixup, cutmix, both, but got 'cut'"),
-        ({"augment": "strong"}, "expected an augment among none, trivial, but got 'strong'"),
+        ({"augment": "strong"}, "expected an augment among none, trivial, trivial-half, but got 'strong'"),
         ({"schedule": "linear"}, "expected a schedule among step, cosine, constant"),
         ({"mirror": "yes"}, "expected mirror to be true or false, but got 'yes'"),
     ],

@@ -112,6 +112,18 @@ def test_the_changes_of_an_epoch_are_uniform_and_from_seed_and_epoch_alone():
     assert (shear == 0).float().mean().item() == pytest.approx(1 / 31, abs=0.01)
 
 
+def test_a_share_of_the_images_is_changed_as_all_would_be():
+    every, half = (epoch_changes(1, 2, 4_000, 32, 32, share) for share in (1.0, 0.5))
+    same = (every == half).all(1)
+    assert torch.equal(half[~same, 0], torch.full_like(half[~same, 0], OPERATIONS.index("identity")))
+    assert same.float().mean().item() == pytest.approx(0.5 + 0.5 / 14, abs=0.04)
+    image = torch.from_numpy(pictures(3))
+    unchanged = half[~same][: len(image)]
+    assert torch.equal(change(image, unchanged), image.int())
+    run = Run(RunConfig(augment="trivial-half", seed=3), load("digits"), CPU)
+    assert torch.equal(run.draws.changes, epoch_changes(3, 0, 900, 8, 8, 0.5))
+
+
 def colourful():
     images = np.concatenate([pictures(3)] * 5)
     split = split_of(images, np.arange(len(images)) % 10)

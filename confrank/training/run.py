@@ -21,7 +21,7 @@ from confrank.training.fit import check_network, check_settings
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
 from confrank.training.store import Batch, Store, fetch, store_on
-from confrank.training.trivial_augment import epoch_changes
+from confrank.training.trivial_augment import SHARES, epoch_changes
 
 Output = Tensor | tuple[Tensor, Tensor]
 
@@ -271,7 +271,8 @@ class Run:
         if self.config.augment == "none":
             return drawn
         store = self.store
-        changes = epoch_changes(self.config.seed, epoch, self.num_samples, store.height, store.width)
+        share = SHARES[self.config.augment]
+        changes = epoch_changes(self.config.seed, epoch, self.num_samples, store.height, store.width, share)
         return drawn._replace(changes=changes)
 
     def _drawn_mixing(self, epoch: int) -> Mixing | None:

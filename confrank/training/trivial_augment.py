@@ -29,14 +29,20 @@ Matrix = tuple[float, float, float, float, float, float]
 ONE = 2**16
 # A separate random stream, as mixing has one: order, crops, flips and mixing stay the same.
 STREAM = 2
+# The share of an epoch's images that are changed, by the name of the setting.
+SHARES = {"trivial": 1.0, "trivial-half": 0.5}
 
 
-def epoch_changes(seed: int, epoch: int, num_samples: int, height: int, width: int) -> Tensor:
-    """How to change the image at each position of an epoch, int64 [n, 10], from (seed, epoch) alone."""
+def epoch_changes(seed: int, epoch: int, num_samples: int, height: int, width: int, share: float = 1.0) -> Tensor:
+    """How to change the image at each position of an epoch, int64 [n, 10], from (seed, epoch) alone.
+
+    Below 1, a random `share` of the images is changed as with 1, and the others stay as they are.
+    """
     random = generator_of(seed, epoch, STREAM)
     operation = random.integers(len(OPERATIONS), size=num_samples)
     strength = random.integers(STRONGEST + 1, size=num_samples)
     sign = 1 - 2 * random.integers(2, size=num_samples)
+    operation[random.random(num_samples) >= share] = NUMBER["identity"]
     return torch.from_numpy(_table(height, width)[operation, STRONGEST + sign * strength])
 
 
