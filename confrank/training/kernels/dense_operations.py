@@ -19,7 +19,7 @@ from confrank.training.kernels.densenet import EPSILON, Channels, Gradient, Laye
 
 # Rows of a tile, the most programs, warps and pipeline stages; the channels of a tile of 1x1 convolutions. Of
 # narrow_backward's programs there are as many for every tile of channels. Settings for at least 65,536 rows, at least
-# 16,384, and fewer; `benchmarks/dense_kernels.py` measures others.
+# 16,384, and fewer; `benchmarks/dense_tuning.py` measures others.
 Setting = dict[str, int]
 SETTINGS: dict[str, list[Setting]] = {
     "enter": [{"ROWS": 64, "programs": 528, "num_warps": 4, "num_stages": 1}] * 3,
