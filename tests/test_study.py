@@ -139,13 +139,13 @@ def test_flags_narrow_a_recipe_in_parts(tmp_path, capsys, command):
     command("study", "reproduction", *flags, "--results", tmp_path / "results", "--dry-run")
     assert capsys.readouterr().out.splitlines() == [
         *(f"     done  cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
-        *(f" to train  cifar10-resnet110-baseline-seed{seed}  8.5 minutes" for seed in (0, 1, 2)),
+        *(f" to train  cifar10-resnet110-baseline-seed{seed}  4.7 minutes" for seed in (0, 1, 2)),
         "     done  cifar10-vgg16-mcdropout-seed0",
         "     done  cifar10-vgg16-mcdropout-seed1",
         "     done  cifar10-vgg16-aes-10-seed0",
         "cifar10 vgg16: 5 of 5 runs done",
-        "cifar10 resnet110: 0 of 3 runs done, 3 to train (about 25 minutes on one H200)",
-        "8 runs, 3 to train (about 25 minutes on one H200), 1 average",
+        "cifar10 resnet110: 0 of 3 runs done, 3 to train (about 14 minutes on one H200)",
+        "8 runs, 3 to train (about 14 minutes on one H200), 1 average",
     ]
 
 

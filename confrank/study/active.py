@@ -20,7 +20,7 @@ from confrank.active.strategies import STRATEGIES, get
 from confrank.config import RunConfig
 from confrank.data import changed_settings
 from confrank.phrasing import InputError
-from confrank.study.speeds import STEP_MS
+from confrank.study.speeds import step_ms
 
 if TYPE_CHECKING:
     import torch
@@ -163,7 +163,7 @@ def stage_runs(part: ActiveRecipe, missing: dict[int, list[str]]) -> list[tuple[
 def estimated_minutes(runs: Iterable[tuple[RunConfig, int]]) -> float:
     """Minutes of training steps of networks whose speed has been measured."""
     return sum(
-        -(-labels // config.batch_size) * config.epochs * STEP_MS.get(config.model, 0.0) / 6e4
+        -(-labels // config.batch_size) * config.epochs * (step_ms(config.model, config.method) or 0.0) / 6e4
         for config, labels in runs
     )
 

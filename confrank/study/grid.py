@@ -22,7 +22,7 @@ from confrank.study.group import Follower, Runs, Sharing, train_group, train_sha
 from confrank.study.plan import Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, load_result
-from confrank.study.speeds import STEP_MS
+from confrank.study.speeds import step_ms
 from confrank.trained import save_weights_file
 from confrank.training import Options
 
@@ -141,7 +141,7 @@ def _groups(configs: Sequence[RunConfig], together: int, device: str) -> list[li
     On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
     """
     together = together if device == "cuda" else 1
-    ordered = sorted(configs, key=lambda config: (config.dataset, -STEP_MS.get(config.model, 0.0)))
+    ordered = sorted(configs, key=lambda config: (config.dataset, -(step_ms(config.model, config.method) or 0.0)))
     sets = [list(same) for _, same in groupby(ordered, key=lambda config: config.dataset)]
     return [same[start : start + together] for same in sets for start in range(0, len(same), together)]
 

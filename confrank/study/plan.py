@@ -15,7 +15,7 @@ from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.detection import Detection, missing_detectors, network_of
 from confrank.study.results import load_result
-from confrank.study.speeds import STEP_MS
+from confrank.study.speeds import step_ms
 
 
 @dataclass(frozen=True)
@@ -136,11 +136,12 @@ def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
     """GPU hours at the measured speed; None if a network or data set has not been measured."""
     total = 0.0
     for config in configs:
-        if config.model not in STEP_MS or config.dataset not in PUBLISHED:
+        ms = step_ms(config.model, config.method)
+        if ms is None or config.dataset not in PUBLISHED:
             return None
         steps = -(-sum(PUBLISHED[config.dataset].train) // config.batch_size) * config.epochs
         passes = (1 - config.holdout) * RECIPES[config.recipe].passes
-        total += steps * passes * STEP_MS[config.model] / 3.6e6
+        total += steps * passes * ms / 3.6e6
     return total
 
 
