@@ -89,13 +89,13 @@ def _slope(log_inverse: float, table: Array, labels: Ints) -> float:
     """Derivative of the mean NLL by the inverse temperature: mean of E_p[z] - z_label."""
     inverse, total = float(np.exp(log_inverse)), 0.0
     for rows in chunks(len(table), table.shape[1]):
-        part = table[rows].astype(np.float64)
+        part = table[rows].T.astype(np.float64, order="C")  # [K, n]: few classes are summed fast along the first axis
         with np.errstate(over="ignore", under="ignore"):
             # 0 or less, and finite: no product is infinite times zero.
-            part = np.maximum(part - part.max(axis=1, keepdims=True), -LARGEST)
+            part = np.maximum(part - part.max(axis=0), -LARGEST)
             weight = np.exp(part * inverse)
-            expected = (weight / weight.sum(axis=1, keepdims=True) * part).sum(axis=1)
-        picked = part[np.arange(len(part)), labels[rows]]
+            expected = (weight / weight.sum(axis=0) * part).sum(axis=0)
+        picked = part[labels[rows], np.arange(part.shape[1])]
         total += float(((expected - picked) / len(table)).sum())
     return total
 
