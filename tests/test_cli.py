@@ -337,3 +337,11 @@ def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkey
 def test_what_people_look_for_is_pointed_to(arguments, hint, capsys, command):
     command(*arguments.split(), code=2)
     assert capsys.readouterr().err.rstrip("\n").endswith(hint)
+
+
+def test_what_takes_a_while_is_shown_in_a_terminal_only(tmp_path, monkeypatch, capsys, command):
+    np.savez(tmp_path / "p.npz", logits=np.random.default_rng(0).normal(size=(200, 3)), label=np.arange(200) % 3)
+    for is_terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown)
+        command("evaluate", tmp_path / "p.npz", "--resamples", 100)
+        assert ("measuring the predictions" in capsys.readouterr().err) is is_terminal

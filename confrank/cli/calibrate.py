@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.calibrated_file import calibrated_predictions, write_calibrated
-from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
 from confrank.cli.paths import calibrated_path, json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, ranked_by, save_policy, uses_all_rows
 from confrank.cli.source import add_file, predictions_path, read_source, reading_of, temperature_of
@@ -60,10 +60,11 @@ def _calibrate(arguments: Arguments) -> None:
     if policy is not None:
         index, rows = policy.usable(predictions, "design", file=arguments.file, seed=arguments.seed, every=every)
         chosen, part_tables = samples.select(index), {name: each[index] for name, each in tables.items()}
-    checked = checked_calibration(
-        arguments.method, chosen, **part_tables, folds=arguments.folds or FOLDS, split=arguments.split,
-        seed=arguments.seed,
-    )  # fmt: skip
+    with working("fitting the calibrator, and measuring it on rows that it was not fitted to"):
+        checked = checked_calibration(
+            arguments.method, chosen, **part_tables, folds=arguments.folds or FOLDS, split=arguments.split,
+            seed=arguments.seed,
+        )  # fmt: skip
     calibrator, written = checked.calibrator, list[str]()
     if policy is not None:
         part = CalibratorPart(calibrator.method, calibrator.parameters, rows, settings=checked.errors)

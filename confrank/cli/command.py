@@ -6,8 +6,8 @@ import shutil
 import sys
 import time
 from argparse import HelpFormatter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
@@ -117,6 +117,18 @@ def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
 
     # A file or a pipe has no width: 120 columns fit every table.
     return Output(highlight=False, width=None if sys.stdout.isatty() else 120, quiet=quiet)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show in a terminal what takes a while, until it is done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
 
 
 def drop_output(stream: TextIO) -> None:

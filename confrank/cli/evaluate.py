@@ -15,6 +15,7 @@ from confrank.cli.command import (
     make_console,
     root_of,
     say,
+    working,
 )
 from confrank.cli.paths import (
     folder_path,
@@ -95,9 +96,10 @@ def _evaluate(arguments: Arguments) -> None:
     if arguments.show:
         show_sources(make_console(), sources)
         return
-    compared = compare_sources(
-        sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage
-    )
+    with working("measuring the predictions, and intervals by resampling them"):
+        compared = compare_sources(
+            sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage
+        )
     models = list(compared.models)
     # Files first, since a reader of the output may close the pipe after a few lines.
     written = []

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
 from confrank.cli.source import Source, add_file, predictions_path, read_source, reading_of
@@ -40,7 +40,8 @@ def _scores(arguments: Arguments) -> None:
             f" {source.predictions.describe()}"
         )
     policy = open_policy(arguments, source.predictions)
-    choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, every=every)
+    with working("fitting and comparing the scores"):
+        choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, every=every)
     saved = [] if policy is None else _save(arguments, policy, choice, rows)
     write_json(out, {"file": arguments.file, **choice_as_dict(choice)})
     _print(source, choice, saved)
