@@ -219,6 +219,14 @@ def test_selective_classifier_options():
     assert strict(logits).tolist() == [0, ABSTAIN]
     assert strict.confidence(logits).tolist() == margin(logits.double()).tolist()
     assert SelectiveClassifier(nn.Identity(), 0.9, temperature=0.2)(logits).tolist() == [0, 0]
+    limits = [0.5, math.inf, 0.5]
+    for threshold in (limits, tuple(limits), np.array(limits), torch.tensor(limits, requires_grad=True)):
+        assert SelectiveClassifier(nn.Identity(), threshold)(logits.flip(1)).tolist() == [2, 2]
+        assert SelectiveClassifier(nn.Identity(), threshold)(logits.roll(1, 1)).tolist() == [ABSTAIN, ABSTAIN]
+    for threshold in (np.float32(0.75), torch.tensor(0.75), 0.75):
+        assert SelectiveClassifier(nn.Identity(), threshold).threshold == 0.75
+    with pytest.raises(ValueError, match=r"a threshold, or one for each class, but got shape \(1, 2\)"):
+        SelectiveClassifier(nn.Identity(), [[0.5, 0.5]])
     with pytest.raises(ValueError, match="a confidence among"):
         SelectiveClassifier(nn.Identity(), 0.9, "energy")
     with pytest.raises(ValueError, match="but got NaN"):

@@ -1,10 +1,9 @@
 """A classifier that answers when it is sure enough and abstains otherwise."""
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +11,7 @@ from confrank import confidence as confidences
 from confrank.confidence import ConfidenceName
 from confrank.decisions.policy import Policy
 from confrank.decisions.policy_network import network_rule
-from confrank.metrics.arrays import TOLERANCE
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, to_numpy
 
 ABSTAIN = -1
 
@@ -31,18 +30,21 @@ class SelectiveClassifier(nn.Module):
     def __init__(
         self,
         model: nn.Module,
-        threshold: float | Sequence[float],
+        threshold: float | ArrayLike,
         confidence: ConfidenceName = "max_probability",
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        limits = [float(threshold)] if isinstance(threshold, SupportsFloat) else [*map(float, threshold)]
-        if any(map(math.isnan, limits)):
+        given: Any = threshold
+        limits = to_numpy(given).astype(np.float64)
+        if limits.ndim > 1:
+            raise ValueError(f"expected a threshold, or one for each class, but got shape {limits.shape}")
+        if np.isnan(limits).any():
             raise ValueError("expected a threshold to compare confidence with, but got NaN")
         if not temperature > 0:
             raise ValueError(f"expected a positive temperature, but got {temperature}")
         self.model, self.temperature = model, float(temperature)
-        self.threshold = limits[0] if isinstance(threshold, SupportsFloat) else tuple(limits)
+        self.threshold: float | tuple[float, ...] = tuple(limits.tolist()) if limits.ndim else float(limits)
         self.policy: Policy | None = None
         self._confidence = confidences.get(confidence)
 
