@@ -195,6 +195,10 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"label": [0, 1], "prediction": [1, 1], "confidence": [0.9]}, "1 in confidence, 2 in correct"),
         ({"label": [0], "correct": [1, 0], "confidence": [0.9, 0.8]}, "2 in correct, 1 in label"),
         ({"label": [0.0, 0.5], "prediction": [0, 1], "confidence": [0.5, 0.5]}, "1-D array of integers"),
+        *(
+            ({"label": [0.0, odd], "prediction": [0, 1], "confidence": [0.5, 0.5]}, "1-D array of integers")
+            for odd in (np.nan, np.inf, -1e300)
+        ),
         ({"label": ["0"], "prediction": [0], "confidence": [0.9]}, "label to be a 1-D array of integers"),
         ({"label": [0], "prediction": [1], "correct": [1], "confidence": [0.9]}, "agree with the label and the pred"),
     ],

@@ -77,7 +77,7 @@ def as_flags(values: ArrayLike, name: str = "correct") -> Flags:
 def as_classes(values: ArrayLike, name: str) -> Ints:
     """A 1-D integer array of class numbers, from integers, booleans or floats without a fraction."""
     classes = to_numpy(values)
-    whole = classes.dtype.kind != "f" or bool((np.mod(classes, 1) == 0).all())
+    whole = classes.dtype.kind != "f" or bool(((np.abs(classes) < 2.0**63) & (np.floor(classes) == classes)).all())
     if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
         words = "; number the classes in the order of the columns" if classes.dtype.kind in "USO" else ""
         raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}{words}")
