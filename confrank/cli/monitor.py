@@ -24,7 +24,7 @@ def _monitor_arguments(parser: Parser) -> None:
     parser.add_argument("policy", type=str, metavar="POLICY", help="policy file (.json) that other commands wrote")
     add_file(parser, "new predictions with their labels", "LABELLED")
     test = parser.add_argument_group("test")
-    time = "sort rows by this column of numbers or ISO dates (default: the order of the file)"
+    time = "sort rows by this column of numbers or dates, as in 2026-11-30 or 30.11.2026 (default: as in the file)"
     add_option(test, "--time", str, "COLUMN", time)
     add_option(test, "--alpha", float, "SHARE", "largest probability of a false alarm", 0.05)
     test.add_argument("--unlabelled", action="store_true", help="test only drift of the confidence, without labels")

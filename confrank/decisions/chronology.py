@@ -1,5 +1,6 @@
 """The order of answers in time, from a column of numbers or of dates."""
 
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,10 +27,12 @@ class Chronology:
 
 
 def chronology(values: ArrayLike, column: str = "time") -> Chronology:
-    """Sort rows by a column of numbers, or of dates as in ISO 8601.
+    """Sort rows by a column of numbers, or of dates as in ISO 8601 or, day first, with points.
 
     >>> chronology(np.array(["2026-11-02", "2026-11-01T08:30", "2026-11-02"], dtype=object)).order.tolist()
     [1, 0, 2]
+    >>> chronology(np.array(["2.11.2026", "30.10.2026 08:30"], dtype=object)).order.tolist()
+    [1, 0]
     """
     texts = [*map(_text, to_numpy(values).tolist())]
     _refuse_missing(texts, column)
@@ -67,16 +70,22 @@ def _numbers(texts: list[str]) -> Array | None:
     return None
 
 
+def _iso(text: str) -> str:
+    """A date with points, as in 30.11.2026 08:15, in the form of ISO 8601; other text as it is."""
+    match = re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(.*)", text)
+    return f"{match[3]}-{int(match[2]):02d}-{int(match[1]):02d}{match[4]}" if match else text
+
+
 def _dates(texts: list[str], column: str) -> Array:
     """Seconds since 1970; dates without a time zone are compared as they stand."""
     parsed: list[datetime] = []
     for row, text in enumerate(texts):
         try:
-            parsed.append(datetime.fromisoformat(text))
+            parsed.append(datetime.fromisoformat(_iso(text)))
         except ValueError:
             raise InputError(
-                f"expected numbers or ISO dates, as in 2026-11-30 or 2026-11-30T08:15:00, in column {column!r}, but"
-                f" got {text[:40]!r} in row {row}",
+                "expected numbers or dates, as in 2026-11-30, 2026-11-30T08:15:00 or 30.11.2026, in column"
+                f" {column!r}, but got {text[:40]!r} in row {row}",
                 "rewrite the column, or leave out {time} if rows are in the order of time",
             ) from None
     zoned = {one.tzinfo is not None for one in parsed}

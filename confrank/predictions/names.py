@@ -5,7 +5,7 @@ import re
 ROLES: dict[str, tuple[str, ...]] = {
     "label": (
         "label", "labels", "target", "targets", "y_true", "true_label", "ground_truth", "gold", "gold_label", "truth",
-        "true_class", "actual",
+        "true_class", "actual", "actual_class", "actual_label", "gt", "gt_label",
     ),
     "prediction": (
         "prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label", "pred_label",
