@@ -16,6 +16,7 @@ from confrank.models.network import Network, SpatialMean, conv, norm
 from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training import Run
 from confrank.training.captured import CapturedRun
+from confrank.training.run import PLAIN
 
 if find_spec("triton") is None:
     pytest.skip("the kernels need Triton", allow_module_level=True)
@@ -223,6 +224,32 @@ def random_set(num_samples=700):
     image = rng.integers(0, 128, (num_samples, 32, 32, 3)) + 12 * label[:, None, None, None]
     split = split_of(image.astype(np.uint8), label)
     return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
+
+
+def in_kernels(network, image, bf16):
+    return network.classify(features(layers_of(network), image, torch.float32))
+
+
+@pytest.mark.skipif(HAS_CUDA, reason="the interpreter needs a CPU")
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [{"mix": "both", "augment": "trivial", "clip": 0.1}, {"optimizer": "adamw", "sam": 0.05, "averaging": "ema"}],
+)
+def test_interpreted_training_with_other_settings_follows_plain_training(settings):
+    rng = np.random.default_rng(0)
+    split = split_of(rng.integers(0, 256, (4, 8, 8, 3), dtype=np.uint8), np.array([0, 1, 2, 3]))
+    data = DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=1, flip=True)
+    config = RunConfig(dataset="random", method="crl-softmax", lr=0.01, epochs=2, batch_size=2, **settings)
+    runs = [Run(config, data, DEVICE, network=small_network(1)) for _ in range(2)]
+    for run, functions in zip(runs, (PLAIN, PLAIN._replace(infer=in_kernels)), strict=True):
+        for _ in range(run.num_steps):
+            run.advance(2, lambda run=run, functions=functions: run.forward(2, functions))
+    assert torch.allclose(runs[0].step_loss, runs[1].step_loss, rtol=1e-4)
+    averaged = [[] if run.average is None else run.average.mean for run in runs]
+    states = [[*run.model.state_dict().values(), *mean] for run, mean in zip(runs, averaged, strict=True)]
+    for expected, got in zip(*states, strict=True):
+        assert torch.allclose(got, expected, atol=1e-3, rtol=1e-2)
 
 
 LOSSES = [
