@@ -242,6 +242,7 @@ def test_u_is_uniform_and_depends_on_key_and_seed():
         ({"logits": [[0.0, 1.0]]}, "logits or probabilities, but got both"),
         ({"probabilities": None}, "logits or probabilities, but got neither"),
         ({"group": [0, 1]}, "2 in group, 10 in predictions"),
+        ({"group": 1}, "a value of group for each row, but got a single one"),
         ({"method": "aps", "key": [0, 1]}, "2 in key, 10 in predictions"),
         ({"method": "aps", "uniform": [0.5]}, "1 in uniform, 10 in predictions"),
         ({"method": "raps", "uniform": [2.0] * 10}, r"uniform within \[0, 1\], but got values in \[2.0, 2.0\]"),

@@ -168,6 +168,7 @@ def test_mistakes_about_costs():
         ({"cost_error": math.inf, "cost_reject": 1}, "but got inf"),
         ({"cost_error": 1, "cost_reject": math.nan}, "at least 0, but got nan; change `cost_reject`"),
         ({"cost_error": [1, 2, 3], "cost_reject": 1}, "one for each of 2 rows"),
+        ({"cost_error": "high", "cost_reject": 1}, "expected costs to be numbers, but got shape"),
     ):
         with pytest.raises(ValueError, match=message):
             cost_threshold([0.5, 0.6], [1, 0], **costs)

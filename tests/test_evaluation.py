@@ -176,6 +176,7 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"probabilities": [[np.nan, 0.5]], "label": [0]}, "finite values in probabilities.*in row 0"),
         ({"logits": [[np.inf, 0.5]], "label": [0]}, "finite values in logits.*in row 0"),
         ({"logits": [[0.5]], "label": [0]}, "at least 2 classes, but got 1"),
+        ({"logits": [[1.0, 2.0], [1.0]], "label": [0, 1]}, "rows of one length, but they have different lengths"),
         ({"logits": [[1.0, 2.0]]}, "label with logits"),
         ({"logits": [[1.0, 2.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "but got both"),
         ({"confidence": [0.5]}, "but got confidence"),

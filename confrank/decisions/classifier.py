@@ -11,7 +11,7 @@ from confrank import confidence as confidences
 from confrank.confidence import ConfidenceName
 from confrank.decisions.policy import Policy
 from confrank.decisions.policy_network import network_rule
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, to_numpy
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, describe, to_numpy
 
 ABSTAIN = -1
 
@@ -36,15 +36,15 @@ class SelectiveClassifier(nn.Module):
     ) -> None:
         super().__init__()
         given: Any = threshold
-        limits = to_numpy(given).astype(np.float64)
-        if limits.ndim > 1:
-            raise ValueError(f"expected a threshold, or one for each class, but got shape {limits.shape}")
+        limits = to_numpy(given)
+        if limits.ndim > 1 or limits.dtype.kind not in "fiu":
+            raise ValueError(f"expected a threshold, or one for each class, but got {describe(limits)}")
         if np.isnan(limits).any():
             raise ValueError("expected a threshold to compare confidence with, but got NaN")
         if not temperature > 0:
             raise ValueError(f"expected a positive temperature, but got {temperature}")
         self.model, self.temperature = model, float(temperature)
-        self.threshold: float | tuple[float, ...] = tuple(limits.tolist()) if limits.ndim else float(limits)
+        self.threshold: float | tuple[float, ...] = tuple(map(float, limits)) if limits.ndim else float(limits)
         self.policy: Policy | None = None
         self._confidence = confidences.get(confidence)
 

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from confrank.decisions.operating import random_folds
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, as_scores, scores_and_flags
+from confrank.metrics.arrays import (
+    TOLERANCE,
+    Array,
+    ArrayLike,
+    Flags,
+    Floats,
+    as_scores,
+    describe,
+    scores_and_flags,
+    to_numpy,
+)
 from confrank.metrics.weights import as_weights, effective_number, weighted_mean
 from confrank.phrasing import InputError
 
@@ -139,8 +149,11 @@ def _checked(
     scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured")
     if not 0 <= cost_reject < math.inf:
         raise InputError(f"expected a cost of at least 0, but got {cost_reject}", "change {cost_reject}")
-    errors = np.asarray(cost_error, dtype=np.float64)
-    errors = np.full(len(scores), float(errors)) if errors.ndim == 0 else errors
+    given: Any = cost_error
+    costs = to_numpy(given)
+    if costs.dtype.kind not in "fiu":
+        raise ValueError(f"expected costs to be numbers, but got {describe(costs)}")
+    errors = np.full(len(scores), float(costs)) if costs.ndim == 0 else costs.astype(np.float64)
     if errors.shape != scores.shape:
         raise ValueError(f"expected one cost, or one for each of {len(scores):,} rows, but got shape {errors.shape}")
     wrong = ~((errors >= 0) & np.isfinite(errors))

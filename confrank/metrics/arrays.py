@@ -45,7 +45,10 @@ def to_numpy(values: ArrayLike) -> Array:
             tensor = tensor.float()
         array: Array = tensor.cpu().numpy()
         return array
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError:  # numpy's "inhomogeneous shape"
+        raise ValueError("expected rows of one length, but they have different lengths") from None
 
 
 def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
@@ -208,6 +211,8 @@ def labels_for(label: ArrayLike, **named: Array) -> Ints:
 
 def same_length(**named: Array) -> None:
     """Raise an error with all lengths if they differ."""
+    if single := [name for name, values in named.items() if not values.ndim]:
+        raise ValueError(f"expected a value of {single[0]} for each row, but got a single one")
     if len({len(values) for values in named.values()}) > 1:
         lengths = ", ".join(f"{len(values)} in {name}" for name, values in named.items())
         raise ValueError(f"expected the same number of rows in each input, but got {lengths}")
