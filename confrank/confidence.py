@@ -64,6 +64,11 @@ def get(name: str) -> Confidence:
 
 
 def _lifted(logits: Tensor) -> Tensor:
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"expected logits to be a torch tensor, but got {type(logits).__name__}; convert them with"
+            " torch.as_tensor(logits)"
+        )
     if logits.ndim == 0 or logits.shape[-1] < 2:
         raise ValueError(
             f"expected logits with at least 2 classes in the last dimension, but got shape {tuple(logits.shape)};"

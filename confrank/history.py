@@ -65,9 +65,7 @@ class CorrectnessHistory(nn.Module):
         With `label` [b], `audit` can report indices that came with different labels.
         """
         self._check_index(index)
-        for name, value in (("correct", correct), ("label", label)):
-            if value is None:
-                continue
+        for name, value in {"correct": correct, **({} if label is None else {"label": label})}.items():
             check_tensor(value, name)
             if value.shape != index.shape:
                 raise ValueError(

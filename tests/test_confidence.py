@@ -53,6 +53,8 @@ def test_uniform_predictions_stay_in_the_unit_interval(num_classes, dtype):
 def test_wrong_input():
     with pytest.raises(ValueError, match=r"at least 2 classes.*\(5, 1\)"):
         max_probability(torch.zeros(5, 1))
+    with pytest.raises(ValueError, match=r"logits to be a torch tensor, but got list; convert .*torch.as_tensor"):
+        negative_entropy([[0.5, 0.5]])
     with pytest.raises(ValueError, match="floating-point logits, but got torch.int64"):
         margin(torch.zeros(5, 3, dtype=torch.int64))
     with pytest.raises(ValueError, match="max_probability, negative_entropy, margin, but got 'softmax'"):

@@ -145,8 +145,9 @@ def test_wrong_input():
         history.rate(torch.tensor([5]))
     with pytest.raises(ValueError, match=r"correct of shape \(2,\) like index, but got \(1,\)"):
         history.update(torch.tensor([0, 1]), right)
-    with pytest.raises(ValueError, match=r"correct to be a torch tensor, but got builtins.list"):
-        history.update(torch.tensor([0]), [True])
+    for other, kind in (([True], "builtins.list"), (None, "builtins.NoneType")):
+        with pytest.raises(ValueError, match=rf"correct to be a torch tensor, but got {kind}"):
+            history.update(torch.tensor([0]), other)
     with pytest.raises(ValueError, match=r"booleans, or 0 and 1, but got 0.25"):
         history.update(torch.tensor([0, 1]), torch.tensor([1.0, 0.25]))
     for wrong in (0, True, 3.0, np.float64(3)):

@@ -202,6 +202,9 @@ def test_negative_class_weights_are_refused(weight):
 
 def test_ranking_loss_is_linear_in_scale():
     confidence, rate = torch.rand(9), torch.rand(9)
+    for other in (rate[:1], rate[:8], rate[:, None]):
+        with pytest.raises(ValueError, match=r"confidence and rate of one shape \[b\], but got \(9,\) and \("):
+            ranking_loss(confidence, other)
     assert ranking_loss(2 * confidence, 2 * rate).item() == pytest.approx(2 * ranking_loss(confidence, rate).item())
 
 

@@ -32,6 +32,11 @@ def ranking_loss(
     >>> ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0]), reduction="none").tolist()
     [1.0, 1.0]
     """
+    if confidence.ndim != 1 or rate.shape != confidence.shape:
+        raise ValueError(
+            "expected confidence and rate of one shape [b], but got"
+            f" {tuple(confidence.shape)} and {tuple(rate.shape)}"
+        )
     rate = rate.to(confidence.dtype)
     if reduction == "none":
         return _hinges(confidence, rate, keep)
