@@ -232,7 +232,8 @@ class Audit:
             ),
             (
                 self.too_often,
-                f"were examined more than {self.epochs} times: a weighted sampler or one with replacement,"
+                f"were examined more than {self.epochs} times: a DistributedSampler, which repeats a few,"
+                " a weighted sampler or one with replacement,"
                 " second passes without record=False, or wrong indices",
             ),
             (

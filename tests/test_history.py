@@ -248,3 +248,9 @@ def test_no_samples_and_the_edges_of_the_index():
     for wrong in (-1, 3):
         with pytest.raises(ValueError, match=rf"within 0..2 for a history of 3 samples, but got {wrong};"):
             history.rate(torch.tensor([1, wrong]))
+
+
+def test_the_audit_names_the_sampler_that_repeats_samples():
+    history = CorrectnessHistory(3)
+    history.update(torch.tensor([0, 1, 2, 0]), torch.ones(4, dtype=torch.bool))
+    assert "1 of 3 samples were examined more than 1 times: a DistributedSampler, which repeats" in str(history.audit(1))
