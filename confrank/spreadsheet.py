@@ -12,7 +12,7 @@ LONGEST_FIELD = 1 << 30
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
-def csv_text(rows: Iterable[Sequence[object]]) -> str:
+def csv_text(rows: Iterable[Sequence[object]], mark: str = ",") -> str:
     """The content of a CSV file with these rows; text that would be a formula gets a leading apostrophe.
 
     >>> csv_text([["path", "confidence"], ["=1+1.png", -0.5]])
@@ -20,7 +20,7 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """
     text = io.StringIO()
     cells = ([guarded(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
-    csv.writer(text, lineterminator="\n").writerows(cells)
+    csv.writer(text, delimiter=mark, lineterminator="\n").writerows(cells)
     return text.getvalue()
 
 

@@ -271,3 +271,21 @@ def test_a_run_on_texts_does_not_score_images(
     np.savez(tmp_path / "p.npz", images=np.zeros((3, 8, 8), dtype=np.uint8))
     command("active", "query", run, "--pool", tmp_path / "p.npz", "--out", tmp_path / "q.csv", code=2)
     assert "expected a pool of texts, as" in capsys.readouterr().err
+
+
+def test_a_question_is_written_like_the_file_of_labels(
+    command: Command, pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
+    labelled.write_text("ID;Label\r\nr0;bad\r\n", encoding="utf-8-sig", newline="")
+    flags = ("--pool", pool, "--labelled", labelled, "--strategy", "random", "--count", 3, "--out", asked)
+    command("active", "query", *flags)
+    assert "3 samples to label, in random order" in capsys.readouterr().out
+    content = asked.read_bytes()
+    assert content.startswith("\ufeffid;label;text\n".encode())
+    answers = content.decode("utf-8-sig").replace(";;", ";good;", 1)
+    labelled.write_text(labelled.read_text(encoding="utf-8-sig") + answers, encoding="utf-8-sig")
+    assert len(read_labelled(labelled, print).labels) == 2
+    labelled.write_text("id;label\nr0;bad\nr1,good\n")
+    with pytest.raises(ValueError, match="use the separator of the first line, not ',', in appended rows"):
+        read_labelled(labelled, print)

@@ -98,7 +98,7 @@ def _rows(path: Path) -> Iterable[tuple[str, str, str]]:
         )
     with about(path):
         rows = csv_rows(path)
-        header = [name.strip() for name in next(rows, (0, []))[1]]
+        header = [name.strip().lower() for name in next(rows, (0, []))[1]]
         column = _name_column(header)
         if column is None:
             raise ValueError(
@@ -107,10 +107,11 @@ def _rows(path: Path) -> Iterable[tuple[str, str, str]]:
             )
         for line, row in rows:
             row = [unguarded(cell.strip()) for cell in row]
-            if (appended := _name_column(row)) is not None:  # the header of an appended file
-                header, column = row, appended
+            names = [cell.lower() for cell in row]
+            if (appended := _name_column(names)) is not None:  # the header of an appended file
+                header, column = names, appended
                 continue
-            if len(row) == 1 < len(header) and (mark := re.search(r"[;\t|]", row[0])):
+            if len(row) == 1 < len(header) and (mark := re.search(r"[,;\t|]", row[0])):
                 raise ValueError(
                     f"expected {len(header)} values in line {line}, as in the header, but got {row[0][:80]!r};"
                     f" use the separator of the first line, not {mark[0]!r}, in appended rows"

@@ -26,6 +26,7 @@ from confrank.cluster import connected
 from confrank.data.pictures import Picture
 from confrank.phrasing import InputError, counted, named
 from confrank.predictions import Array
+from confrank.predictions.csv_rows import form_of
 from confrank.run_folder import RunFolder, load_config
 from confrank.spreadsheet import csv_text
 from confrank.trained import Trained, load_trained
@@ -109,13 +110,18 @@ def ask_pool(
     return _question(strategy, pool, rows[chosen], values[chosen], centres)
 
 
-def write_question(path: Path, question: Question) -> None:
-    """Write the CSV to fill in: name, an empty label, the value by which each sample was chosen, and its text."""
+def write_question(path: Path, question: Question, like: Path | None = None) -> None:
+    """Write the CSV to fill in: name, an empty label, the value by which each sample was chosen, and its text.
+
+    It has the separator of the CSV file `like`, to which people append its rows in the same spreadsheet.
+    """
     columns = {question.pool.key: question.names, "label": [""] * len(question.names)}
     if question.values is not None:
         columns[question.value] = [f"{value:.9g}" for value in question.values]
     columns |= question.pool.columns(question.rows)
-    write_atomically(path, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
+    mark, encoding = (",", "utf-8") if like is None else form_of(like)
+    text = csv_text([[*columns], *zip(*columns.values(), strict=True)], mark)
+    write_atomically(path, text.encode(encoding))
 
 
 def _sides(pool: Pool, labelled: Labelled | None, note: Note) -> tuple[Rows, Rows]:

@@ -109,12 +109,14 @@ def _query(arguments: "Namespace") -> None:
             on_progress=advance,
         )
     pictures = question.pictures(SHEET_IMAGES, CELL)
-    write_question(out, question)
+    like = pool if arguments.labelled is None else Path(arguments.labelled)
+    write_question(out, question, like if like.suffix.lower() == ".csv" else None)
     if pictures:
         contact_sheet(pictures, sheet)
         note(f"contact sheet of the first {len(pictures)}: {sheet}")
     shutil.rmtree(scores, ignore_errors=True)
-    note(f"{counted(len(question.names), 'sample')} to label, most useful first: {out}")
+    order = "in random order" if arguments.strategy == "random" else "most useful first"
+    note(f"{counted(len(question.names), 'sample')} to label, {order}: {out}")
 
 
 def _train_arguments(parser: "ArgumentParser") -> None:

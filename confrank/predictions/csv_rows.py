@@ -9,8 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from confrank.predictions.csv_file import filled, separator
-from confrank.predictions.text_file import decoded, encoding_of, readable
+from confrank.predictions.text_file import decoded, encoding_of, open_bytes, readable
 from confrank.spreadsheet import long_fields
+
+
+def form_of(path: Path) -> tuple[str, str]:
+    """The separator of a CSV file, and the encoding to write another one that the same spreadsheet opens."""
+    with readable("a CSV file"), open_bytes(path) as file:
+        is_marked = file.read(2) in (b"\xef\xbb", b"\xff\xfe", b"\xfe\xff")
+        return separator(path, encoding_of(path)), "utf-8-sig" if is_marked else "utf-8"
 
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
