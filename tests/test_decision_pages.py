@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_page import NASTY, Tags, Watched, browser  # noqa: F401 - a fixture
+from test_page import NASTY, Tags, browser, watch  # noqa: F401 - fixtures
 
 from confrank.analysis import analyse
 from confrank.decisions.outcome import Sets, outcome_of
@@ -70,18 +70,17 @@ CUT_OFF = """() => {
 
 
 @pytest.mark.parametrize("name", ["report.html", "monitor.html"])
-def test_nothing_is_cut_off_and_nothing_complains(browser, written, name):  # noqa: F811
-    watched = Watched(browser, written[0] / name, 360)
+def test_nothing_is_cut_off_and_nothing_complains(watch, written, name):  # noqa: F811
+    watched = watch(written[0] / name, 360)
     for width in (360, 500, 1280):
         watched.page.set_viewport_size({"width": width, "height": 800})
         assert watched.page.evaluate(CUT_OFF) == [], width
     assert (watched.complaints, watched.network(), watched.dialogs) == ([], [], [])
-    watched.context.close()
 
 
-def test_the_decision_on_the_page_is_that_of_the_policy(browser, written):  # noqa: F811
+def test_the_decision_on_the_page_is_that_of_the_policy(watch, written):  # noqa: F811
     folder, outcome, _ = written
-    watched = Watched(browser, folder / "report.html", 1280)
+    watched = watch(folder / "report.html", 1280)
     shown = watched.page.locator("#decision")
     text = shown.inner_text()
     assert "At most 0.1 are wrong." in text and "mean cost of an answer\n0.1234" in text
@@ -100,12 +99,11 @@ def test_the_decision_on_the_page_is_that_of_the_policy(browser, written):  # no
     watched.page.keyboard.press("Enter")
     numbers = [int(value) for value in shown.locator("table.sortable tbody td:nth-of-type(1)").all_inner_texts()]
     assert numbers == sorted(numbers)
-    watched.context.close()
 
 
-def test_the_policy_can_be_downloaded(browser, written, tmp_path):  # noqa: F811
+def test_the_policy_can_be_downloaded(watch, written, tmp_path):  # noqa: F811
     folder, _, _ = written
-    watched = Watched(browser, folder / "report.html", 500)
+    watched = watch(folder / "report.html", 500)
     link = watched.page.locator("#decision a[download]")
     link.focus()
     with watched.page.expect_download() as download:
@@ -114,12 +112,11 @@ def test_the_policy_can_be_downloaded(browser, written, tmp_path):  # noqa: F811
     assert (tmp_path / "got.json").read_bytes() == (folder / "policy.json").read_bytes()
     assert watched.complaints == []
     Policy.load(tmp_path / "got.json")
-    watched.context.close()
 
 
-def test_the_page_of_the_monitor_says_what_was_tested(browser, written):  # noqa: F811
+def test_the_page_of_the_monitor_says_what_was_tested(watch, written):  # noqa: F811
     folder, _, followed = written
-    watched = Watched(browser, folder / "monitor.html", 1280)
+    watched = watch(folder / "monitor.html", 1280)
     broken = followed.monitored.first_alarm
     text = watched.page.locator(".verdict").inner_text()
     assert "The promise is broken" in text and f"row {broken.alarm_row:,} (2026-" in text
@@ -132,7 +129,6 @@ def test_the_page_of_the_monitor_says_what_was_tested(browser, written):  # noqa
     assert charts.count() == 4 and all(chart.get_attribute("aria-label") for chart in charts.all())
     assert watched.page.locator("#tests .mark").count() == 1
     assert watched.page.locator("#tests .legend").first.locator("span.swatch").count() == len(NASTY) - 1
-    watched.context.close()
 
 
 def test_pages_without_a_browser(written):

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +94,23 @@ class Watched:
         return [url for url in self.requests if not url.startswith(("file://", "data:"))]
 
 
+@pytest.fixture
+def watch(browser, tmp_path):
+    """Opens a page, given as a path or by its content; all are closed afterwards."""
+    watched = []
+
+    def opened(given, width=1200):
+        path = given if isinstance(given, Path) else tmp_path / f"page{len(watched)}.html"
+        if path is not given:
+            path.write_text(given, encoding="utf-8")
+        watched.append(Watched(browser, path, width))
+        return watched[-1]
+
+    yield opened
+    for one in watched:
+        one.context.close()
+
+
 @pytest.fixture(scope="module")
 def opened(browser, tmp_path_factory):
     content, samples = nasty_page()
@@ -138,25 +156,22 @@ def test_the_page_asks_for_nothing_and_complains_about_nothing(opened):
     assert opened.page.locator("img[src='x']").count() == 0
 
 
-def test_the_policy_blocks_what_is_not_the_pages_own(browser, tmp_path):
+def test_the_policy_blocks_what_is_not_the_pages_own(watch):
     added = (
         "<script>document.title = 'taken'</script><p id='hook' onclick=\"document.title = 'taken'\">x</p>"
         "<style>main { display: none }</style><img src='https://example.invalid/x.png'>"
         "<base href='https://example.invalid/'></body>"
     )
     content = nasty_page()[0]
-    path = tmp_path / "report.html"
-    path.write_text(content.replace("</body>", added), encoding="utf-8")
-    watched = Watched(browser, path)
+    watched = watch(content.replace("</body>", added))
     watched.page.locator("#hook").click()
     assert watched.page.title() != "taken"
     assert watched.page.locator("main").is_visible()
     blocked = [line for line in watched.complaints if "Content Security Policy" in line]
     assert all(any(f"{rule} " in line for line in blocked) for rule in ("script-src", "style-src-elem", "img-src"))
-    assert watched.page.evaluate("document.baseURI") == path.as_uri()
+    assert watched.page.evaluate("document.baseURI") == watched.page.url
     watched.page.locator("#slider").evaluate(SLIDE, "0.5")  # the page's own script still runs
     assert watched.text("coverage").startswith("50.")
-    watched.context.close()
 
 
 def test_the_slider_shows_what_python_computes(opened):
@@ -224,14 +239,14 @@ def test_the_cost_slider_shows_what_python_computes(opened):
     check_costs(opened, opened.samples[0], (10,))
 
 
-def test_the_cost_slider_shows_what_the_command_prints(browser, tmp_path, command):
+def test_the_cost_slider_shows_what_the_command_prints(watch, tmp_path, command):
     """Many more rows than the page has points, with ties and near-ties."""
     rng = np.random.default_rng(5)
     confidence = rng.random(5000).round(3) + rng.choice([0, 1e-13], 5000)
     correct = rng.random(5000) < 0.5 + 0.5 * confidence
     np.savez(tmp_path / "p.npz", confidence=confidence, correct=correct)
     command("evaluate", tmp_path / "p.npz", "--resamples", 0, "--report", tmp_path / "page.html")
-    watched = Watched(browser, tmp_path / "page.html")
+    watched = watch(tmp_path / "page.html")
     for ratio in (1.5, 10, 50):
         flags = ["--cost-error", ratio, "--cost-reject", 1, "--json", tmp_path / "t.json"]
         command("threshold", tmp_path / "p.npz", *flags)
@@ -241,15 +256,12 @@ def test_the_cost_slider_shows_what_the_command_prints(browser, tmp_path, comman
             shown = watched.page.locator(f"#{name}").get_attribute("title")
             assert shown == f"exactly {printed[key]}", (ratio, name)
     assert watched.complaints == []
-    watched.context.close()
 
 
-def test_the_slider_is_below_the_marker(browser, tmp_path):
+def test_the_slider_is_below_the_marker(watch):
     """Nine in ten answers are equally sure: the second of three thresholds accepts 95%, not a half."""
     confidence = np.repeat([0.9, 0.8, 0.1], [50, 900, 50])
-    path = tmp_path / "ties.html"
-    path.write_text(page([analyse("ties", Samples(confidence, np.arange(1000) % 3 > 0))]), encoding="utf-8")
-    watched = Watched(browser, path)
+    watched = watch(page([analyse("ties", Samples(confidence, np.arange(1000) % 3 > 0))]))
     slider, marker = watched.page.locator("#slider"), watched.page.locator("#dot")
     for wanted, coverage in ((0.0, 0.05), (0.4, 0.05), (0.6, 0.95), (1.0, 1.0)):
         slider.evaluate(SLIDE, wanted)
@@ -260,7 +272,6 @@ def test_the_slider_is_below_the_marker(browser, tmp_path):
     for key, coverage in (("ArrowLeft", 0.95), ("ArrowLeft", 0.05), ("PageUp", 0.95), ("Home", 0.05), ("End", 1.0)):
         watched.page.keyboard.press(key)
         assert float(slider.input_value()) == coverage
-    watched.context.close()
 
 
 def test_dragging_in_the_chart(opened):
@@ -285,12 +296,10 @@ def test_choosing_the_other_model(opened):
     check_readout(opened, opened.samples[0])
 
 
-def test_all_seeds_come_first(browser, tmp_path):
+def test_all_seeds_come_first(watch):
     runs = {"baseline": [samples_of(0), samples_of(1)], "crl-softmax": [samples_of(2), samples_of(3)]}
     repeats, models = repeats_of(runs), [analyse(name, each[0]) for name, each in runs.items()]
-    path = tmp_path / "seeds.html"
-    path.write_text(page(models, repeats=repeats, note="Seed 0 of 2."), encoding="utf-8")
-    watched = Watched(browser, path, width=360)
+    watched = watch(page(models, repeats=repeats, note="Seed 0 of 2."), width=360)
     section = watched.page.locator("#repeats")
     assert section.locator(".curve.seed").count() == 4 and section.locator(".curve.on").count() == 2
     summary, gap = repeats.summary("baseline", "aurc"), repeats.difference("crl-softmax", "aurc")
@@ -302,7 +311,6 @@ def test_all_seeds_come_first(browser, tmp_path):
     watched.page.locator("#slider").evaluate(SLIDE, 0.5)
     check_readout(watched, runs["baseline"][0])
     assert watched.complaints == []
-    watched.context.close()
 
 
 def test_sorting_by_mouse_and_keyboard(opened):
@@ -379,29 +387,24 @@ def test_the_verdict_on_detectors_says_what_was_measured():
 
 
 @pytest.mark.parametrize("content", [lambda: nasty_page()[0], detection_example], ids=["page", "detection"])
-def test_no_label_hides_bars(browser, tmp_path, content):
-    (tmp_path / "page.html").write_text(content(), encoding="utf-8")
-    watched = Watched(browser, tmp_path / "page.html")
+def test_no_label_hides_bars(watch, content):
+    watched = watch(content())
     labels, charts = (watched.page.locator(name).all() for name in (".side", ".bars svg"))
     assert len(labels) == 2 * len(charts) > 0
     for label in [one.bounding_box() for one in labels]:
         for chart in [one.bounding_box() for one in charts]:
             assert label["y"] + label["height"] <= chart["y"] or chart["y"] + chart["height"] <= label["y"]
-    watched.context.close()
 
 
 @pytest.mark.parametrize("width", [1200, 390, 320])
-def test_nothing_sticks_out(browser, tmp_path, width):
-    path = tmp_path / "report.html"
-    path.write_text(nasty_page()[0], encoding="utf-8")
-    watched = Watched(browser, path, width)
+def test_nothing_sticks_out(watch, width):
+    watched = watch(nasty_page()[0], width)
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
     assert watched.complaints == []
-    watched.context.close()
 
 
 @pytest.mark.parametrize("width", [400, 320])
-def test_all_numbers_are_seen_on_a_phone(browser, tmp_path, width):
+def test_all_numbers_are_seen_on_a_phone(watch, width):
     """Each under the name of what it is about, and no column outside of its box."""
     samples = samples_of()
     examined = with_intervals(
@@ -410,8 +413,7 @@ def test_all_numbers_are_seen_on_a_phone(browser, tmp_path, width):
         [(np.arange(400), "")] * 2,
         [50] * 2,
     )
-    (tmp_path / "report.html").write_text(page(examined), encoding="utf-8")
-    watched = Watched(browser, tmp_path / "report.html", width)
+    watched = watch(page(examined), width)
     box = watched.page.locator(".scroll:has(.metrics)").bounding_box()
     cells = watched.page.locator(".metrics td:visible")
     metrics = examined[1].evaluation.metrics.values()
@@ -423,20 +425,18 @@ def test_all_numbers_are_seen_on_a_phone(browser, tmp_path, width):
     heads = cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
     assert heads[:3] == ['"first model.csv"', '"second model.csv"', '"difference to the first"']
     assert watched.page.title() == "first model.csv, second model.csv: Which answers can be trusted?"
-    watched.context.close()
 
 
-def test_the_page_of_a_run_shows_its_mistakes(browser, tmp_path, capsys, command):
+def test_the_page_of_a_run_shows_its_mistakes(watch, tmp_path, capsys, command):
     command("train", "--epochs", "2", "--batch-size", "64", "--device", "cpu", "--out", tmp_path / "run")
     file = str(tmp_path / "run" / "predictions" / "test.safetensors")
     command("evaluate", file, "--report", tmp_path / "r.html", "--resamples", "100")
     assert f"report: {tmp_path / 'r.html'}" in capsys.readouterr().out
-    watched = Watched(browser, tmp_path / "r.html")
+    watched = watch(tmp_path / "r.html")
     images = watched.page.locator(".mistakes img")
     assert images.count() == 12
     assert images.first.evaluate("image => image.complete && image.naturalWidth") == 8
     assert (watched.network(), watched.complaints) == ([], [])
-    watched.context.close()
 
 
 class Tags(HTMLParser):
@@ -611,18 +611,17 @@ CUT_OFF = """() => {
 
 
 @pytest.mark.parametrize("width", [360, 500, 1280])
-def test_nothing_of_groups_and_p_values_is_cut_off(browser, grouped, width):
-    watched = Watched(browser, grouped[0], width)
+def test_nothing_of_groups_and_p_values_is_cut_off(watch, grouped, width):
+    watched = watch(grouped[0], width)
     assert watched.page.evaluate(CUT_OFF) == []
     assert watched.complaints == [] and watched.network() == [] and watched.dialogs == []
     gaps = watched.page.locator(".metrics td:has(.even), .metrics td:has(.better), .metrics td:has(.worse)")
     assert gaps.count() == 8 and all("p = " in text for text in gaps.all_inner_texts())
-    watched.context.close()
 
 
-def test_groups_on_the_page_are_those_of_the_comparison(browser, grouped):
+def test_groups_on_the_page_are_those_of_the_comparison(watch, grouped):
     path, result = grouped
-    watched = Watched(browser, path, 1280)
+    watched = watch(path, 1280)
     parts = watched.page.locator("#groups > section")
     assert parts.count() == 4
     assert [parts.nth(k).get_attribute("aria-label")[:14] for k in range(4)] == [
@@ -650,12 +649,11 @@ def test_groups_on_the_page_are_those_of_the_comparison(browser, grouped):
     numbers = [int(text) for text in parts.nth(0).locator("tbody td:nth-of-type(1)").all_inner_texts()]
     assert numbers == sorted(numbers)
     assert parts.nth(0).locator("thead th").nth(1).get_attribute("aria-sort") == "ascending"
-    watched.context.close()
 
 
-def test_the_slider_shows_shares_of_weight(browser, grouped):
+def test_the_slider_shows_shares_of_weight(watch, grouped):
     path, result = grouped
-    watched = Watched(browser, path, 1280)
+    watched = watch(path, 1280)
     curve = result.models[0].curve
     watched.page.locator("#slider").evaluate(SLIDE, 0.5)
     threshold = float(watched.page.locator("#threshold").get_attribute("title").removeprefix("exactly "))
@@ -667,4 +665,3 @@ def test_the_slider_shows_shares_of_weight(browser, grouped):
     assert watched.text("risk") == f"{100 * weight[accepted & ~samples.correct].sum() / weight[accepted].sum():.2f}%"
     assert abs(weight[accepted].sum() / weight.sum() - 0.5) < 2 / len(curve.threshold)
     check_costs(watched, samples, (2, 10), sample_weight=weight)
-    watched.context.close()
