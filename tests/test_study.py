@@ -297,24 +297,18 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
         run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
 
 
-def test_averages_of_other_data_are_noticed(tmp_path):
+def test_averages_of_other_members_or_other_data_are_noticed(tmp_path):
     pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(pair), *folders, device=cpu) == []
+    with pytest.raises(ValueError, match="differs in members"):
+        run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
     (kept,) = (tmp_path / "results").glob("*-of2.json")
     content = json.loads(kept.read_text())
     content["environment"]["data"] = "of old images"
     kept.write_text(json.dumps(content))
     (problem,) = run_plan(plan(pair), *folders, device=cpu)
     assert "is from other data; remove it" in problem
-
-
-def test_an_ensemble_of_other_members_is_not_overwritten(tmp_path):
-    pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
-    folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
-    assert run_plan(plan(pair), *folders, device=cpu) == []
-    with pytest.raises(ValueError, match="differs in members"):
-        run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
 
 
 def test_snapshots_that_were_not_stored(tmp_path):
@@ -332,10 +326,10 @@ def test_unknown_methods_are_named_before_anything_is_trained(method):
 
 
 def test_names_of_averages_of_custom_data():
-    own = replace(TINY, datasets=("/data/own.npz",), methods=("aes-10", "ensemble-crl-softmax"), weight=0.5)
+    own = replace(TINY, datasets=("/data/my-baseline.npz",), methods=("aes-10", "ensemble-crl-softmax"), weight=0.5)
     names = [item.name for item in plan(own).averages]
-    assert names == [*(f"own-small-aes-10-seed{seed}" for seed in (0, 1, 2)),
-                     "own-small-ensemble-crl-softmax-weight0.5-of3"]  # fmt: skip
+    assert names == [*(f"my-baseline-small-aes-10-seed{seed}" for seed in (0, 1, 2)),
+                     "my-baseline-small-ensemble-crl-softmax-weight0.5-of3"]  # fmt: skip
 
 
 def test_weights_know_what_was_held_out(tmp_path):

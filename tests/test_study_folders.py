@@ -53,11 +53,6 @@ def test_a_link_in_the_working_folder_does_not_change_a_runs_name(tmp_path, monk
     assert RunConfig(dataset="./cifar10/").run_name.startswith("cifar10-")
 
 
-def test_names_of_ensembles_whatever_the_data_set_is_called():
-    names = [item.name for item in plan(replace(PAIR, datasets=("/data/my-baseline.npz",))).averages]
-    assert names == ["my-baseline-small-ensemble-baseline-of2"]
-
-
 def test_a_data_set_that_has_changed_is_noticed(tmp_path):
     own = tmp_path / "data" / "own.npz"
     write_set(own, seed=0)
