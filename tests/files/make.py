@@ -140,7 +140,7 @@ def files():
         """A file with two rows to leave out."""
         add(name, holds, content, truth or of_rest, ["--skip-missing"])
 
-    triple = [(a, b, c) for a, b, c in zip(word, guess, top, strict=True)]
+    triple = list(zip(word, guess, top, strict=True))
     header = ["label", "prediction", "confidence"]
     plain = as_csv(header, triple)
     named = [(w, *row) for w, row in zip(word, table, strict=True)]
@@ -149,23 +149,26 @@ def files():
     # Names and forms.
     add("probability_names.csv", "a probability column per class", as_csv(class_header, named), of_animals)
     add("p_names.csv", "the prefix p_", as_csv(["label", "p_cat", "p_dog", "p_owl"], named), of_animals)
-    numbered = [(k, *row) for k, row in zip(digit, digits, strict=True)]
     add(
         "prob_0_to_9.csv",
         "prob_0 to prob_9",
-        as_csv(["label", *(f"prob_{k}" for k in range(10))], numbered),
+        columns_csv(["label", *(f"prob_{k}" for k in range(10))], digit, digits),
         of_digits,
     )
-    with_logits = [(k, *row) for k, row in zip(logit_label, logits, strict=True)]
     add(
         "logit_0_to_2.csv",
         "logit_0 to logit_2",
-        as_csv(["label", "logit_0", "logit_1", "logit_2"], with_logits),
+        columns_csv(["label", "logit_0", "logit_1", "logit_2"], logit_label, logits),
         of_logits,
     )
     add("bare_probabilities.csv", "class names as columns", as_csv(["label", *NAMES], named), of_animals)
-    word_logits = [(NAMES[k], *row) for k, row in zip(logit_label, logits, strict=True)]
-    add("bare_logits.csv", "class names as columns of logits", as_csv(["label", *NAMES], word_logits), of_logits)
+    logit_word = [NAMES[k] for k in logit_label]
+    add(
+        "bare_logits.csv",
+        "class names as columns of logits",
+        columns_csv(["label", *NAMES], logit_word, logits),
+        of_logits,
+    )
     classes = "probability:cat=class_cat,probability:dog=class_dog,probability:owl=class_owl"
     add(
         "class_names_prefixed.csv",
@@ -255,9 +258,7 @@ def files():
     refuse(
         "one_vs_rest.csv",
         "one-vs-rest scores in [0, 1] that do not sum to 1",
-        as_csv(
-            ["label", *NAMES], [(w, *np.round(row * [0.9, 0.5, 0.8], 4)) for w, row in zip(word, table, strict=True)]
-        ),
+        columns_csv(["label", *NAMES], word, np.round(table * [0.9, 0.5, 0.8], 4)),
         "give the probabilities of all classes",
     )
 
@@ -563,17 +564,16 @@ def files():
     refuse("huge.safetensors", "a shape that needs 8 TB", struct.pack("<Q", len(huge)) + huge, "safetensors")
 
     # Classes and their numbers.
-    from_one = [(k + 1, *row) for k, row in zip(label, table, strict=True)]
     add(
         "classes_from_1.csv",
         "labels and columns from 1",
-        as_csv(["label", "prob_1", "prob_2", "prob_3"], from_one),
+        columns_csv(["label", "prob_1", "prob_2", "prob_3"], label + 1, table),
         of_animals,
     )
     refuse(
         "labels_from_1.csv",
         "labels from 1, columns from 0",
-        as_csv(["label", "prob_0", "prob_1", "prob_2"], from_one),
+        columns_csv(["label", "prob_0", "prob_1", "prob_2"], label + 1, table),
         "subtract 1",
     )
     refuse(
@@ -582,26 +582,22 @@ def files():
         as_npz(label=label + 1, probabilities=table),
         "subtract 1",
     )
-    shuffled = [(k, row[2], row[0], row[1]) for k, row in zip(label, table, strict=True)]
     add(
         "columns_shuffled.csv",
         "prob_2, prob_0, prob_1",
-        as_csv(["label", "prob_2", "prob_0", "prob_1"], shuffled),
+        columns_csv(["label", "prob_2", "prob_0", "prob_1"], label, table[:, [2, 0, 1]]),
         of_animals,
     )
-    words = [(w, row[2], row[0], row[1]) for w, row in zip(word, table, strict=True)]
     add(
         "names_shuffled.csv",
         "class columns in another order than the labels",
-        as_csv(["label", "owl", "cat", "dog"], words),
+        columns_csv(["label", "owl", "cat", "dog"], word, table[:, [2, 0, 1]]),
         of_animals,
     )
     add(
         "float_labels.csv",
         "labels such as 2.0",
-        as_csv(
-            ["label", "prob_0", "prob_1", "prob_2"], [(float(k), *row) for k, row in zip(label, table, strict=True)]
-        ),
+        columns_csv(["label", "prob_0", "prob_1", "prob_2"], label.astype(float), table),
         of_animals,
     )
     cells = [(w, str(row.tolist())) for w, row in zip(label, table, strict=True)]
@@ -611,31 +607,30 @@ def files():
         as_csv(["label", "probabilities"], cells),
         "name class columns probability_NAME",
     )
-    one_hot = [(*np.eye(3, dtype=int)[k], g, c) for k, g, c in zip(label, guess, top, strict=True)]
     refuse(
         "one_hot.csv",
         "one-hot labels",
-        as_csv(["is_cat", "is_dog", "is_owl", "prediction", "confidence"], one_hot),
+        columns_csv(
+            ["is_cat", "is_dog", "is_owl", "prediction", "confidence"], np.eye(3, dtype=int)[label], guess, top
+        ),
         "--columns",
     )
 
     # Columns that are no classes, and keys.
-    bare_fold = [(w, *row, k % 5) for k, (w, row) in enumerate(zip(word, table, strict=True))]
     choose = ["--columns", "probability:cat=cat,probability:dog=dog,probability:owl=owl"]
     add(
         "fold_among_classes.csv",
         "the column fold among bare classes",
-        as_csv(["label", *NAMES, "fold"], bare_fold),
+        columns_csv(["label", *NAMES, "fold"], word, table, np.arange(n) % 5),
         of_animals,
         choose,
         "fold",
     )
-    seeded = [(NAMES[k], *row, 1) for k, row in zip(logit_label, logits, strict=True)]
     choose_logits = ["--columns", "logit:cat=cat,logit:dog=dog,logit:owl=owl"]
     add(
         "constant_among_classes.csv",
         "the constant column seed among bare classes of logits",
-        as_csv(["label", *NAMES, "seed"], seeded),
+        columns_csv(["label", *NAMES, "seed"], logit_word, logits, [1] * n),
         of_logits,
         choose_logits,
         "seed",
@@ -670,12 +665,12 @@ def files():
     add("label_and_target.csv", "two columns that may be labels", both, of_top, ["--columns", "label=target"])
     twice = [(ids[0] if k == 1 else key, *row) for k, (key, row) in enumerate(zip(ids, triple, strict=True))]
     refuse("one_sample_twice.csv", "one id twice", as_csv(["id", *header], twice), "remove one of them")
-    truths = [("TRUE" if k else "FALSE", c) for k, c in zip(right, top, strict=True)]
-    add("true_false.csv", "TRUE and FALSE as correct", as_csv(["correct", "confidence"], truths), of_top)
+    truths = ["TRUE" if k else "FALSE" for k in right]
+    add("true_false.csv", "TRUE and FALSE as correct", columns_csv(["correct", "confidence"], truths, top), of_top)
     add(
         "yes_no.csv",
         "yes and no as correct",
-        as_csv(["correct", "confidence"], [("yes" if k else "no", c) for k, c in zip(right, top, strict=True)]),
+        columns_csv(["correct", "confidence"], ["yes" if k else "no" for k in right], top),
         of_top,
     )
 
@@ -685,7 +680,7 @@ def files():
     refuse(
         "no_header_numbers.csv",
         "numbers without a header",
-        as_csv(*(lambda rows: (rows[0], rows[1:]))([(a, b) for a, b in zip(top, right.astype(int), strict=True)])),
+        columns_csv([top[0], int(right[0])], top[1:], right[1:].astype(int)),
         "add a line with the names",
     )
     refuse("empty.csv", "nothing", b"", "empty")
