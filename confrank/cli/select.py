@@ -4,7 +4,7 @@ from confrank.cli.command import Arguments, Command, Parser, add_option, at_leas
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_file, predictions_path, read_source, reading_of, role_columns
+from confrank.cli.source import add_file, dependence_notes, predictions_path, read_source, reading_of, role_columns
 
 
 def _select_arguments(parser: Parser) -> None:
@@ -60,7 +60,9 @@ def _select(arguments: Arguments) -> None:
     chosen = {"num_new": len(selection.selected), "num_selected": selection.num_selected} if new else {}
     asked = {"file": arguments.file, "new": arguments.new, "fdr": arguments.fdr}
     write_json(table, {**asked, **counts, **chosen, "promise": promise, "shortage": shortage})
-    print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *lines]))
+    print(
+        "\n".join([f"read {predictions.describe()}", *source.samples.notes, *dependence_notes(predictions), *lines])
+    )
 
 
 SELECT = Command(

@@ -7,7 +7,15 @@ from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_file, kept, predictions_path, read_source, reading_of, role_columns
+from confrank.cli.source import (
+    add_file,
+    dependence_notes,
+    kept,
+    predictions_path,
+    read_source,
+    reading_of,
+    role_columns,
+)
 
 if TYPE_CHECKING:
     from confrank.cli.source import Source
@@ -67,7 +75,8 @@ def _sets(arguments: Arguments) -> None:
         lines += write_rows(out, answered[0], {"set": answered[1].columns()["set"]}, "sets")
     result = {"file": arguments.file, "by": by, **rule.as_dict(), "promise": promise, "shortage": shortage}
     write_json(table, {**result, **sizes})
-    print("\n".join([f"read {source.predictions.describe()}", *source.samples.notes, *lines]))
+    notes = [*source.samples.notes, *dependence_notes(source.predictions)]
+    print("\n".join([f"read {source.predictions.describe()}", *notes, *lines]))
 
 
 def _read(arguments: Arguments, reading: dict[str, Any], by: str | None) -> "Source":

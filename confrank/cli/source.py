@@ -162,3 +162,12 @@ def confidence_rule(predictions: "Predictions") -> tuple[str | None, bool]:
     if predictions.table is not None and predictions.confidence is None:
         return "max_probability", False
     return facts.confidence, False
+
+
+def dependence_notes(predictions: "Predictions") -> list[str]:
+    """A line if several rows have one id, as images of one patient: a guarantee assumes independent rows."""
+    repeated = [name for name, role in predictions.roles.items() if role == "ignored (not unique)"]
+    if predictions.key is not None or not repeated:
+        return []
+    name = repeated[0]
+    return [f"note: {name} is not unique; if rows of one {name} depend on each other, the guarantee does not hold"]

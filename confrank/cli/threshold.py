@@ -5,7 +5,14 @@ from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import add_file, confidence_rule, predictions_path, read_weighted, temperature_of
+from confrank.cli.source import (
+    add_file,
+    confidence_rule,
+    dependence_notes,
+    predictions_path,
+    read_weighted,
+    temperature_of,
+)
 
 
 def _threshold_arguments(parser: Parser) -> None:
@@ -48,7 +55,8 @@ def _threshold(arguments: Arguments) -> None:
     table = json_path(arguments.json)
     keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))
     predictions, samples = read_weighted(arguments)
-    print("\n".join([f"read {predictions.describe()}", *samples.notes]))
+    notes = [] if arguments.risk is None else dependence_notes(predictions)
+    print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
     others, policy = None, open_policy(arguments, predictions)
     if policy is not None:
         samples, rows = unseen_samples(arguments, policy, predictions, samples)
