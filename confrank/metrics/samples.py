@@ -94,6 +94,13 @@ def sample_values(
         labels = as_labels(label, table.shape[1])
         given_prediction = None if prediction is None else as_classes(prediction, "prediction")
         return _from_table(table, labels, confidence, correct, given_prediction, notes, is_logits=logits is not None)
+    return _from_scores(label, prediction, confidence, correct)
+
+
+def _from_scores(
+    label: ArrayLike | None, prediction: ArrayLike | None, confidence: ArrayLike | None, correct: ArrayLike | None
+) -> Samples:
+    """The samples of a confidence, and of `correct` or both classes; without a table."""
     given = {"label": label, "prediction": prediction}
     classes = {name: to_numpy(values) for name, values in given.items() if values is not None}
     if len(classes) == 2:
