@@ -263,9 +263,10 @@ def test_threshold_of_least_cost_from_the_command_line(predictions, tmp_path, ca
     rule = cost_threshold(confidence, correct, cost_error=errors, cost_reject=1)
     assert json.loads((tmp_path / "t.json").read_text())["held_out"]["value"] == rule.held_out.value
     assert "an error costs what the table says" in capsys.readouterr().out
-    command("threshold", predictions, "--cost-error", 1e6, "--cost-reject", 0.01, "--json", tmp_path / "t.json")
-    if json.loads((tmp_path / "t.json").read_text())["threshold"] is None:
-        assert "accept      nothing: rejecting every prediction costs least" in capsys.readouterr().out
+    (tmp_path / "wrong.csv").write_text("confidence,correct\n0.9,0\n0.8,0\n")
+    command("threshold", tmp_path / "wrong.csv", *costs, "--json", tmp_path / "t.json")
+    assert json.loads((tmp_path / "t.json").read_text())["threshold"] is None
+    assert "accept      nothing: rejecting every prediction costs least" in capsys.readouterr().out
 
 
 def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_path, capsys, command):

@@ -179,6 +179,8 @@ def test_the_worked_example_shows_the_scores_of_its_file():
 
 def test_nothing_names_a_machine():
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False).stdout.split()
+    if not tracked:
+        pytest.skip("needs a git checkout")
     for name in tracked:
         if name.endswith((".py", ".md", ".toml", ".txt", ".json", ".yml", "Makefile", "run")):
             text = Path(name).read_text()
