@@ -7,6 +7,7 @@ import numpy as np
 from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, OperatingPoint, Selection
 from confrank.metrics.arrays import Flags
 from confrank.phrasing import counted, named
+from confrank.report.names import shortened
 from confrank.report.verdict import percent
 
 WIDEST, MOST_LINES = 40, 60
@@ -20,7 +21,7 @@ def group_threshold_lines(
     `of` says what the groups are; it is "" if there is only one, of all rows.
     """
     header = [of, "rows", "threshold", "coverage", "error rate", *(["error rate of other rows"] if checks else [])]
-    rows = [[_shortened(one.group), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
+    rows = [[shortened(one.group, WIDEST), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
     if checks:
         rows = [[*row, _rate(checks.get(one.group))] for row, one in zip(rows, result.groups, strict=True)]
     shown = [row if of else row[1:] for row in [header, *rows[:MOST_LINES]]]
@@ -31,10 +32,6 @@ def group_threshold_lines(
 
 def _more(number: int) -> list[str]:
     return [f"and {number - MOST_LINES:,} more"] if number > MOST_LINES else []
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= WIDEST else f"{text[: WIDEST - 3]}..."
 
 
 def _cells(point: OperatingPoint | None) -> list[str]:
@@ -65,9 +62,9 @@ def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
     lacking = [one for one in result.groups if one.point is None]
     lines = []
     if more := [one for one in lacking if one.needed is not None]:
-        whom = f", for {of} {named([f'{_shortened(one.group)} ({_needs(one)})' for one in more])}"
+        whom = f", for {of} {named([f'{shortened(one.group, WIDEST)} ({_needs(one)})' for one in more])}"
         lines.append(f"nothing is promised, and no answer accepted{whom if of else f': {_needs(more[0])}'}")
-    if never := [_shortened(one.group) for one in lacking if one.needed is None]:
+    if never := [shortened(one.group, WIDEST) for one in lacking if one.needed is None]:
         whom = f", for {of} {named(never)}" if of else ""
         lines.append(
             f"nothing is promised, and no answer accepted{whom}: too many answers are wrong, so more rows like these"
@@ -93,7 +90,7 @@ def set_lines(rule: ConformalSets, of: str, class_names: Sequence[str] | None = 
     width = min(WIDEST, max(map(len, names)))
     lines = [f"quantile of each {word}:"]
     for name, quantile, count in zip(names, rule.quantiles.values(), rule.counts.values(), strict=True):
-        lines.append(f"  {_shortened(name):<{width}}  {_quantile(quantile):<9} of {counted(count, 'row')}")
+        lines.append(f"  {shortened(name, WIDEST):<{width}}  {_quantile(quantile):<9} of {counted(count, 'row')}")
     return [*lines[: 1 + MOST_LINES], *_more(len(names))]
 
 
