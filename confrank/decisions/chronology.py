@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics.arrays import Array, ArrayLike, Ints, to_numpy
+from confrank.metrics.groups import cell_text
 from confrank.phrasing import InputError, counted, named
 
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
@@ -34,7 +35,7 @@ def chronology(values: ArrayLike, column: str = "time") -> Chronology:
     >>> chronology(np.array(["2.11.2026", "30.10.2026 08:30"], dtype=object)).order.tolist()
     [1, 0]
     """
-    texts = [*map(_text, to_numpy(values).tolist())]
+    texts = [*map(cell_text, to_numpy(values).tolist())]
     _refuse_missing(texts, column)
     times = _numbers(texts)
     if times is None:
@@ -42,14 +43,6 @@ def chronology(values: ArrayLike, column: str = "time") -> Chronology:
     order = np.argsort(times, kind="stable")
     _, count = np.unique(times, return_counts=True)
     return Chronology(order, texts, int(count[count > 1].sum()))
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else repr(value)
-    return "" if value is None else str(value).strip()
 
 
 def _refuse_missing(texts: list[str], column: str) -> None:

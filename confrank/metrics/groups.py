@@ -34,7 +34,7 @@ def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
             f"expected at most {MOST_GROUPS:,} groups, but {name!r} has {len(names):,} different values;"
             " choose a column with fewer"
         )
-    texts = [_text(value) for value in names]
+    texts = [cell_text(value) or MISSING for value in names]
     order = sorted(range(len(texts)), key=_sort_key(texts))
     # Several values may have one text, e.g. an empty cell and NaN.
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts[position] for position in order))}
@@ -56,12 +56,17 @@ def _coded(column: Array) -> tuple[list[Any], Ints]:
     return list(position), np.fromiter(map(position.__getitem__, words), dtype=np.int64, count=len(words))
 
 
-def _text(value: object) -> str:
+def cell_text(value: object) -> str:
+    """A cell of a column as text, whole numbers without decimals; empty if it is missing.
+
+    >>> cell_text(2.0), cell_text(b" a "), cell_text(float("nan"))
+    ('2', 'a', '')
+    """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, float):
-        return MISSING if value != value else str(int(value)) if value.is_integer() else str(value)
-    return MISSING if value is None else str(value).strip() or MISSING
+        return "" if value != value else str(int(value)) if value.is_integer() else str(value)
+    return "" if value is None else str(value).strip()
 
 
 def _sort_key(texts: list[str]) -> Any:
