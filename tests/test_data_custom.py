@@ -147,8 +147,8 @@ def without(folder, *names):
     ("change", "message"),
     [
         (
-            lambda folder: (folder / "test").rename(folder / "val"),
-            "train/CLASS/ and test/CLASS/ .* but it has no test",
+            lambda folder: (folder / "test").rename(folder / "other"),
+            "train/CLASS/ and test/CLASS/ .* but it has no test; give .*train itself to test on a fifth of it",
         ),
         (
             lambda folder: save(folder / "test/cow/1.png", pixels(0)),
@@ -380,3 +380,34 @@ def test_folders_behind_links_are_gone_into_but_not_in_circles(tmp_path):
     assert names == ["a.png", "again/b.png", "real/d.png"]
     with pytest.raises(ValueError, match="whose images this command reads"):
         keep_out_of_data([folder], elsewhere / "sheet.png")
+
+
+def write_classes(folder, counts):
+    """Images of noise in one folder per class."""
+    draw = np.random.default_rng(0)
+    for name, count in counts.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(draw.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / name / f"{number}.png")
+
+
+def test_a_folder_of_class_folders_is_divided(tmp_path):
+    write_classes(tmp_path / "photos", {"cat": 20, "dog": 10})
+    data, again = load(str(tmp_path / "photos")), load(str(tmp_path / "photos"))
+    assert data.class_names == ("cat", "dog") and data.digest() == again.digest()
+    assert np.bincount(data.train.labels).tolist() == [16, 8] and np.bincount(data.test.labels).tolist() == [4, 2]
+    assert not {*data.train.path.tolist()} & {*data.test.path.tolist()}
+    assert "no folders train and test: 6 of 30 images, drawn from each class, are tested" in data.notes
+    write_classes(tmp_path / "few", {"cat": 1, "dog": 1})
+    with pytest.raises(ValueError, match="leaves samples on both sides, but got 0.2 of 2 samples"):
+        load(str(tmp_path / "few"))
+    write_classes(tmp_path / "one", {"cat": 4, **{f"class{number}": 1 for number in range(9)}})
+    with pytest.raises(ValueError, match="expected several images of every class in .*one, but got one of class"):
+        load(str(tmp_path / "one"))
+
+
+def test_a_folder_val_is_the_test_split(tmp_path):
+    for split in ("train", "val"):
+        write_classes(tmp_path / "photos" / split, {"cat": 3, "dog": 2})
+    data = load(str(tmp_path / "photos"))
+    assert len(data.test) == 5 and data.notes[0] == f"no folder test: {tmp_path / 'photos' / 'val'} is the test split"

@@ -229,11 +229,12 @@ def _out_set(run: str, trained: "TrainedOn", name: str, pixels: "NDArray[np.uint
 def _is_part(out: str, dataset: str, root: Path | None) -> bool:
     """Whether an out-set is the custom data set of the run, or part of its training or test pictures."""
     from confrank.data import custom_path
+    from confrank.data.custom import image_folders
 
     data, path = custom_path(dataset, root), Path(out).resolve()
     if data is None:
         return False
-    parts = {(data / name).resolve() for name in ("train", "test")}
+    parts = {part.resolve() for part in image_folders(data)}
     return path == data.resolve() or not parts.isdisjoint((path, *path.parents))
 
 

@@ -120,14 +120,16 @@ def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> Non
 
 def _image_folders(path: Path) -> list[Path]:
     """A folder with its subfolders, links followed; for a run folder, those of the data set it was trained on."""
+    from confrank.data import LOADERS
+    from confrank.data.custom import image_folders
     from confrank.folders import folders_under
     from confrank.run_folder import RunFolder, load_config
 
     if not RunFolder(path).config.exists():
         return folders_under(path) if path.is_dir() else []
-    data = Path(load_config(path).dataset)
-    splits = [data / split for split in ("train", "test")]
-    return [folder for split in splits if split.is_dir() for folder in folders_under(split)]
+    dataset = load_config(path).dataset
+    splits = [] if dataset in LOADERS else image_folders(Path(dataset))
+    return [folder for split in splits for folder in folders_under(split)]
 
 
 def _protected_files(path: Path) -> list[Path]:

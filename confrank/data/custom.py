@@ -1,10 +1,12 @@
 """Your own data: a folder of class folders, an .npz of arrays, or a file of texts (`confrank.data.texts`).
 
 A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
-`train` in alphabetical order. An .npz holds `train_images`, `train_labels`, `test_images`, `test_labels` and,
-optionally, `class_names`. Mean and std are computed from the training images. Colour images are augmented as in the
-paper's protocol (crops after padding by 4, flips). Grey images are not: they are often characters or measurements,
-which a flip would change. A run can change this with its settings `padding` and `flip`.
+`train` in alphabetical order. If it holds `CLASS/*.png` alone, a fifth of each class is the test split, the same
+for every run; without `test`, `val` or `validation` is. An .npz holds `train_images`, `train_labels`,
+`test_images`, `test_labels` and, optionally, `class_names`. Mean and std are computed from the training images.
+Colour images are augmented as in the paper's protocol (crops after padding by 4, flips). Grey images are not: they
+are often characters or measurements, which a flip would change. A run can change this with its settings `padding`
+and `flip`.
 """
 
 import os
@@ -15,13 +17,15 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
-from confrank.data.sets import AUGMENTED, DataSet, Split, split_of
-from confrank.data.texts import is_text_file, load_texts
+from confrank.data.sets import AUGMENTED, DataSet, Split, split_of, stratified
+from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
 from confrank.limits import check_npz
 from confrank.phrasing import InputError
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
+Splits = list[list[list[Path]]]  # the files of each class, for training and for the test
+TEST_FOLDERS = ("test", "val", "valid", "validation")
 
 
 def is_custom(name: str) -> bool:
@@ -70,23 +74,66 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
     return tuple(mean), tuple(std)
 
 
-def _from_folder(folder: Path, image_size: int | None) -> DataSet:
-    if missing := [name for name in ("train", "test") if not (folder / name).is_dir()]:
+def image_folders(folder: Path) -> list[Path]:
+    """The folders of the splits that are there; the folder itself if there are none."""
+    there = [folder / name for name in ("train", *TEST_FOLDERS) if (folder / name).is_dir()]
+    return there or ([folder] if folder.is_dir() else [])
+
+
+def _split_folders(folder: Path) -> list[Path]:
+    """The folders of the training and the test split; the folder itself if it holds one folder per class."""
+    test = next((folder / name for name in TEST_FOLDERS if (folder / name).is_dir()), None)
+    if test is None and not (folder / "train").is_dir():
+        return [folder]
+    if test is None or not (folder / "train").is_dir():
+        given, missing = (test.name, "train") if test else ("train", "test")
         raise ValueError(
-            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of images,"
-            f" but it has no {' and no '.join(missing)}"
+            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of images, but it has no {missing};"
+            f" give {folder / given} itself to test on a fifth of it"
         )
-    class_names = _class_folders(folder / "train")
-    if extra := sorted({*_class_folders(folder / "test")} - {*class_names}):
-        raise ValueError(f"expected the classes of {folder / 'train'} in test too, but got {', '.join(extra)} there")
-    size = None if image_size is None else (image_size, image_size)
-    splits = [[picture_files(folder / "train" / name) for name in class_names]]
+    return [folder / "train", test]
+
+
+def _from_folder(folder: Path, image_size: int | None) -> DataSet:
+    parts = _split_folders(folder)
+    class_names = _class_folders(parts[0])
+    if extra := sorted({*_class_folders(parts[-1])} - {*class_names}):
+        raise ValueError(f"expected the classes of {parts[0]} in test too, but got {', '.join(extra)} there")
+    splits = [[_pictures(part / name) for name in class_names] for part in parts]
     for name, files in zip(class_names, splits[0], strict=True):
         if not files:
-            raise ValueError(f"expected images in {folder / 'train' / name}, but there are none")
-    splits.append([picture_files(folder / "test" / name) for name in class_names])
-    if not any(splits[1]):
-        raise ValueError(f"expected images in {folder / 'test'}, but there are none")
+            raise ValueError(f"expected images in {parts[0] / name}, but there are none")
+    if not any(splits[-1]):
+        raise ValueError(f"expected images in {parts[-1]}, but there are none")
+    note = None if parts[-1].name == "test" else f"no folder test: {parts[-1]} is the test split"
+    if len(parts) == 1:
+        splits, note = _divided(folder, splits[0], class_names)
+    return _read_splits(folder, splits, class_names, image_size, note)
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """The image files of a class; none if the split has no folder of it."""
+    return picture_files(folder) if folder.is_dir() else []
+
+
+def _divided(folder: Path, classes: list[list[Path]], names: tuple[str, ...]) -> tuple[Splits, str]:
+    """The files of each class divided into training and test, and a note that says so."""
+    labels = np.repeat(np.arange(len(classes)), [*map(len, classes)])
+    is_test = iter(stratified(labels, len(classes), TEST_SHARE, SPLIT_SEED).tolist())
+    marked = [[(path, next(is_test)) for path in files] for files in classes]
+    splits = [[[path for path, tested in files if tested is part] for files in marked] for part in (False, True)]
+    if missing := [name for name, files in zip(names, splits[0], strict=True) if not files]:
+        raise ValueError(f"expected several images of every class in {folder}, but got one of {', '.join(missing)}")
+    count = sum(map(len, splits[1]))
+    note = f"no folders train and test: {count:,} of {len(labels):,} images, drawn from each class, are tested"
+    return splits, note
+
+
+def _read_splits(
+    folder: Path, splits: Splits, class_names: tuple[str, ...], image_size: int | None, note: str | None
+) -> DataSet:
+    """The images of the files of each split and class."""
+    size = None if image_size is None else (image_size, image_size)
     origins = [path for split in splits for files in split for path in files]
     labels = np.concatenate([np.repeat(np.arange(len(split)), [*map(len, split)]) for split in splits])
     pictures: list[Picture] = []
@@ -106,7 +153,7 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     paths = np.array([os.fsencode(path.relative_to(folder).as_posix()) for path in origins])
     parts = slice(num_train), slice(num_train, None)
     train, test = (split_of(images[part], labels[part], paths[part]) for part in parts)
-    return custom_data_set(folder, train, test, class_names, size and crop_note(sizes, size))
+    return custom_data_set(folder, train, test, class_names, note, size and crop_note(sizes, size))
 
 
 def _class_folders(split: Path) -> tuple[str, ...]:
@@ -178,7 +225,7 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
 
 
 def custom_data_set(
-    path: Path, train: Split, test: Split, class_names: tuple[str, ...], note: str | None = None
+    path: Path, train: Split, test: Split, class_names: tuple[str, ...], *notes: str | None
 ) -> DataSet:
     """A custom data set, normalised by its training images; training crops and flips colour images."""
     if len(class_names) < 2:
@@ -186,5 +233,5 @@ def custom_data_set(
     mean, std = channel_statistics(train.images)
     colour = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    notes = tuple(filter(None, (note, AUGMENTED if colour else None)))
-    return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, notes)
+    said = tuple(filter(None, (*notes, AUGMENTED if colour else None)))
+    return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, said)
