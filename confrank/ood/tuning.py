@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from confrank.metrics.arrays import Ints
 from confrank.metrics.ranking_metrics import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
 from confrank.ood import mahalanobis, odin
@@ -24,17 +24,16 @@ from confrank.ood.odin import Odin, odin_scores
 from confrank.ood.results import Scores
 from confrank.phrasing import InputError
 
-Indices = NDArray[np.int64]
 Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True)
 class Division:
-    """Indices into a set of images: `fit` and `choose` are for tuning, `test` is the rest in order."""
+    """Ints into a set of images: `fit` and `choose` are for tuning, `test` is the rest in order."""
 
-    fit: Indices
-    choose: Indices
-    test: Indices
+    fit: Ints
+    choose: Ints
+    test: Ints
 
     def __post_init__(self) -> None:
         tuned = np.concatenate([self.fit, self.choose])
