@@ -311,6 +311,22 @@ def test_averages_of_other_members_or_other_data_are_noticed(tmp_path):
     assert "is from other data; remove it" in problem
 
 
+def test_held_out_images_depend_on_the_seed_and_are_no_other_data(tmp_path):
+    pair = replace(TINY, methods=("baseline", "ensemble-baseline"), seeds=(0, 1), epochs=1, holdout=0.1)
+    folders, options = (tmp_path / "runs", tmp_path / "results"), {"device": torch.device("cpu")}
+    for _ in range(2):
+        assert run_plan(plan(pair), *folders, **options) == []
+    (path,) = (tmp_path / "results").glob("*-of2.json")
+    assert load_result(path).metrics["acc"] > 0
+    # A run of the same seed holds out the same images.
+    old = tmp_path / "results" / f"{plan(pair).runs[0].run_name}.json"
+    content = json.loads(old.read_text())
+    old.write_text(json.dumps(content | {"environment": content["environment"] | {"data": "of old images"}}))
+    more = replace(pair, methods=("baseline", "crl-softmax"), seeds=(0,))
+    (problem,) = run_plan(plan(more), *folders, **options)
+    assert problem.startswith("data: expected digits to be the same images in every run")
+
+
 def test_snapshots_that_were_not_stored(tmp_path):
     without = replace(TINY, methods=("baseline",), seeds=(0,), epochs=2)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")

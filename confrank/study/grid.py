@@ -114,13 +114,14 @@ def _needed(wanted: Plan, out: Path, results: Path, runs: Runs) -> Runs:
 
 
 def _check_data(runs: Iterable[RunConfig], results: Path) -> None:
-    """Raise if results of one data set are from different images."""
-    first: dict[str, tuple[str, str]] = {}
+    """Raise if results of one data set are from different images, apart from those that were held out by the seed."""
+    first: dict[tuple[str, float, int], tuple[str, str]] = {}
     for config in runs:
         digest = load_result(results / f"{config.run_name}.json").environment.get("data")
         if digest is None:  # early results have none
             continue
-        name, before = first.setdefault(config.dataset, (config.run_name, digest))
+        images = config.dataset, config.holdout, config.seed if config.holdout else 0
+        name, before = first.setdefault(images, (config.run_name, digest))
         if digest != before:
             raise ValueError(
                 f"expected {config.dataset} to be the same images in every run, but those of {name} and"
@@ -153,7 +154,9 @@ def _derive(item: Average, out: Path, results: Path) -> None:
         _check_fresh(item, path, out)
         return
     environments = [environment_of(_finished(member, out)) for member in item.members]
-    if len({str(environment.get("data")) for environment in environments}) > 1:
+    # Seeds hold out different images; `average` compares the test samples.
+    held_out = any(member.holdout for member in item.members)
+    if not held_out and len({str(environment.get("data")) for environment in environments}) > 1:
         raise ValueError(f"expected members trained on the same images, but those of {item.name} differ")
     predictions = average([load_predictions(source) for source in item.sources(out)])
     export_average(item.name, predictions, item.config(), environments[0], results)
@@ -161,8 +164,8 @@ def _derive(item: Average, out: Path, results: Path) -> None:
 
 def _check_fresh(item: Average, path: Path, out: Path) -> None:
     """Raise if the members of an average have been trained on other data since."""
-    then = load_result(path).environment.get("data")
-    for member in item.members:
+    then = load_result(path).environment.get("data")  # that of the first member; held-out images depend on the seed
+    for member in [member for member in item.members if not member.holdout] or item.members[:1]:
         folder = RunFolder(out / member.run_name)
         now = environment_of(folder).get("data") if folder.environment.exists() else None
         if None not in (now, then) and now != then:
