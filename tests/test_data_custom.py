@@ -392,12 +392,15 @@ def write_classes(folder, counts):
 
 
 def test_a_folder_of_class_folders_is_divided(tmp_path):
-    write_classes(tmp_path / "photos", {"cat": 20, "dog": 10})
+    write_classes(tmp_path / "photos", {"cat": 20, "dog": 10, "runs": 0})
     data, again = load(str(tmp_path / "photos")), load(str(tmp_path / "photos"))
     assert data.class_names == ("cat", "dog") and data.digest() == again.digest()
     assert np.bincount(data.train.labels).tolist() == [16, 8] and np.bincount(data.test.labels).tolist() == [4, 2]
     assert not {*data.train.path.tolist()} & {*data.test.path.tolist()}
     assert "no folders train and test: 6 of 30 images, drawn from each class, are tested" in data.notes
+    write_classes(tmp_path / "alone", {"cat": 5, "runs": 0})
+    with pytest.raises(ValueError, match="expected two folders of images or more in .*, but got cat"):
+        load(str(tmp_path / "alone"))
     write_classes(tmp_path / "few", {"cat": 1, "dog": 1})
     with pytest.raises(ValueError, match="leaves samples on both sides, but got 0.2 of 2 samples"):
         load(str(tmp_path / "few"))

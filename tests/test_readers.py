@@ -792,3 +792,12 @@ def test_marks_within_names_of_classes_separate_nothing(tmp_path, parser, name, 
     loaded = written(tmp_path, name, "\n".join([header, mark.join(["0", "0.75", "0.25"]), ""]))
     assert loaded.class_names[0].startswith("hat") and loaded.class_names[1] == "b"
     assert loaded.probabilities.tolist() == [[0.75, 0.25]]
+
+
+def test_a_folder_of_runs_points_to_one(tmp_path):
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    with pytest.raises(ValueError, match="but it is a folder$"):
+        read(tmp_path / "runs")
+    (tmp_path / "runs" / "first" / "config.yaml").write_text("epochs: 1")
+    with pytest.raises(ValueError, match="but it is a folder; give a run folder in it, such as .*first$"):
+        read(tmp_path / "runs")

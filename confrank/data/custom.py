@@ -96,6 +96,8 @@ def _split_folders(folder: Path) -> list[Path]:
 
 def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     parts = _split_folders(folder)
+    if len(parts) == 1:
+        return _from_class_folders(folder, image_size)
     class_names = _class_folders(parts[0])
     if extra := sorted({*_class_folders(parts[-1])} - {*class_names}):
         raise ValueError(f"expected the classes of {parts[0]} in test too, but got {', '.join(extra)} there")
@@ -105,10 +107,20 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             raise ValueError(f"expected images in {parts[0] / name}, but there are none")
     if not any(splits[-1]):
         raise ValueError(f"expected images in {parts[-1]}, but there are none")
-    note = None if parts[-1].name == "test" else f"no folder test: {parts[-1]} is the test split"
-    if len(parts) == 1:
-        splits, note = _divided(folder, splits[0], class_names)
+    note = None if parts[1].name == "test" else f"no folder test: {parts[1]} is the test split"
     return _read_splits(folder, splits, class_names, image_size, note)
+
+
+def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
+    """The data set in a folder of class folders; those without images, such as runs, are no classes."""
+    classes = {name: files for name in _class_folders(folder) if (files := _pictures(folder / name))}
+    if len(classes) < 2:
+        raise ValueError(
+            f"expected two folders of images or more in {folder}, one per class, or train/CLASS/ and test/CLASS/,"
+            f" but got {', '.join(classes) or 'none'}"
+        )
+    splits, note = _divided(folder, [*classes.values()], tuple(classes))
+    return _read_splits(folder, splits, tuple(classes), image_size, note)
 
 
 def _pictures(folder: Path) -> list[Path]:

@@ -127,7 +127,9 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
     if not path.exists():
         raise ValueError(f"expected a predictions file, but it does not exist{_similar(path)}")
     if path.is_dir():
-        raise ValueError("expected a predictions file, but it is a folder")
+        run = next((item.parent for item in sorted(path.glob("*/config.yaml"))), None)
+        hint = "" if run is None else f"; give a run folder in it, such as {run}"
+        raise ValueError(f"expected a predictions file, but it is a folder{hint}")
     suffix = suffix_of(path)
     if suffix not in READERS or (path.suffix.lower() == ".gz" and suffix not in COMPRESSED):
         remedy = OTHER_KINDS.get(suffix)
