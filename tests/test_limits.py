@@ -188,6 +188,9 @@ def test_a_name_with_a_line_break_on_the_contact_sheet(tmp_path):
     contact_sheet([("a\nb\x07.png", picture)], tmp_path / "sheet.png")
     contact_sheet([("a?b?.png", picture)], tmp_path / "same.png")
     assert (tmp_path / "sheet.png").read_bytes() == (tmp_path / "same.png").read_bytes()
+    contact_sheet([("été.png", picture)], tmp_path / "sheet.png")  # with its accents
+    contact_sheet([("?t?.png", picture)], tmp_path / "same.png")
+    assert (tmp_path / "sheet.png").read_bytes() != (tmp_path / "same.png").read_bytes()
 
 
 def test_gz_is_counted_up_to_the_limit(tmp_path):

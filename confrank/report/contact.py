@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.font_manager import FontProperties, findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from confrank.atomic import write_atomically
+from confrank.report.fonts import letters_of
 
+FONT = findfont(FontProperties(family=["DejaVu Sans"]))  # comes with matplotlib: Latin, Greek, Cyrillic and more
 CELL = 96
 CAPTION = 14
 GAP = 6
@@ -23,7 +26,7 @@ def contact_sheet(pictures: Sequence[tuple[str, NDArray[np.uint8]]], path: Path)
     lines = -(-len(pictures) // columns)
     size = (columns * (CELL + GAP) + GAP, lines * (CELL + CAPTION + GAP) + GAP)
     sheet = Image.new("RGB", size, "white")
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=10)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.truetype(FONT, 10)
     for number, (name, picture) in enumerate(pictures):
         left = GAP + number % columns * (CELL + GAP)
         top = GAP + number // columns * (CELL + CAPTION + GAP)
@@ -44,8 +47,8 @@ def _thumb(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def _shortened(number: str, name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
-    """The number and as much of the end of the name as fits under an image; the font has only ASCII."""
-    text = "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in name)
+    """The number and as much of the end of the name as fits under an image; ? where the font has no letter."""
+    text = "".join(letter if letter in letters_of(FONT) and letter.isprintable() else "?" for letter in name)
     caption = number + text
     while len(text) > 1 and draw.textlength(caption, font=font) > CELL:
         text = text[1:]

@@ -27,16 +27,17 @@ def _missing(text: str) -> set[str]:
     """The characters that no installed font has; fonts that have some of the others are added to those in use."""
     missing = {*text} - {"\n"}
     for family in rcParams["font.family"]:
-        missing -= _letters(findfont(FontProperties(family=[family])))
+        missing -= letters_of(findfont(FontProperties(family=[family])))
     for char in sorted(missing):
         if char in missing and (font := _font_with(char, len(fontManager.ttflist))):
             rcParams["font.family"] = [*rcParams["font.family"], font.name]
-            missing -= _letters(font.fname)
+            missing -= letters_of(font.fname)
     return missing
 
 
 @cache
-def _letters(path: str) -> frozenset[str]:
+def letters_of(path: str) -> frozenset[str]:
+    """The characters that the font in a file has."""
     font = get_font(path)
     return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
 
@@ -45,5 +46,5 @@ def _letters(path: str) -> frozenset[str]:
 def _font_with(char: str, num_fonts: int) -> FontEntry | None:
     """The first font that has a character, of `num_fonts` installed; matplotlib's last resort draws boxes only."""
     upright = (font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400)
-    fonts = (font for font in upright if not font.name.startswith("Last Resort") and char in _letters(font.fname))
+    fonts = (font for font in upright if not font.name.startswith("Last Resort") and char in letters_of(font.fname))
     return next(fonts, None)
