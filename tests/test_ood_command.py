@@ -125,7 +125,7 @@ def test_without_tuning_and_from_plain_weights(place, capsys, ood):
     common = ("--against", place / "noise", "--device", "cpu", "--tuning", "none", "--format", "csv")
     ood(place / "run0", *common)
     run = capsys.readouterr()
-    assert "tuning: none, no out-of-distribution image was used before the test" in run.err
+    assert "tuning: none, nothing out-of-distribution was used before the test (ODIN T = 1000" in run.err
     ood(weights, "--model", "small", "--dataset", "digits", *common)
     assert capsys.readouterr().out.replace("baseline/", "baseline-1epochs/") == run.out
     ood(weights, *common, code=2)

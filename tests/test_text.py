@@ -271,7 +271,9 @@ def test_out_of_distribution_texts_are_detected_by_logits(
     expected = auroc(confidence, np.arange(len(confidence)) < len(test))
     assert expected is not None and 0 < expected < 1
     assert results[0]["metrics"]["auroc"] == pytest.approx(expected)
+    capsys.readouterr()
     command("ood", run, "--against", other, "--device", "cpu", "--json", tmp_path / "ood.json")  # what suits texts
+    assert "tuning: none, nothing out-of-distribution was used before the test\n" in capsys.readouterr().out
     again = json.loads((tmp_path / "ood.json").read_text())["runs"][0]["outcomes"]
     assert {*names} < {result["detector"] for result in again} and again[0]["metrics"] == results[0]["metrics"]
     capsys.readouterr()

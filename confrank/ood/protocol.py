@@ -43,11 +43,13 @@ class Protocol:
     def describe(self) -> str:
         """The protocol in one sentence."""
         if not self.num_tuning:
-            return (
-                "tuning: none, no out-of-distribution image was used before the test"
-                f" (ODIN T = {ODIN_TEMPERATURE:g}, eps = {ODIN_EPS:g};"
-                " Mahalanobis eps = 0, layers weighted equally)"
-            )
+            settings = {
+                "odin": f"ODIN T = {ODIN_TEMPERATURE:g}, eps = {ODIN_EPS:g}",
+                "mahalanobis": "Mahalanobis eps = 0, layers weighted equally",
+            }
+            used = "; ".join(text for name, text in settings.items() if name in self.detectors)
+            none = "tuning: none, nothing out-of-distribution was used before the test"
+            return f"{none} ({used})" if used else none
         half = self.num_tuning // 2
         return (
             f"tuning: {self.num_tuning:,} in-distribution and {self.num_tuning:,} out-of-distribution images of each"
