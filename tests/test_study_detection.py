@@ -103,7 +103,7 @@ def test_detection_studies_name_what_is_measured(capsys, command):
     command("study", "table-ood-perf", "--datasets", "svhn", "--dry-run")
     printed = capsys.readouterr().out
     assert "  measure  svhn-densenet-bc-baseline-seed4-against-lsun\n" in printed
-    assert "svhn resnet110: 0 of 10 runs done, 10 to train (about 2.1 hours on one H200)" in printed
+    assert "svhn resnet110: 0 of 10 runs done, 10 to train (about 69 minutes on one H200)" in printed
     assert "40 detections, 40 to measure" in printed
     command("study", "ood", "--against", "places", "--dry-run", code=2)
     assert "expected out-sets among tinyimagenet" in capsys.readouterr().err
