@@ -433,6 +433,14 @@ def test_a_table_and_its_labels_in_two_npy_files(tmp_path, kind):
         read(tmp_path / "table.npy", truth=tmp_path / "label.npy")
 
 
+def test_the_probability_of_class_1_and_its_labels_in_two_npy_files(tmp_path):
+    np.save(tmp_path / "p.npy", np.array([0.9, 0.2, 0.4]))
+    np.save(tmp_path / "label.npy", np.array([1, 0, 1]))
+    loaded = read(tmp_path / "p.npy", truth=tmp_path / "label.npy")
+    np.testing.assert_allclose(loaded.probabilities, [[0.1, 0.9], [0.8, 0.2], [0.6, 0.4]])
+    assert loaded.label.tolist() == [1, 0, 1] and "the probability of class 1" in loaded.describe()
+
+
 @pytest.mark.parametrize(
     ("name", "remedy"),
     [("a.pt", "numpy.savez"), ("a.xlsx", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")],

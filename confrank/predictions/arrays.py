@@ -99,8 +99,8 @@ def open_npy(path: Path) -> Opened:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
         shapes = {name: (shape[0], *dtype[name].shape) for name in dtype.names}
         return _opened(shapes, lambda names: _fields(path, start, shape[0], dtype, names), {})
-    if len(shape) == 2 and dtype.kind == "f" and not _holds_flags(path, shape):
-        return open_arrays({kind_of(table := np.load(path)): table}, {})
+    if dtype.kind == "f" and (len(shape) == 1 or (len(shape) == 2 and not _holds_flags(path, shape))):
+        return open_arrays(_table(np.load(path)), {})
     if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
         raise InputError(
             "expected logits or probabilities [n, K], or rows of (confidence, correct),"
@@ -123,16 +123,21 @@ def _holds_flags(path: Path, shape: tuple[int, ...]) -> bool:
     return shape[1] < 2 or (shape[1] == 2 and bool(np.isin(np.load(path, mmap_mode="r")[:, 1], (0, 1)).all()))
 
 
+def _table(values: Array) -> dict[str, Array]:
+    """Values [n, K] by what they are; values [n] are the probability of class 1."""
+    return {"probabilities" if values.ndim == 1 else kind_of(values): values}
+
+
 def with_label_rows(path: Path, labels: Path) -> Opened:
-    """A table [n, K] with the labels [n] of another npy file, row by row."""
+    """A table [n, K], or the probability of class 1 [n], with the labels [n] of another npy file, row by row."""
     with _readable("two npy files"):
         table, label = np.load(path), np.load(labels)
-    if table.ndim != 2 or label.shape != table.shape[:1]:
+    if table.ndim not in (1, 2) or label.shape != table.shape[:1]:
         raise ValueError(
             f"expected labels [n] for a table [n, K], but {labels} has shape {list(label.shape)}, the table"
             f" {list(table.shape)}"
         )
-    return open_arrays({kind_of(table): table, "label": label}, {})
+    return open_arrays({**_table(table), "label": label}, {})
 
 
 def open_arrays(arrays: Mapping[str, Array], metadata: dict[str, str]) -> Opened:

@@ -276,7 +276,9 @@ def _refuse_incomplete(
         raise InputError(
             f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME, or an array [n, K],"
             f" but got the single column {header[column][:80]!r}",
-            "add those of the other classes",
+            "add those of the other classes"
+            if "label" in known
+            else "add the labels, and those of the other classes",
         )
     problem = f"expected {forms}, but got the columns {shown(header)}"
     if forms != FORMS:
