@@ -11,7 +11,7 @@ WORKERS ?= 2
 .PHONY: help demo test test-slow lint format docs bench clean
 
 help:
-	@echo "make demo       train baseline and CRL on embedded data and compare them (under 2 minutes)"
+	@echo "make demo       train baseline and CRL on embedded data and compare them (about 2 minutes)"
 	@echo "make test       lint, types, import contracts and tests (WORKERS=2 processes)"
 	@echo "make test-slow  the tests marked slow, which make test leaves out"
 	@echo "make format     format the code"
