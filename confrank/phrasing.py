@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
 
 
 class Remedied(Exception):
@@ -85,6 +87,20 @@ def named(names: Sequence[str], most: int = 5) -> str:
     """
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def similar_path(path: Path) -> str:
+    """The end of a message that suggests a path with a similar name in the same folder; empty if there is none.
+
+    A path with a suffix is taken for a file.
+
+    >>> similar_path(Path(__file__).with_name("phrasign.py")) == f"; did you mean {__file__}?"
+    True
+    """
+    entries = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [entry.name for entry in entries if entry.is_file() or not path.suffix]
+    close = get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
 def sentence(text: str) -> str:

@@ -332,6 +332,10 @@ def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkey
         ("train --method crl", "; did you mean crl-softmax?"),
         ("apply README.md new.csv", "; give a file that a command wrote with --policy"),
         ("evaluate READMI.md", "but it does not exist; did you mean README.md?"),
+        ("train --dataset mine.npz", "expected a data set, but mine.npz does not exist"),
+        ("train --dataset READMI.md", "READMI.md does not exist; did you mean README.md?"),
+        ("data check ./doc", "doc does not exist; did you mean docs?"),
+        ("train --dataset README.md", ".csv or .jsonl file, but got 'README.md'"),
     ],
 )
 def test_what_people_look_for_is_pointed_to(arguments, hint, capsys, command):

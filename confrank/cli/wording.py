@@ -88,10 +88,12 @@ _MESSAGES: dict[str, Callable[[re.Match[str], Names], str]] = {
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message that suggests the nearest known word, or one that starts like it; empty if none does.
 
+    Suffixes of files are never suggested.
+
     >>> did_you_mean("crl", ["baseline", "crl-softmax"]), did_you_mean("x", ["baseline"])
     ('; did you mean crl-softmax?', '')
     """
-    words = list(known)
+    words = [one for one in known if not one.startswith(".")]
     close = get_close_matches(word, words, n=1) or [one for one in words if len(word) > 1 and one.startswith(word)]
     return f"; did you mean {close[0]}?" if close else ""
 

@@ -16,7 +16,7 @@ from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
 from confrank.data.texts import UnlabelledError, is_text_file
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, similar_path
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": lambda root: load_digits(),
@@ -174,6 +174,9 @@ def _check_image_size(image_size: int | None) -> None:
 
 
 def _unknown(name: str, known: "list[str] | dict[str, Callable[[Path | None], DataSet]]") -> ValueError:
+    path = Path(name)
+    if not path.exists() and (path.suffix or "/" in name):
+        return ValueError(f"expected a data set, but {path} does not exist{similar_path(path)}")
     return ValueError(
         f"expected a data set among {', '.join(known)}, or the path of a folder, .npz, .csv or .jsonl file,"
         f" but got {name!r}"

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
-from confrank.phrasing import InputError, about
+from confrank.phrasing import InputError, about, similar_path
 from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors, with_label_rows
 from confrank.predictions.columns import predictions_of
 from confrank.predictions.content import Opened
@@ -125,7 +124,7 @@ def read(
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
     """The columns of a file of any format; a `ValueError` if there is no such file."""
     if not path.exists():
-        raise ValueError(f"expected a predictions file, but it does not exist{_similar(path)}")
+        raise ValueError(f"expected a predictions file, but it does not exist{similar_path(path)}")
     if path.is_dir():
         run = next((item.parent for item in sorted(path.glob("*/config.yaml"))), None)
         hint = "" if run is None else f"; give a run folder in it, such as {run}"
@@ -141,13 +140,6 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         raise ValueError("expected a predictions file, but it is empty")
     check_cost(path, max_gigabytes)
     return READERS[suffix](path)
-
-
-def _similar(path: Path) -> str:
-    """The end of a message that suggests a file of the same folder with a similar name."""
-    files = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, files, n=1)
-    return f"; did you mean {path.with_name(close[0])}?" if close else ""
 
 
 def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:
