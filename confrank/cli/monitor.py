@@ -105,7 +105,7 @@ def _tie_notes(times: "Chronology | None") -> list[str]:
 
 MONITOR = Command(
     "test whether the promise of a policy still holds for new answers (exit code 3 if not)",
-    "confrank monitor policy.json answers.csv --time date --page monitor.html",
+    "confrank monitor policy.json labelled.csv --time date --page monitor.html",
     _monitor_arguments,
     _monitor,
     guide="how-to/monitor.md",
