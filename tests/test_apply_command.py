@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from test_policy import made
 
+from confrank.cli.apply import check_answers
 from confrank.decisions import Policy
 from confrank.decisions.policy_file import checksum
 from confrank.decisions.rows import design_rows
@@ -373,3 +374,19 @@ def test_answers_name_the_key_as_the_file_does(files, command, capsys):
     capsys.readouterr()
     command("apply", "h.json", "hospital.csv", "--out", "h.csv", code=2)
     assert "or say what columns hold with --columns" in last_error(capsys)
+
+
+@pytest.mark.parametrize("key", ["id", '"id, old"', '"say ""id"""', '"id,\nor name"'])
+def test_answers_may_be_replaced(tmp_path, key):
+    (tmp_path / "a.csv").write_text(f"{key},prediction,confidence\n")
+    check_answers(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize("header", ["notes", "id,prediction,confidence,label", "id,prediction", "x" * 200_000])
+def test_other_files_are_not_replaced(files, command, capsys, header):
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "p.json")
+    (files / "mine.csv").write_text(f"{header}\n1\n")
+    capsys.readouterr()
+    command("apply", "p.json", "val.csv", "--out", "mine.csv", code=2)
+    assert "mine.csv holds something else; choose another --out" in last_error(capsys)
+    assert (files / "mine.csv").read_text() == f"{header}\n1\n"

@@ -1,5 +1,6 @@
 """Answer new predictions by a policy: accept or reject each, or list its set of classes."""
 
+import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,13 +42,21 @@ def check_answers(out: Path) -> None:
     """Raise if the file to write exists and holds something else than answers, such as labels added to them."""
     if not out.is_file():
         return
-    with out.open(errors="replace") as file:
-        header = file.readline().rstrip("\n")
-    if header and not {*header.split(",")[1:]} <= {"prediction", "confidence", "accepted", "set"}:
+    header = _header(out)
+    if header and not {"confidence"} <= {*header[1:]} <= {"prediction", "confidence", "accepted", "set"}:
         raise ValueError(
             f"expected a new file, or one that this command wrote, but {out} holds something else;"
             " choose another --out"
         )
+
+
+def _header(path: Path) -> list[str]:
+    """The cells in the first row of a CSV file; what is no CSV is one cell."""
+    with path.open(newline="", errors="replace") as file:
+        try:
+            return next(csv.reader(file), [])
+        except csv.Error:
+            return [""]
 
 
 def summary(answers: "Answers") -> str:
