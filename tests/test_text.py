@@ -293,6 +293,7 @@ def test_out_of_distribution_texts_are_detected_by_logits(
         (b"fine film,good\npoor film,bad\n", "but got .*: text and label missing; .* add a line with their names"),
         (b"text;label\nhello;a;b\n", "expected 2 values in line 2, as in the header, but got 3; .* or semicolons"),
         (b"text,label,Text\nhello,a,b\n", "expected a different name for each column, but got text, label, text"),
+        (b"text,text,label,\nhello,bye,a,\n", "expected a different name for each column, but got text, text, label"),
         (b"text,label\nhello,a\n  ,b\n", "expected a text in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,\n", "expected a label in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,a\n", "at least two classes .* but got a alone"),

@@ -160,7 +160,8 @@ def _columns(names: Iterable[str]) -> list[str]:
     (['text', 'label', 'Site'], ['text', 'label', 'target'])
     """
     plain = [name.strip().lower() if name.strip().lower() in COLUMNS else name.strip() for name in names]
-    if len({*plain}) < len([*filter(None, plain)]):
+    named_columns = [*filter(None, plain)]
+    if len({*named_columns}) < len(named_columns):
         raise ValueError(f"expected a different name for each column, but got {named(plain)}")
     others = [name for name in plain if role_of(name) == "label"]
     return ["label" if others == [name] else name for name in plain]
