@@ -432,12 +432,13 @@ class Endless(nn.Module):
 
 
 def test_the_command_words_the_failure_of_one_run(tmp_path, capsys, command):
-    """As flags, not as parameters of Python."""
+    """As flags, not as parameters of Python; a study does not have them all."""
     selected = ("--datasets", "digits", "--models", f"{__name__}:Endless", "--methods", "baseline", "--seeds", 0)
     folders = ("--out", tmp_path / "runs", "--results", tmp_path / "results")
     command("study", "table-clf-perf", *selected, "--epochs", 1, "--device", "cpu", *folders, code=1)
     (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("confrank: error: digits-") and line.endswith("; lower --lr, or inspect these samples")
+    assert line.startswith("confrank: error: digits-")
+    assert line.endswith("; lower --lr of confrank train, or inspect these samples")
 
 
 def test_an_environment_that_is_none(tmp_path):

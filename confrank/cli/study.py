@@ -1,6 +1,7 @@
 """Run the paper's experiments, and print its tables next to our results."""
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
-from confrank.cli.wording import in_words
+from confrank.cli.wording import flag_of, in_words
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
@@ -116,7 +117,7 @@ def _study_runs(arguments: "Namespace") -> None:
             ray=arguments.ray,
             checkpoint_minutes=arguments.checkpoint_minutes,
             skip_held=arguments.skip_held,
-            worded=in_words,
+            worded=partial(in_words, flag=partial(_flag_or_train, arguments)),
             on_epoch=lambda config, record: bar.advance(config.run_name, record),
             on_note=say_once(console),
         )
@@ -126,6 +127,11 @@ def _study_runs(arguments: "Namespace") -> None:
     say(console, f"results: {results}; table: confrank table {table} --results {results}")
     if problems:
         sys.exit(1)
+
+
+def _flag_or_train(arguments: "Namespace", parameter: str) -> str:
+    """The flag of a parameter; a study lacks some flags of training, such as --lr."""
+    return flag_of(parameter) if parameter in arguments else f"{flag_of(parameter)} of confrank train"
 
 
 def _seeds(arguments: "Namespace") -> list[int] | None:

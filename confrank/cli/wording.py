@@ -47,7 +47,7 @@ def _unknown(match: re.Match[str], names: Names) -> str:
 
 def _required(key: str, names: Names) -> str:
     """A required argument as users write it; the parser calls an option of an action ACTION.OPTION."""
-    return _flag_of(key.rpartition(".")[2]) if "." in key else names.get(key, key)
+    return flag_of(key.rpartition(".")[2]) if "." in key else names.get(key, key)
 
 
 def _no_settings(match: re.Match[str], names: Names) -> str:
@@ -98,12 +98,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _flag_of(parameter: str) -> str:
+def flag_of(parameter: str) -> str:
+    """
+    >>> flag_of("batch_size")
+    '--batch-size'
+    """
     return f"--{parameter.replace('_', '-')}"
 
 
-def in_words(error: Exception) -> str:
+def in_words(error: Exception, flag: Callable[[str], str] = flag_of) -> str:
     """An error as one line: what was expected, what came, and the nearest known name where a name is unknown.
+
+    `flag` words the parameters of a remedy.
 
     >>> in_words(PermissionError(13, "Permission denied", "runs"))
     'expected to be able to read or write runs, but got: Permission denied; fix that or choose another path'
@@ -115,7 +121,7 @@ def in_words(error: Exception) -> str:
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         return _system_words(error, path.parent if path.name.startswith(".") and path.suffix == ".part" else path)
-    message = error.worded(_flag_of) if isinstance(error, Remedied) else str(error)
+    message = error.worded(flag) if isinstance(error, Remedied) else str(error)
     match = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
     return message + did_you_mean(match[2], re.split(r", (?:or )?| or ", match[1])) if match else message
 
