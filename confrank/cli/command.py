@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
 
 from confrank.cli.help import argument_names, help_of, help_text, usage_of
-from confrank.cli.wording import did_you_mean, explained
+from confrank.cli.wording import did_you_mean, explained, flag_of
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def at_least(minimum: int, arguments: "Namespace", *names: str) -> None:
     for name in names:
         value = getattr(arguments, name)
         if value is not None and value < minimum:
-            raise ValueError(f"expected --{name.replace('_', '-')} to be at least {minimum}, but got {value}")
+            raise ValueError(f"expected {flag_of(name)} to be at least {minimum}, but got {value}")
 
 
 def between_0_and_1(arguments: "Namespace", *names: str) -> None:
@@ -264,4 +264,4 @@ def between_0_and_1(arguments: "Namespace", *names: str) -> None:
         value = getattr(arguments, name)
         if value is not None and not 0 < value < 1:
             hint = f"; did you mean {value / 100:g}?" if 1 < value < 100 else ""
-            raise ValueError(f"expected --{name} in (0, 1), but got {value:g}{hint}")
+            raise ValueError(f"expected {flag_of(name)} in (0, 1), but got {value:g}{hint}")

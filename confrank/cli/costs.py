@@ -9,6 +9,7 @@ from confrank.cli.command import Arguments, Parser, add_option, at_least
 from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
+from confrank.cli.wording import flag_of
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ def has_costs(arguments: Arguments) -> bool:
         return False
     for name in ("risk", "coverage"):
         if getattr(arguments, name) is not None:
-            raise ValueError(f"expected --{name} or costs, but got both; leave out --{given[0].replace('_', '-')}")
+            raise ValueError(f"expected --{name} or costs, but got both; leave out {flag_of(given[0])}")
     if arguments.cost_reject is None or given == ["cost_reject"]:
         raise ValueError(
-            f"expected --cost-reject with --cost-error or --cost-table, but got --{given[0].replace('_', '-')} alone"
+            f"expected --cost-reject with --cost-error or --cost-table, but got {flag_of(given[0])} alone"
         )
     return True
 
