@@ -538,6 +538,15 @@ def test_odd_predictions_have_a_page_too(samples):
     assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_differences_are_explained_only_where_there_are_some(count):
+    table, label = np.random.default_rng(0).dirichlet(np.ones(3), 60), np.arange(60) % 3
+    models = compare(*[{"probabilities": table, "label": label}] * 2, resamples=100).models
+    content = page(models[:count])
+    assert "Student's t" in content
+    assert ("Differences use the same resamples" in content) is (count == 2)
+
+
 def test_the_verdict_says_what_was_counted():
     confidence = np.linspace(1, 0, 1000)
     correct = np.ones(1000, dtype=bool)
