@@ -55,11 +55,17 @@ def _limits(model: Analysis, key: str) -> str:
 
 
 def _calibration(claimed: float, accuracy: float) -> str:
+    """The gap is that of the two numbers as shown.
+
+    >>> _calibration(0.8644, 0.8146)
+    'Mean confidence is 86.4%: overconfident by 4.9 percentage points.'
+    """
     gap = claimed - accuracy
     if abs(gap) < 0.01:
         return f"Mean confidence is {percent(claimed)}, which matches the accuracy."
     word = "overconfident" if gap > 0 else "underconfident"
-    return f"Mean confidence is {percent(claimed)}: {word} by {abs(100 * gap):.1f} percentage points."
+    points = abs(float(f"{100 * claimed:.1f}") - float(f"{100 * accuracy:.1f}"))
+    return f"Mean confidence is {percent(claimed)}: {word} by {points:.1f} percentage points."
 
 
 def comparisons(models: Sequence[Analysis]) -> list[str]:
