@@ -49,8 +49,9 @@ def choice_lines(choice: Choice) -> list[str]:
     """Which score was chosen and why, and on which rows."""
     gap, candidate, judged = choice.judged.difference, choice.candidate, counted(len(choice.judged.rows), "row")
     rows = f"chosen and fitted on {counted(len(choice.rows), 'row')}, judged on {judged} that had no part in it"
+    used = f"on the {counted(len(choice.rows), 'row')} used to choose"
     if gap is None or candidate is None:
-        why = f"no other score had a lower AURC on the {counted(len(choice.rows), 'row')} used to choose"
+        why = f"no other score had a lower AURC {used}"
         return [f"use {STANDARD}: {why}", rows]
     factor, heading = SHOWN["aurc"].factor, SHOWN["aurc"].heading
     limits = f"{gap.value * factor:+.3f}, 95% interval {gap.low * factor:+.3f} to {gap.high * factor:+.3f}"
@@ -58,7 +59,7 @@ def choice_lines(choice: Choice) -> list[str]:
     if choice.name == candidate:
         named = f"{candidate}{parameter_text(choice.parameters)}"
         return [f"use {named}: it ranks better than {STANDARD}, beyond its paired interval", difference, rows]
-    why = f"{candidate} was the best candidate, but it is not better beyond its paired interval"
+    why = f"{candidate} was the best candidate {used}, but it is not better beyond its paired interval"
     return [f"use {STANDARD}: {why}", difference, rows]
 
 
