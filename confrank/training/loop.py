@@ -183,7 +183,8 @@ class _Training:
                     continue
                 locks.callback(jobs[number].release)
                 self.on_start(jobs[number])
-            if jobs and self.path != "plain" and not self.has_explained:
+            is_trained = any(not job.run.finished for job in jobs.values())
+            if is_trained and self.path != "plain" and not self.has_explained:
                 self.explain()
             results |= self.step_through(jobs)
             for number, job in jobs.items():
