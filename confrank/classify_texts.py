@@ -12,6 +12,7 @@ from confrank.classify_images import Answers
 from confrank.data import split_of
 from confrank.data.texts import SUFFIXES, is_text_file, read_texts
 from confrank.data.vocabulary import encode
+from confrank.phrasing import similar_path
 from confrank.trained import load_trained
 
 
@@ -28,6 +29,8 @@ def answer_texts(
     The file has a column `text` and optionally `id`; labels, if any, are not read. The run's vocabulary is used.
     """
     run, file = Path(run), Path(file)
+    if not file.exists():
+        raise ValueError(f"expected a file of texts, but {file} does not exist{similar_path(file)}")
     if not is_text_file(file):
         state = f"does not end in {' or '.join(SUFFIXES)}" if file.is_file() else "is not a file"
         raise ValueError(f"expected a file of texts, but {file} {state}")

@@ -219,7 +219,9 @@ def test_evaluate_writes_raw_fractions_and_reasons(tmp_path, capsys, command):
     assert result["metrics"]["acc"] == 1
     assert result["metrics"]["auroc"] is None
     assert result["undefined"]["auroc"] == "needs right and wrong predictions, but none is wrong"
-    assert "ECE % undefined: confidence is outside [0, 1]" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "ECE % undefined: confidence is outside [0, 1]" in printed
+    assert f"numbers: {tmp_path / 'out.json'}\n" in printed
 
 
 def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, capsys, command):
@@ -332,6 +334,11 @@ def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkey
         ("train --method crl", "; did you mean crl-softmax?"),
         ("apply README.md new.csv", "; give a file that a command wrote with --policy"),
         ("evaluate READMI.md", "but it does not exist; did you mean README.md?"),
+        ("apply READMI.md new.csv", "but READMI.md does not exist; did you mean README.md?"),
+        ("predict run --texts READMI.md", "but READMI.md does not exist; did you mean README.md?"),
+        ("threshold x.csv --risk 1%", "but got '1%'; did you mean 0.01?"),
+        ("threshold x.csv --risk 2.5%", "but got '2.5%'; did you mean 0.025?"),
+        ("train --epochs 5%", "expected a whole number for --epochs, but got '5%'"),
         ("train --dataset mine.npz", "expected a data set, but mine.npz does not exist"),
         ("train --dataset READMI.md", "READMI.md does not exist; did you mean README.md?"),
         ("data check ./doc", "doc does not exist; did you mean docs?"),

@@ -111,6 +111,8 @@ def _evaluate(arguments: Arguments) -> None:
         written.append(f"figure: {figure}")
     results = [model.as_dict() for model in models]
     write_json(table, results[0] if len(results) == 1 else results)
+    if table:
+        written.append(f"numbers: {table}")
     if figures:
         from confrank.report.plots import paper_figures
 

@@ -30,7 +30,9 @@ def _wrong_kind(match: re.Match[str], names: Names) -> str:
     if literal := re.search(r"Literal\[(.*?)\]", kind):
         return _no_choice(name, value, re.findall(r"'([^']*)'", literal[1]))
     what = next((word for name, word in KINDS.items() if f"<class '{name}'>" in kind), "another kind of value")
-    return f"expected {what} for {name}, but got {value!r}"
+    share = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", value) if "<class 'float'>" in kind else None
+    hint = f"; did you mean {float(share[1]) / 100:g}?" if share else ""
+    return f"expected {what} for {name}, but got {value!r}{hint}"
 
 
 def _no_choice(name: str, value: str, choices: Sequence[str]) -> str:

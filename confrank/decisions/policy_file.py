@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from confrank.decisions.policy_parts import SLOTS, Part
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, similar_path
 
 VERSION = 1
 LONGEST_LINE = 120
@@ -43,7 +43,7 @@ def read_policy(path: Path) -> dict[str, Any]:
 
 def _parsed(path: Path) -> dict[str, Any]:
     if not path.is_file():
-        state = "is not a file" if path.exists() else "does not exist"
+        state = "is not a file" if path.exists() else f"does not exist{similar_path(path)}"
         raise InputError(f"expected a policy file, but {path} {state}")
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: expected a policy file, but it is larger than {MOST_BYTES >> 20} MiB")
