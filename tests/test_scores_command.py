@@ -52,7 +52,8 @@ def test_the_command_compares_scores_and_chooses_one(files, command, capsys):
 def test_probabilities_in_a_csv_file_leave_out_the_scores_that_need_logits(files, command, capsys):
     command("scores", files / "some.csv", "--resamples", 0, "--seed", 1)
     text = capsys.readouterr().out
-    assert re.search(r"^use max-probability: [\w-]+ was the best candidate on the 100 rows used to choose, but", text, re.M)
+    best = r"^use max-probability: [\w-]+ was the best candidate on the 100 rows used to choose, but"
+    assert re.search(best, text, re.M)
     assert "without energy: needs logits: the energy of ln p is constant" in text
     assert "no intervals per score; --resamples 200 computes them" in text
 
