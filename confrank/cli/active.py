@@ -150,7 +150,8 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
 ACTIONS: dict[str, Command] = {
     "run": Command(
         "run the paper's experiment: strategies ask for labels stage by stage",
-        "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
+        "confrank active run --dataset digits --model small --stages 4 --per-stage 60 --subset 300 --epochs 40"
+        " --strategy random,least-confidence --trials 1",
         _run_arguments,
         _run,
         guide="how-to/active-learning.md",
@@ -179,7 +180,7 @@ def _active(arguments: "Namespace") -> None:
 
 ACTIVE = Command(
     "choose what to label next, in your own pool or in the paper's experiment",
-    "confrank active run --dataset digits --model small --stages 8 --per-stage 40 --subset 300 --epochs 60",
+    ACTIONS["run"].example,
     _active_arguments,
     _active,
     guide="how-to/active-learning.md",
