@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
     Command,
+    add_actions,
     add_device,
     add_option,
     add_root,
@@ -12,7 +13,6 @@ from confrank.cli.command import (
     device_of,
     listed,
     make_console,
-    make_parser,
     root_of,
     say,
     say_once,
@@ -169,9 +169,7 @@ ACTIONS: dict[str, Command] = {
 
 
 def _active_arguments(parser: "ArgumentParser") -> None:
-    actions = parser.add_subcommands(required=True, dest="action", title="actions")
-    for name, command in ACTIONS.items():
-        actions.add_subcommand(name, make_parser(command, f"confrank active {name}"), help=command.summary)
+    add_actions(parser, ACTIONS)
 
 
 def _active(arguments: "Namespace") -> None:

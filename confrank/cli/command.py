@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from argparse import HelpFormatter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,13 @@ def fail_alike(message: str) -> NoReturn:
         time.sleep(REPORT_SECONDS)
         sys.exit(USAGE_ERROR)
     fail(message)
+
+
+def add_actions(parser: Parser, actions: Mapping[str, Command]) -> None:
+    """Give a command actions, each with its options, example and help."""
+    added = parser.add_subcommands(required=True, dest="action", title="actions")
+    for name, command in actions.items():
+        added.add_subcommand(name, make_parser(command, f"{parser.prog} {name}"), help=command.summary)
 
 
 def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":

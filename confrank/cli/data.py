@@ -1,13 +1,12 @@
 """List, fetch and check data sets."""
 
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 from confrank.cli.command import (
     Arguments,
     Command,
     Parser,
+    add_actions,
     add_option,
     add_root,
     list_unreadable,
@@ -18,38 +17,30 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 
 
-def _data_arguments(parser: Parser) -> None:
-    action = "list the known data sets, fetch the published files of one, or check one for damage"
-    parser.add_argument("action", type=Literal["list", "fetch", "check"], metavar="list|fetch|check", help=action)
+def _list_arguments(parser: Parser) -> None:
+    add_root(parser.add_argument_group("data"))
+
+
+def _fetch_arguments(parser: Parser) -> None:
+    name = with_names("published data set by name", "dataset", "images")
+    parser.add_argument("name", type=str, metavar="NAME", help=name)
+    add_root(parser.add_argument_group("data"))
+
+
+def _check_arguments(parser: Parser) -> None:
     name = with_names("data set by name, or the path of your own", "dataset", "images")
-    parser.add_argument("name", type=str | None, nargs="?", default=None, metavar="NAME", help=name)
+    parser.add_argument("name", type=str, metavar="NAME", help=name)
     data = parser.add_argument_group("data")
     add_option(data, "--image-size", int, "N", "check your own images as `train --image-size N` sees them")
     add_root(data)
 
 
-def _data(arguments: Arguments) -> None:
-    root = root_of(arguments)
-    if arguments.image_size is not None and arguments.action != "check":
-        raise ValueError(f"expected --image-size with check only, but got it with {arguments.action}")
-    if arguments.action == "list":
-        if arguments.name is not None:
-            raise ValueError(f"expected no name after list, but got {arguments.name!r}; did you mean check?")
-        return _list_data(root)
-    if arguments.name is None:
-        raise ValueError(
-            f"expected the name of a data set to {arguments.action}, but got none; see confrank data list"
-        )
-    if arguments.action == "fetch":
-        return _fetch_data(arguments.name, root)
-    return _check_data(arguments.name, root, arguments.image_size)
-
-
-def _list_data(root: Path | None) -> None:
+def _list(arguments: Arguments) -> None:
     from confrank.data import default_root
     from confrank.data.survey import known_sets
     from confrank.report.table import listing_table
 
+    root = root_of(arguments)
     rows = [
         (
             item.name,
@@ -65,25 +56,25 @@ def _list_data(root: Path | None) -> None:
     say(console, f"searched {root or default_root()}; `confrank data fetch NAME` downloads a data set")
 
 
-def _fetch_data(name: str, root: Path | None) -> None:
+def _fetch(arguments: Arguments) -> None:
     from confrank.data.download import fetch
     from confrank.report.progress import download_bar
 
     console = make_console()
     with download_bar(console) as advance:
-        files = fetch(name, root, on_progress=advance, on_note=partial(say, console))
+        files = fetch(arguments.name, root_of(arguments), on_progress=advance, on_note=partial(say, console))
     for file in files:
         state = "fetched" if file.downloaded else "already downloaded:"
         say(console, f"{state} {file.path} ({file.digest}, {_verdict(file.verified)})")
 
 
-def _check_data(name: str, root: Path | None, image_size: int | None) -> None:
+def _check(arguments: Arguments) -> None:
     from confrank.data.pictures import UnreadableError
     from confrank.data.survey import check
 
-    console = make_console()
+    name, console = arguments.name, make_console()
     try:
-        checked = check(name, root, image_size)
+        checked = check(name, root_of(arguments), arguments.image_size)
     except UnreadableError as error:
         list_unreadable(console, error.reasons)
         raise ValueError(
@@ -113,9 +104,42 @@ def _verdict(verified: bool) -> str:
     return "as published" if verified else "not verified: the publisher provides no checksum"
 
 
+DATA_ACTIONS: dict[str, Command] = {
+    "list": Command(
+        "list the known data sets, and which of them are downloaded",
+        "confrank data list --root data",
+        _list_arguments,
+        _list,
+        guide="how-to/own-data.md",
+    ),
+    "fetch": Command(
+        "download the published files of a data set",
+        "confrank data fetch cifar10 --root data",
+        _fetch_arguments,
+        _fetch,
+        guide="how-to/own-data.md",
+    ),
+    "check": Command(
+        "read a data set completely, and check it for damage",
+        "confrank data check photos --image-size 32",
+        _check_arguments,
+        _check,
+        guide="how-to/own-data.md",
+    ),
+}
+
+
+def _data_arguments(parser: Parser) -> None:
+    add_actions(parser, DATA_ACTIONS)
+
+
+def _data(arguments: Arguments) -> None:
+    DATA_ACTIONS[arguments.action].run(arguments[arguments.action])
+
+
 DATA = Command(
     "list, fetch or check data sets",
-    "confrank data fetch cifar10 --root data",
+    DATA_ACTIONS["fetch"].example,
     _data_arguments,
     _data,
     guide="how-to/own-data.md",

@@ -42,8 +42,15 @@ def usage_of(parser: "ArgumentParser") -> str:
 
 
 def argument_names(parser: "ArgumentParser") -> dict[str, str]:
-    """The flag of each option and the name of each positional argument, as users write them."""
-    return {action.dest: [*action.option_strings, _metavar(action)][0] for action in parser._actions}
+    """The flag of each option and the name of each positional argument, as users write them.
+
+    What belongs to an action of the command is called ACTION.NAME.
+    """
+    names = {action.dest: [*action.option_strings, _metavar(action)][0] for action in parser._actions}
+    for action in parser._actions:
+        for name, sub in action.choices.items() if isinstance(action.choices, dict) else ():
+            names |= {f"{name}.{key}": written for key, written in argument_names(sub).items()}
+    return names
 
 
 def help_of(parser: "ArgumentParser", example: str, guide: str) -> Help:

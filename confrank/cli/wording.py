@@ -47,11 +47,6 @@ def _unknown(match: re.Match[str], names: Names) -> str:
     return f"expected a known option, but got {match[1]!r}{hint}"
 
 
-def _required(key: str, names: Names) -> str:
-    """A required argument as users write it; the parser calls an option of an action ACTION.OPTION."""
-    return flag_of(key.rpartition(".")[2]) if "." in key else names.get(key, key)
-
-
 def _no_settings(match: re.Match[str], names: Names) -> str:
     start = match[1].strip()
     got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
@@ -66,7 +61,7 @@ _MESSAGES: dict[str, Callable[[re.Match[str], Names], str]] = {
     r"Parser key \"(?P<key>\w+)\": (?P<kind>Does not validate .*)Given value: (?P<value>.*)": _wrong_kind,
     r"unrecognized arguments: (\S+).*": _unknown,
     r"the following arguments are required: (.*)": lambda match, names: (
-        f"expected {joined([_required(key, names) for key in match[1].split(', ')])}, but got none; see --help"
+        f"expected {joined([names.get(key, key) for key in match[1].split(', ')])}, but got none; see --help"
     ),
     r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)": lambda match, names: _no_choice(
         match[1], match[2], [choice.strip("' ") for choice in match[3].split(",")]
