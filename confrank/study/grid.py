@@ -1,6 +1,6 @@
 """A resumable study: train the missing runs of its plan, derive the averages, write the results."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -16,9 +16,9 @@ from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
-from confrank.study.detection import measure, missing_detectors
+from confrank.study.detection import Detection, measure, missing_detectors
 from confrank.study.exam import examine_run
-from confrank.study.group import Follower, Runs, Sharing, train_group, train_shared, tried
+from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, load_result
@@ -54,16 +54,15 @@ def run_plan(
     words the errors of the lines that are returned.
     """
     wanted.check(out, results, weights)
-    for folder in (out, results, weights):
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+    for folder in filter(None, (out, results, weights)):
+        folder.mkdir(parents=True, exist_ok=True)
     missing = {config.run_name for config in wanted.runs if not has_result(config, results)}
     note, needed = on_note or (lambda text: None), partial(_needed, wanted, out, results)
     follow = Follower(out, on_epoch).look if on_epoch else lambda runs: None
     sharing = Sharing(missing=needed, waits=not skip_held, note=note, follow=follow)
     to_train = needed(wanted.runs)
     if ray is None or not to_train:
-        device = device or default_device()
+        device = _local(device)
         options = Options(
             root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
         )
@@ -74,33 +73,61 @@ def run_plan(
             where = (Path.cwd(), out, results, root or default_root())
             settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes, shift)
             outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, **sharing)
-    problems = outcome.problems
+    examine = partial(examine_run, results=results, root=root, device=device) if shift else None
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.
-    for config in finished:
-        if config.run_name in missing:
-            problems.pop(config.run_name, None)
-    problems |= tried("data", partial(_check_data, finished, results))
+    solved = missing & {config.run_name for config in finished}
+    problems = {name: error for name, error in outcome.problems.items() if name not in solved}
+    problems |= _complete(finished, out, results, weights, examine)
+    skipped = _skipped(outcome.held, needed([run for run in wanted.runs if run.run_name in outcome.held]), note)
+    problems |= _derive_all(wanted.averages, skipped, out, results)
+    test = partial(measure, out=out, results=results, root=root, device=_local(device), on_note=note)
+    problems |= _measure_all(missing_detectors(wanted.detections, results), {*skipped, *problems}, test)
+    return [f"{name}: {worded(error)}" for name, error in problems.items()]
+
+
+def _complete(
+    finished: Runs, out: Path, results: Path, weights: Path | None, examine: Callable[[Path], object] | None
+) -> Problems:
+    """Check the data of the finished runs, write their weights, and examine those whose folders are there."""
+    problems = tried("data", partial(_check_data, finished, results))
     if weights is not None:
         for config in finished:
             problems |= tried(f"weights of {config.run_name}", partial(_save_weights, config, out, weights))
-    if shift:
+    if examine is not None:
         for config in finished:
             if RunFolder(out / config.run_name).config.exists():
-                look = partial(examine_run, out / config.run_name, results, root=root, device=device)
-                problems |= tried(f"shift of {config.run_name}", look)
-    held = needed([config for config in wanted.runs if config.run_name in outcome.held])
-    for config in held:
-        note(f"skipped {config.run_name}: {outcome.held[config.run_name]} is training it")
-    skipped = {config.run_name for config in held}
-    for item in wanted.averages:
-        if skipped.isdisjoint(member.run_name for member in item.members):
+                problems |= tried(f"shift of {config.run_name}", partial(examine, out / config.run_name))
+    return problems
+
+
+def _skipped(holders: Mapping[str, str], runs: Runs, note: Callable[[str], None]) -> set[str]:
+    """The names of the runs that are left to their holders; each is noted."""
+    for config in runs:
+        note(f"skipped {config.run_name}: {holders[config.run_name]} is training it")
+    return {config.run_name for config in runs}
+
+
+def _derive_all(averages: Iterable[Average], skipped: Container[str], out: Path, results: Path) -> Problems:
+    """Derive the averages that have no skipped member."""
+    problems: Problems = {}
+    for item in averages:
+        if not any(member.run_name in skipped for member in item.members):
             problems |= tried(item.name, partial(_derive, item, out, results))
-    for cell, detectors in missing_detectors(wanted.detections, results).items():
-        if cell.run.run_name not in {*skipped, *problems}:
-            work = partial(measure, cell, detectors, out, results, root=root, device=_local(device), on_note=note)
-            problems |= tried(cell.name, work)
-    return [f"{name}: {worded(error)}" for name, error in problems.items()]
+    return problems
+
+
+def _measure_all(
+    cells: Mapping[Detection, Sequence[str]],
+    unavailable: Container[str],
+    test: Callable[[Detection, Sequence[str]], None],
+) -> Problems:
+    """Test the networks of the cells with their missing detectors, except runs that are unavailable."""
+    problems: Problems = {}
+    for cell, detectors in cells.items():
+        if cell.run.run_name not in unavailable:
+            problems |= tried(cell.name, partial(test, cell, detectors))
+    return problems
 
 
 def _local(device: torch.device | None) -> torch.device:

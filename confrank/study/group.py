@@ -19,6 +19,7 @@ from confrank.training import Failed, Options, train_together
 from confrank.training.jobs import Note, Record
 
 Runs = Sequence[RunConfig]
+Problems = dict[str, Exception]
 # How long a process waits before it asks again whether another one has left a run.
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 
@@ -27,7 +28,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0
 class Outcome:
     """The runs that are not finished, by name: why they failed, or which process holds them."""
 
-    problems: dict[str, Exception] = field(default_factory=dict)
+    problems: Problems = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
 
 
@@ -66,7 +67,7 @@ def _write_results(run: Path, results: Path, options: Options, shift: bool) -> N
         examine_run(run, results, root=options.get("root"), device=options.get("device"))
 
 
-def tried(what: str, work: Callable[[], object]) -> dict[str, Exception]:
+def tried(what: str, work: Callable[[], object]) -> Problems:
     """Do one piece of work; its failure is returned, so that the others continue."""
     try:
         work()
@@ -91,7 +92,7 @@ class Sharing(TypedDict):
 
 def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], **sharing: Unpack[Sharing]) -> Outcome:
     """Train groups of runs that other processes may be training too: take what they do not hold, then the rest."""
-    problems: dict[str, Exception] = {}
+    problems: Problems = {}
     known: dict[str, str] = {}
     left, pause = list(groups), FIRST_PAUSE
     while True:
