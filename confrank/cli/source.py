@@ -78,7 +78,7 @@ def columns_of(text: str | None) -> dict[str, str]:
     ({'label': 'gold', 'probability:a': 'p1'}, {})
     """
     columns: dict[str, str] = {}
-    for part in (text or "").split(",") if text is not None else []:
+    for part in [] if text is None else text.split(","):
         role, mark, name = part.partition("=")
         if not mark or not role.strip() or not name.strip():
             raise ValueError(f"expected --columns ROLE=COLUMN,..., but got {part.strip()!r}")
