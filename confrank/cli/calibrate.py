@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.calibrated_file import calibrated_predictions, write_calibrated
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
-from confrank.cli.paths import calibrated_path, json_path, keep_inputs, write_json
-from confrank.cli.policies import add_design_policy, open_policy, policy_path, ranked_by, save_policy, uses_all_rows
+from confrank.cli.paths import calibrated_path, write_json
+from confrank.cli.policies import add_design_policy, json_output, open_policy, ranked_by, save_policy, uses_all_rows
 from confrank.cli.source import add_file, predictions_path, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def _calibrate(arguments: Arguments) -> None:
 
     _check(arguments)
     every = uses_all_rows(arguments)
-    out, table, path = calibrated_path(arguments.out), json_path(arguments.json), predictions_path(arguments.file)
-    keep_inputs([arguments.file, path, arguments.truth], out, table, policy_path(arguments))
+    out, path = calibrated_path(arguments.out), predictions_path(arguments.file)
+    table = json_output(arguments, out)
     reading = reading_of(arguments)
     source = read_source(arguments.file, reading=reading)
     _check_table(arguments, source.predictions)

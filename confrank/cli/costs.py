@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option, at_least
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import confidence_rule, predictions_path, read_weighted, temperature_of
+from confrank.cli.paths import write_json
+from confrank.cli.policies import json_output, open_policy, save_policy, unseen_samples
+from confrank.cli.source import confidence_rule, read_weighted, temperature_of
 from confrank.cli.wording import flag_of
 from confrank.phrasing import counted
 
@@ -55,9 +55,7 @@ def choose_by_cost(arguments: Arguments) -> None:
     from confrank.report.decision import classifier_lines, cost_lines
 
     at_least(2, arguments, "folds")
-    out = json_path(arguments.json)
-    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, arguments.cost_table]
-    keep_inputs(inputs, out, policy_path(arguments))
+    out = json_output(arguments, inputs=[arguments.cost_table])
     predictions, samples = read_weighted(arguments)
     print("\n".join([f"read {predictions.describe()}", *samples.notes]))
     policy = open_policy(arguments, predictions)

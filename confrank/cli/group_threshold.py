@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1, listed
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import open_policy, policy_path, ranked_by, save_policy
-from confrank.cli.source import dependence_notes, kept, predictions_path, read_source, reading_of, weight_column
+from confrank.cli.paths import write_json
+from confrank.cli.policies import json_output, open_policy, ranked_by, save_policy
+from confrank.cli.source import dependence_notes, kept, read_source, reading_of, weight_column
 from confrank.phrasing import InputError, counted, sentence
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def group_threshold(arguments: Arguments) -> None:
 
     _check_flags(arguments)
     between_0_and_1(arguments, "risk", "delta")
-    table = json_path(arguments.json)
-    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))
+    table = json_output(arguments)
     reading, by = reading_of(arguments), column_of(arguments.by)
     refuse_weights([] if weight_column(arguments, reading) else None)
     source = read_source(arguments.file, reading=reading, keep=kept(reading, by))

@@ -1,11 +1,13 @@
 """The policy file of a command: flags, loading, and saving with one more part."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Arguments, Parser, add_option
-from confrank.cli.paths import json_policy_path
+from confrank.cli.paths import json_path, json_policy_path, keep_inputs
+from confrank.cli.source import predictions_path
 from confrank.phrasing import InputError, about, joined, named
 
 if TYPE_CHECKING:
@@ -48,6 +50,17 @@ def policy_path(arguments: Arguments) -> Path | None:
         return None
     path: Path = json_policy_path(arguments.policy)
     return path
+
+
+def json_output(arguments: Arguments, *others: Path | None, inputs: Iterable[str | Path | None] = ()) -> Path | None:
+    """The path of --json; an error if it, --policy or one of the others to write is a file that is read.
+
+    Those are the predictions, --truth and `inputs`.
+    """
+    table: Path | None = json_path(arguments.json)
+    read = [arguments.file, predictions_path(arguments.file), arguments.truth, *inputs]
+    keep_inputs(read, table, *others, policy_path(arguments))
+    return table
 
 
 def open_policy(arguments: Arguments, predictions: "Predictions") -> "Policy | None":

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import add_design_policy, open_policy, policy_path, save_policy, uses_all_rows
-from confrank.cli.source import Source, add_file, predictions_path, read_source, reading_of
+from confrank.cli.paths import write_json
+from confrank.cli.policies import add_design_policy, json_output, open_policy, save_policy, uses_all_rows
+from confrank.cli.source import Source, add_file, read_source, reading_of
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy
@@ -31,8 +31,7 @@ def _scores(arguments: Arguments) -> None:
 
     at_least(0, arguments, "seed")
     check_resamples(arguments.resamples)
-    every, out = uses_all_rows(arguments), json_path(arguments.json)
-    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], out, policy_path(arguments))
+    every, out = uses_all_rows(arguments), json_output(arguments)
     source = read_source(arguments.file, reading=reading_of(arguments))
     if source.predictions.table is None:
         raise ValueError(

@@ -2,9 +2,9 @@
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import add_file, dependence_notes, predictions_path, read_source, reading_of, role_columns
+from confrank.cli.paths import write_json
+from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
+from confrank.cli.source import add_file, dependence_notes, read_source, reading_of, role_columns
 
 
 def _select_arguments(parser: Parser) -> None:
@@ -26,11 +26,10 @@ def _select(arguments: Arguments) -> None:
 
     at_least(0, arguments, "seed")
     between_0_and_1(arguments, "fdr")
-    table, (new, out) = json_path(arguments.json), new_paths(arguments)
+    new, out = new_paths(arguments)
     if not new and arguments.policy is None:
         raise ValueError("expected new predictions to select from, but got none; add --new NEW --out OUT.csv")
-    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, *new]
-    keep_inputs(inputs, table, out, policy_path(arguments))
+    table = json_output(arguments, out, inputs=new)
     reading = reading_of(arguments)
     refuse_weights([] if role_columns(reading, "sample_weight") else None)
     source = read_source(arguments.file, reading=reading)

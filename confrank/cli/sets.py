@@ -5,17 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy
-from confrank.cli.source import (
-    add_file,
-    dependence_notes,
-    kept,
-    predictions_path,
-    read_source,
-    reading_of,
-    role_columns,
-)
+from confrank.cli.paths import write_json
+from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
+from confrank.cli.source import add_file, dependence_notes, kept, read_source, reading_of, role_columns
 
 if TYPE_CHECKING:
     from confrank.cli.source import Source
@@ -50,9 +42,8 @@ def _sets(arguments: Arguments) -> None:
 
     at_least(0, arguments, "seed", "free_rank")
     between_0_and_1(arguments, "level")
-    table, (new, out) = json_path(arguments.json), new_paths(arguments)
-    inputs = [arguments.file, predictions_path(arguments.file), arguments.truth, *new]
-    keep_inputs(inputs, table, out, policy_path(arguments))
+    new, out = new_paths(arguments)
+    table = json_output(arguments, out, inputs=new)
     reading, by = reading_of(arguments), column_of(arguments.by)
     source = _read(arguments, reading, by)
     policy = open_policy(arguments, source.predictions)

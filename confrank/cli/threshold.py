@@ -3,16 +3,9 @@
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
-from confrank.cli.paths import json_path, keep_inputs, write_json
-from confrank.cli.policies import add_policy, open_policy, policy_path, save_policy, unseen_samples
-from confrank.cli.source import (
-    add_file,
-    confidence_rule,
-    dependence_notes,
-    predictions_path,
-    read_weighted,
-    temperature_of,
-)
+from confrank.cli.paths import write_json
+from confrank.cli.policies import add_policy, json_output, open_policy, save_policy, unseen_samples
+from confrank.cli.source import add_file, confidence_rule, dependence_notes, read_weighted, temperature_of
 
 
 def _threshold_arguments(parser: Parser) -> None:
@@ -52,8 +45,7 @@ def _threshold(arguments: Arguments) -> None:
             "expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them; try --risk 0.05"
         )
     between_0_and_1(arguments, "risk", "delta")
-    table = json_path(arguments.json)
-    keep_inputs([arguments.file, predictions_path(arguments.file), arguments.truth], table, policy_path(arguments))
+    table = json_output(arguments)
     predictions, samples = read_weighted(arguments)
     notes = [] if arguments.risk is None else dependence_notes(predictions)
     print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
