@@ -390,3 +390,30 @@ def test_other_files_are_not_replaced(files, command, capsys, header):
     command("apply", "p.json", "val.csv", "--out", "mine.csv", code=2)
     assert "mine.csv holds something else; choose another --out" in last_error(capsys)
     assert (files / "mine.csv").read_text() == f"{header}\n1\n"
+
+
+COMMANDS = [
+    ("threshold", "--risk", 0.2),
+    ("threshold", "--risk", 0.2, "--per-class"),
+    ("threshold", "--cost-error", 5, "--cost-reject", 1),
+    ("sets",),
+    ("select",),
+    ("scores",),
+    ("calibrate",),
+]
+
+
+@pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: "".join(map(str, asked)))
+def test_no_command_writes_over_its_predictions(files, command, capsys, asked):
+    (files / "linked.json").symlink_to("val.csv")
+    for flags in (("--policy", "linked.json"), ("--policy", "p.json", "--json", "linked.json")):
+        command(asked[0], "val.csv", *asked[1:], *flags, code=2)
+        assert "linked.json is an input of this command; choose another path" in last_error(capsys)
+    assert not (files / "p.json").exists()
+
+
+@pytest.mark.parametrize("asked", [COMMANDS[1], ("sets",), ("select",)], ids=lambda asked: asked[0])
+def test_a_guarantee_takes_no_column_of_weights(files, command, capsys, asked):
+    flags = ("--policy", "p.json", "--columns", "sample_weight=id")
+    command(asked[0], "val.csv", *asked[1:], *flags, code=2)
+    assert last_error(capsys).endswith("equally weighted rows; leave sample_weight out of --columns")

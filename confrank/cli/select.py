@@ -4,7 +4,7 @@ from confrank.cli.command import Arguments, Command, Parser, add_option, at_leas
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
-from confrank.cli.source import add_file, dependence_notes, read_source, reading_of, role_columns
+from confrank.cli.source import add_file, dependence_notes, read_source, reading_of, refuse_weight_column
 
 
 def _select_arguments(parser: Parser) -> None:
@@ -20,7 +20,6 @@ def _select_arguments(parser: Parser) -> None:
 
 def _select(arguments: Arguments) -> None:
     from confrank.decisions import select_with_fdr
-    from confrank.decisions.guarantee import refuse_weights
     from confrank.decisions.policy import Policy, SelectionPart
     from confrank.report.guarantees import compared_line, selection_lines
 
@@ -31,7 +30,7 @@ def _select(arguments: Arguments) -> None:
         raise ValueError("expected new predictions to select from, but got none; add --new NEW --out OUT.csv")
     table = json_output(arguments, out, inputs=new)
     reading = reading_of(arguments)
-    refuse_weights([] if role_columns(reading, "sample_weight") else None)
+    refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading)
     predictions = source.predictions
     policy = open_policy(arguments, predictions)

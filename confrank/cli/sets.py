@@ -7,7 +7,7 @@ from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
-from confrank.cli.source import add_file, dependence_notes, kept, read_source, reading_of, role_columns
+from confrank.cli.source import add_file, dependence_notes, kept, read_source, reading_of, refuse_weight_column
 
 if TYPE_CHECKING:
     from confrank.cli.source import Source
@@ -72,9 +72,7 @@ def _sets(arguments: Arguments) -> None:
 
 def _read(arguments: Arguments, reading: dict[str, Any], by: str | None) -> "Source":
     """The labelled file, which must have a table of all classes."""
-    from confrank.decisions.guarantee import refuse_weights
-
-    refuse_weights([] if role_columns(reading, "sample_weight") else None)
+    refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading, keep=kept(reading, by))
     if source.predictions.table is None or source.predictions.label is None:
         raise ValueError(

@@ -71,6 +71,14 @@ def weight_column(arguments: Arguments, reading: Mapping[str, Any]) -> str | Non
     return given or next(iter(role_columns(reading, "sample_weight")), None)
 
 
+def refuse_weight_column(reading: Mapping[str, Any]) -> None:
+    """Raise if --columns names weights: a guarantee takes none."""
+    from confrank.decisions.guarantee import refuse_weights
+
+    if role_columns(reading, "sample_weight"):
+        refuse_weights([], "leave sample_weight out of {columns}")
+
+
 def columns_of(text: str | None) -> dict[str, str]:
     """The column of each role.
 
