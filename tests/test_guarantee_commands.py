@@ -358,3 +358,11 @@ def test_rows_that_share_an_id_are_pointed_out(tmp_path, capsys, command):
     ):
         command(flags[0], tmp_path / "a.csv", *flags[1:])
         assert (note in capsys.readouterr().out) is is_noted
+
+
+@pytest.mark.parametrize("asked", [("sets", "--per-class", "--by", "site"), ("select",)], ids=lambda asked: asked[0])
+def test_what_was_read_is_printed_before_a_failure(files, command, capsys, tmp_path, asked):
+    (tmp_path / "bad.csv").write_text("file,confidence\na,high\n")
+    new = ("--new", tmp_path / "bad.csv", "--out", tmp_path / "out.csv")
+    command(asked[0], files[0], *asked[1:], *new, code=2)
+    assert capsys.readouterr().out.startswith("read 2,000 predictions, 3 classes, probabilities")

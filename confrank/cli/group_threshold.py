@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1, listed
 from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, ranked_by, save_policy
-from confrank.cli.source import dependence_notes, kept, read_source, reading_of, refuse_weight_column
+from confrank.cli.source import kept, print_read, read_source, reading_of, refuse_weight_column
 from confrank.phrasing import InputError, counted, sentence
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def group_threshold(arguments: Arguments) -> None:
     refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading, keep=kept(reading, by))
     predictions, samples = source.predictions, source.samples
-    print("\n".join([f"read {predictions.describe()}", *samples.notes, *dependence_notes(predictions)]))
+    print_read(source)
     policy = open_policy(arguments, predictions)
     rows, others, used = _rows(arguments, policy, predictions)
     if policy is not None:

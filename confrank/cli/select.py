@@ -4,7 +4,7 @@ from confrank.cli.command import Arguments, Command, Parser, add_option, at_leas
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
-from confrank.cli.source import add_file, dependence_notes, read_source, reading_of, refuse_weight_column
+from confrank.cli.source import add_file, print_read, read_source, reading_of, refuse_weight_column
 
 
 def _select_arguments(parser: Parser) -> None:
@@ -32,6 +32,7 @@ def _select(arguments: Arguments) -> None:
     reading = reading_of(arguments)
     refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading)
+    print_read(source)
     predictions = source.predictions
     policy = open_policy(arguments, predictions)
     base = Policy.of(predictions) if policy is None else policy
@@ -58,9 +59,7 @@ def _select(arguments: Arguments) -> None:
     chosen = {"num_new": len(selection.selected), "num_selected": selection.num_selected} if new else {}
     asked = {"file": arguments.file, "new": arguments.new, "fdr": arguments.fdr}
     write_json(table, {**asked, **counts, **chosen, "promise": promise, "shortage": shortage})
-    print(
-        "\n".join([f"read {predictions.describe()}", *source.samples.notes, *dependence_notes(predictions), *lines])
-    )
+    print("\n".join(lines))
 
 
 SELECT = Command(

@@ -7,7 +7,7 @@ from confrank.cli.group_threshold import column_of
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
-from confrank.cli.source import add_file, dependence_notes, kept, read_source, reading_of, refuse_weight_column
+from confrank.cli.source import add_file, kept, print_read, read_source, reading_of, refuse_weight_column
 
 if TYPE_CHECKING:
     from confrank.cli.source import Source
@@ -46,6 +46,7 @@ def _sets(arguments: Arguments) -> None:
     table = json_output(arguments, out, inputs=new)
     reading, by = reading_of(arguments), column_of(arguments.by)
     source = _read(arguments, reading, by)
+    print_read(source)
     policy = open_policy(arguments, source.predictions)
     base = Policy.of(source.predictions) if policy is None else policy
     rule, own, rows = _calibrated(arguments, base, source.predictions, by)
@@ -66,8 +67,7 @@ def _sets(arguments: Arguments) -> None:
         lines += write_rows(out, answered[0], {"set": answered[1].columns()["set"]}, "sets")
     result = {"file": arguments.file, "by": by, **rule.as_dict(), "promise": promise, "shortage": shortage}
     write_json(table, {**result, **sizes})
-    notes = [*source.samples.notes, *dependence_notes(source.predictions)]
-    print("\n".join([f"read {source.predictions.describe()}", *notes, *lines]))
+    print("\n".join(lines))
 
 
 def _read(arguments: Arguments, reading: dict[str, Any], by: str | None) -> "Source":

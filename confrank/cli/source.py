@@ -125,6 +125,12 @@ def read_source(
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
 
 
+def print_read(source: Source) -> None:
+    """Print what was read for a guarantee, before anything can fail."""
+    predictions = source.predictions
+    print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *dependence_notes(predictions)]))
+
+
 def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
     """The predictions of a command's file and their values per sample, with weights if there is a column of them."""
     from confrank.analysis.columns import weights_of
