@@ -1,11 +1,19 @@
 """Choose a confidence threshold for accepting answers."""
 
+from typing import TYPE_CHECKING
+
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy, unseen_samples
 from confrank.cli.source import add_file, confidence_rule, dependence_notes, read_weighted, temperature_of
+
+if TYPE_CHECKING:
+    from confrank.decisions import OperatingPoint
+    from confrank.decisions.policy import ThresholdPart
+    from confrank.decisions.rows import UsedRows
+    from confrank.metrics import Samples
 
 
 def _threshold_arguments(parser: Parser) -> None:
@@ -27,9 +35,7 @@ def _threshold_arguments(parser: Parser) -> None:
 
 
 def _threshold(arguments: Arguments) -> None:
-    from confrank.decisions import guaranteed_threshold, measured_at, random_split, threshold_for_coverage
-    from confrank.decisions.policy import ThresholdPart
-    from confrank.decisions.policy_words import risk_promise
+    from confrank.decisions import measured_at, random_split
     from confrank.report.decision import check_lines, classifier_lines, threshold_lines
 
     at_least(0, arguments, "seed")
@@ -38,13 +44,7 @@ def _threshold(arguments: Arguments) -> None:
         return group_threshold(arguments)
     if costs:
         return choose_by_cost(arguments)
-    if (arguments.risk is None) == (arguments.coverage is None):
-        if arguments.risk is not None:
-            raise ValueError("expected either --risk or --coverage, but got both")
-        raise ValueError(
-            "expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them; try --risk 0.05"
-        )
-    between_0_and_1(arguments, "risk", "delta")
+    _check_request(arguments)
     table = json_output(arguments)
     predictions, samples = read_weighted(arguments)
     notes = [] if arguments.risk is None else dependence_notes(predictions)
@@ -55,14 +55,7 @@ def _threshold(arguments: Arguments) -> None:
     if arguments.split is not None:
         chosen, other_rows = random_split(len(samples), arguments.split, arguments.seed)
         samples, others = samples.select(chosen), samples.select(other_rows)
-    if arguments.risk is not None:
-        point = guaranteed_threshold(
-            samples.confidence, samples.correct, arguments.risk, delta=arguments.delta, sample_weight=samples.weight
-        )
-    else:
-        point = threshold_for_coverage(
-            samples.confidence, samples.correct, arguments.coverage, sample_weight=samples.weight
-        )
+    point = _point(arguments, samples)
     name, averaged = confidence_rule(predictions)
     name = None if policy is not None and policy.score is not None else name
     temperature = temperature_of(predictions, arguments.file)
@@ -72,16 +65,44 @@ def _threshold(arguments: Arguments) -> None:
         lines += classifier_lines(point, name, temperature, averaged=averaged)
     lines += [] if check is None else check_lines(check, arguments.risk)
     if policy is not None:
-        promise = "" if arguments.risk is None else risk_promise(arguments.risk, arguments.delta, len(samples))
-        asked = {"risk": arguments.risk, "delta": arguments.delta, "coverage": arguments.coverage}
-        settings = {**asked, "bound": point.bound, "accepted": point.accepted, "wrong": point.wrong}
-        lines += save_policy(arguments, policy, ThresholdPart(point.threshold, rows, promise, settings=settings))
+        lines += save_policy(arguments, policy, _part(arguments, point, rows, len(samples)))
     asked = {"requested_risk": arguments.risk, "delta": arguments.delta, "requested_coverage": arguments.coverage}
     rule = {"confidence": name, "temperature": temperature and float(temperature)}
     result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
     write_json(table, result)
     print("\n".join(lines))
     return None
+
+
+def _check_request(arguments: Arguments) -> None:
+    if arguments.risk is not None and arguments.coverage is not None:
+        raise ValueError("expected either --risk or --coverage, but got both")
+    if arguments.risk is None and arguments.coverage is None:
+        raise ValueError(
+            "expected --risk, --coverage, or --cost-error with --cost-reject, but got none of them; try --risk 0.05"
+        )
+    between_0_and_1(arguments, "risk", "delta")
+
+
+def _point(arguments: Arguments, samples: "Samples") -> "OperatingPoint":
+    """The threshold that guarantees --risk, or has --coverage."""
+    from confrank.decisions import guaranteed_threshold, threshold_for_coverage
+
+    values = samples.confidence, samples.correct
+    if arguments.risk is None:
+        return threshold_for_coverage(*values, arguments.coverage, sample_weight=samples.weight)
+    return guaranteed_threshold(*values, arguments.risk, delta=arguments.delta, sample_weight=samples.weight)
+
+
+def _part(arguments: Arguments, point: "OperatingPoint", rows: "UsedRows", num_samples: int) -> "ThresholdPart":
+    """The threshold as a part of a policy."""
+    from confrank.decisions.policy import ThresholdPart
+    from confrank.decisions.policy_words import risk_promise
+
+    promise = "" if arguments.risk is None else risk_promise(arguments.risk, arguments.delta, num_samples)
+    asked = {"risk": arguments.risk, "delta": arguments.delta, "coverage": arguments.coverage}
+    settings = {**asked, "bound": point.bound, "accepted": point.accepted, "wrong": point.wrong}
+    return ThresholdPart(point.threshold, rows, promise, settings=settings)
 
 
 THRESHOLD = Command(
