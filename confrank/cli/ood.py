@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import (
+    Arguments,
     Command,
     Format,
+    Parser,
     add_device,
     add_option,
     add_root,
@@ -24,7 +26,6 @@ from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_
 
 if TYPE_CHECKING:
     import numpy as np
-    from jsonargparse import ArgumentParser, Namespace
     from jsonargparse._core import ArgumentGroup
     from numpy.typing import NDArray
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from confrank.trained import TrainedOn
 
 
-def _ood_arguments(parser: "ArgumentParser") -> None:
+def _ood_arguments(parser: Parser) -> None:
     from jsonargparse import SUPPRESS
 
     runs = "run folders, or .safetensors weights (with --model and --dataset if the file has no config)"
@@ -73,7 +74,7 @@ def _detector_arguments(group: "ArgumentGroup") -> None:
     add_option(group, "--aupr", Literal["average", "trapezoid"], "NAME", "AUPR estimator", "average")
 
 
-def _ood(arguments: "Namespace") -> None:
+def _ood(arguments: Arguments) -> None:
     from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images
     from confrank.data.texts import is_text_file
@@ -131,7 +132,7 @@ def _ood(arguments: "Namespace") -> None:
         show(line)
 
 
-def _against(arguments: "Namespace") -> list[str]:
+def _against(arguments: Arguments) -> list[str]:
     """The names of the out-sets, also under the old flag."""
     if arguments.out:
         print("note: --out of confrank ood is now called --against", file=sys.stderr)
@@ -141,7 +142,7 @@ def _against(arguments: "Namespace") -> list[str]:
     return against
 
 
-def _protocol(arguments: "Namespace", data: Sequence[str]) -> "Protocol":
+def _protocol(arguments: Arguments, data: Sequence[str]) -> "Protocol":
     """What to measure; the defaults depend on the data of the runs and the out-sets."""
     from confrank.data import IMAGE_SETS, LOADERS
     from confrank.data.texts import is_text_file
@@ -190,7 +191,7 @@ def _check_names(runs: Sequence[str], against: Sequence[str]) -> list[str]:
 
 
 def _examine(
-    arguments: "Namespace",
+    arguments: Arguments,
     run: str,
     images: "dict[str, NDArray[np.uint8] | None]",
     protocol: "Protocol",
@@ -238,7 +239,7 @@ def _is_part(out: str, dataset: str, root: Path | None) -> bool:
     return path == data.resolve() or not parts.isdisjoint((path, *path.parents))
 
 
-def _trained(arguments: "Namespace", name: str) -> "TrainedOn":
+def _trained(arguments: Arguments, name: str) -> "TrainedOn":
     from confrank.config import RunConfig
     from confrank.trained import load_run
 

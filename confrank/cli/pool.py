@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
+    Arguments,
     Command,
+    Parser,
     add_device,
     add_option,
     add_ray,
@@ -23,7 +25,6 @@ from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.phrasing import counted
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
     from jsonargparse._core import ArgumentGroup
 
     from confrank.config import RunConfig
@@ -36,7 +37,7 @@ DEFAULTS = {
 }
 
 
-def _add_pool_options(parser: "ArgumentParser", *, trains: bool = False) -> "ArgumentGroup":
+def _add_pool_options(parser: Parser, *, trains: bool = False) -> "ArgumentGroup":
     """Add what a pool is and which labels it has; training needs both, a query also takes predictions as a pool."""
     data = parser.add_argument_group("data")
     pool = "folder of images, .npz file of images, or .csv or .jsonl file of texts"
@@ -48,7 +49,7 @@ def _add_pool_options(parser: "ArgumentParser", *, trains: bool = False) -> "Arg
     return data
 
 
-def _query_arguments(parser: "ArgumentParser") -> None:
+def _query_arguments(parser: Parser) -> None:
     run = "run folder; not needed for a file of predictions"
     parser.add_argument("run", type=str | None, nargs="?", default=None, metavar="RUN", help=run)
     _add_pool_options(parser)
@@ -72,7 +73,7 @@ def _query_arguments(parser: "ArgumentParser") -> None:
     add_device(computing)
 
 
-def _query(arguments: "Namespace") -> None:
+def _query(arguments: Arguments) -> None:
     from confrank.active.labelled import check_replaceable, read_labelled
     from confrank.active.query import ask_pool, write_question
     from confrank.report.contact import CELL, contact_sheet
@@ -119,7 +120,7 @@ def _query(arguments: "Namespace") -> None:
     note(f"{counted(len(question.names), 'sample')} to label, {order}: {out}")
 
 
-def _train_arguments(parser: "ArgumentParser") -> None:
+def _train_arguments(parser: Parser) -> None:
     data = _add_pool_options(parser, trains=True)
     add_option(data, "--test", str, "FILE", "CSV of samples to test on, with the columns of --labelled")
     test_share = "without --test: share of the labelled samples to test on"
@@ -148,7 +149,7 @@ def _train_arguments(parser: "ArgumentParser") -> None:
     add_device(parser.add_argument_group("computing"))
 
 
-def _train(arguments: "Namespace") -> None:
+def _train(arguments: Arguments) -> None:
     from confrank.active.labelled import read_labelled
     from confrank.active.labelled_set import check_labels, labelled_set, write_labels
     from confrank.active.pool import kind_of
@@ -182,7 +183,7 @@ def _train(arguments: "Namespace") -> None:
     note(f"next: confrank active query {out} --pool {pool} --labelled {arguments.labelled}")
 
 
-def _config(arguments: "Namespace", kind: str) -> "RunConfig":
+def _config(arguments: Arguments, kind: str) -> "RunConfig":
     from confrank.config import RunConfig
 
     names = ("model", "method", "epochs", "batch_size", "optimizer", "lr", "seed", "image_size", "padding", "flip")

@@ -3,11 +3,12 @@
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
+    Arguments,
     Command,
     Format,
+    Parser,
     add_checkpoint_minutes,
     add_device,
     add_option,
@@ -29,14 +30,11 @@ from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
 from confrank.cli.wording import flag_of, in_words
 
-if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
-
 # The tables that show the results of our own studies.
 TABLES = {"reproduction": "table-clf-perf", "record": "all", "ood": "table-ood-perf", "active": "stable-al-perf"}
 
 
-def _study_arguments(parser: "ArgumentParser") -> None:
+def _study_arguments(parser: Parser) -> None:
     table = "table of the paper, see `confrank table list`, or one of our own studies: reproduction, our part of the"
     table += " classification tables; ood, out-of-distribution detection; active, active learning with the settings"
     table += " that suit few labels; record, training recipes compared"
@@ -68,7 +66,7 @@ def _study_arguments(parser: "ArgumentParser") -> None:
     add_device(computing)
 
 
-def _study(arguments: "Namespace") -> None:
+def _study(arguments: Arguments) -> None:
     from confrank.study.active import ACTIVE_RECIPES
 
     at_least(1, arguments, "together")
@@ -77,7 +75,7 @@ def _study(arguments: "Namespace") -> None:
     (_study_active if arguments.name in ACTIVE_RECIPES else _study_runs)(arguments)
 
 
-def _study_runs(arguments: "Namespace") -> None:
+def _study_runs(arguments: Arguments) -> None:
     """Train runs, average them, and test them against out-sets."""
     from confrank.cli.plans import plan_lines
     from confrank.report.progress import epoch_bar
@@ -129,16 +127,16 @@ def _study_runs(arguments: "Namespace") -> None:
         sys.exit(1)
 
 
-def _flag_or_train(arguments: "Namespace", parameter: str) -> str:
+def _flag_or_train(arguments: Arguments, parameter: str) -> str:
     """The flag of a parameter; a study lacks some flags of training, such as --lr."""
     return flag_of(parameter) if parameter in arguments else f"{flag_of(parameter)} of confrank train"
 
 
-def _seeds(arguments: "Namespace") -> list[int] | None:
+def _seeds(arguments: Arguments) -> list[int] | None:
     return None if arguments.seeds is None else parse_seeds(arguments.seeds, 0)
 
 
-def _study_active(arguments: "Namespace") -> None:
+def _study_active(arguments: Arguments) -> None:
     """Run the stages of active learning, trial by trial."""
     from confrank.cli.plans import active_lines
     from confrank.report.progress import epoch_bar
@@ -179,7 +177,7 @@ def _table_of(study: str, results: Path) -> str:
     return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
 
 
-def _table_arguments(parser: "ArgumentParser") -> None:
+def _table_arguments(parser: Parser) -> None:
     table = "table of the paper; all: every classification result, whatever its settings; list: names of the tables"
     parser.add_argument("name", type=str, metavar="TABLE", help=table)
     rows = parser.add_argument_group("rows")
@@ -189,7 +187,7 @@ def _table_arguments(parser: "ArgumentParser") -> None:
     add_option(parser.add_argument_group("output"), "--format", Format, "NAME", "format of the table", "terminal")
 
 
-def _table(arguments: "Namespace") -> None:
+def _table(arguments: Arguments) -> None:
     from confrank.report.paper_table import render
     from confrank.study.comparison import ALL, comparison_cells
     from confrank.study.paper import paper_tables
