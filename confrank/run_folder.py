@@ -17,7 +17,7 @@ class RunFolder:
         self.path = path
         self.config, self.environment = path / "config.yaml", path / "environment.json"
         self.log, self.history = path / "log.jsonl", path / "history.npz"
-        self.checkpoint, self.lock = path / "checkpoint", path / LOCK
+        self.checkpoint, self.snapshots, self.lock = path / "checkpoint", path / "snapshots", path / LOCK
         self.metrics = self.metrics_of("test")
 
     def metrics_of(self, split: str) -> Path:
@@ -27,7 +27,7 @@ class RunFolder:
         return self.path / "predictions" / f"{split}.safetensors"
 
     def snapshot(self, epoch: int) -> Path:
-        return self.path / "snapshots" / f"epoch-{epoch:04d}.safetensors"
+        return self.snapshots / f"epoch-{epoch:04d}.safetensors"
 
     def read_log(self) -> list[dict[str, Any]]:
         """The records of the epochs so far, without a last line that is not complete (yet, or on a full disk)."""

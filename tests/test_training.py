@@ -643,6 +643,15 @@ def test_leftovers_of_a_killed_writer_are_no_other_files(tmp_path):
     assert not list((tmp_path / "a").glob(".*.part"))
 
 
+def test_leftovers_among_the_snapshots_are_removed(tmp_path):
+    train(tiny(epochs=1), tmp_path, device=CPU)
+    leftover = tmp_path / "snapshots" / ".epoch-0001.safetensors.123.part"
+    leftover.parent.mkdir()
+    leftover.write_text("half")
+    train(tiny(epochs=1), tmp_path, device=CPU)
+    assert not leftover.exists()
+
+
 def own_set(path, images, labels):
     np.savez(path, train_images=images, train_labels=labels, test_images=images[:20], test_labels=labels[:20])
 

@@ -140,4 +140,4 @@ def _protected_files(path: Path) -> list[Path]:
     if not run.config.exists():
         return [path]
     written = [run.config, run.log, run.environment, run.history, run.metrics, run.metrics_of("holdout")]
-    return [*written, *run.checkpoint.rglob("*"), *run.snapshot(0).parent.glob("*")]
+    return [*written, *run.checkpoint.rglob("*"), *run.snapshots.glob("*")]

@@ -301,6 +301,8 @@ def _resume(
 def _read_checkpoint(folder: RunFolder, config: RunConfig, digests: dict[str, str], note: Note) -> Checkpoint | None:
     """Clear up after a crash, write the config, and read the newest intact checkpoint of the same data."""
     remove_leftovers(folder.path)
+    if folder.snapshots.exists():
+        remove_leftovers(folder.snapshots)
     if not folder.history.exists():  # a finished run stays as it is
         write_atomically(folder.config, yaml.safe_dump(config.as_dict(), sort_keys=False))
     if not saved(folder.checkpoint):
