@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # For texts, SGD hardly moves the vectors of rare words, CRL harms (docs/when-to-use.md), and of 5, 20, 60 and 200
 # epochs on 4,000 reviews, 20 ranked best (experiments/when_imdb_epyc-2core_202611.md).
 TEXT_DEFAULTS = {"model": "bag-of-embeddings", "method": "baseline", "optimizer": "adamw", "lr": 0.003}
-TEXT_EPOCHS = 20
+TEXT_TRAINING = TEXT_DEFAULTS | {"epochs": 20}
 
 
 def _train_arguments(parser: Parser) -> None:
@@ -85,17 +85,19 @@ def _defaults(arguments: Arguments) -> dict[str, Any]:
     """The settings for texts and of the recipe, in place of the defaults: flags and --config still override them."""
     from confrank import recipes
 
-    texts = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS} if _is_texts(arguments.dataset) else {}
+    texts = TEXT_TRAINING if _is_texts(arguments.dataset) else {}
     return {**texts, **recipes.values(arguments.recipe, arguments.dataset)}
 
 
 def _is_texts(dataset: str) -> bool:
-    return Path(dataset).suffix.lower() in (".csv", ".jsonl")
+    from confrank.data.texts import SUFFIXES
+
+    return Path(dataset).suffix.lower() in SUFFIXES
 
 
 def _for_texts(name: str) -> str:
     """The end of a help text: the default for a file of texts, where it is another one."""
-    default = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS}.get(name)
+    default = TEXT_TRAINING.get(name)
     return "" if default is None else f" (for texts: {default})"
 
 
