@@ -187,7 +187,7 @@ def test_plan_shares_runs_between_cells():
 
 def test_estimate_uses_measured_speeds():
     config = RunConfig(dataset="cifar10", model="vgg16")
-    assert estimated_hours([config]) == pytest.approx(391 * 300 * 1.18 / 3.6e6)
+    assert estimated_hours([config]) == pytest.approx(391 * 300 * 1.14 / 3.6e6)
     assert estimated_hours([config, RunConfig()]) is None
 
 

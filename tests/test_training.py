@@ -30,7 +30,6 @@ from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
-from confrank.training.kernels import densenet
 from confrank.training.loop import CAPTURED, FUSED, _Training
 from confrank.training.run import PLAIN, StepFunctions
 
@@ -216,7 +215,7 @@ def test_a_diverging_run_names_the_step_and_leaves_the_checkpoint(tmp_path):
 
 
 def test_a_path_of_computation_that_is_none(tmp_path):
-    with pytest.raises(ValueError, match="expected a path among auto, kernels, compiled, plain, but got 'fast'"):
+    with pytest.raises(ValueError, match="expected a path among auto, compiled, plain, but got 'fast'"):
         train(tiny(), tmp_path / "run", device=CPU, path="fast")
     assert not (tmp_path / "run").exists()
 
@@ -445,12 +444,7 @@ def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
 
 @pytest.mark.parametrize(
     ("path", "infer", "way"),
-    [
-        ("auto", print, "fused kernels"),
-        ("auto", densenet.infer, "compiled"),
-        ("kernels", densenet.infer, "fused kernels"),
-        ("compiled", print, "compiled"),
-    ],
+    [("auto", print, "fused kernels"), ("auto", None, "compiled"), ("compiled", print, "compiled")],
 )
 def test_fused_kernels_come_first_where_there_are_any(path, infer, way, monkeypatch):
     run, tried, notes = Run(tiny(), load("digits"), CPU), [], []

@@ -70,9 +70,9 @@ def _train_arguments(parser: Parser) -> None:
     checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
     add_device(groups["computing"])
-    path = "auto: CUDA graphs in bfloat16 where there is a GPU, in fused kernels for ResNet-110; kernels: in fused"
-    path += " kernels for DenseNet-BC too; compiled: without fused kernels; plain: eager float32 everywhere"
-    add_option(groups["computing"], "--path", Literal["auto", "kernels", "compiled", "plain"], "NAME", path, "auto")
+    path = "auto: CUDA graphs in bfloat16 where there is a GPU, in fused kernels for ResNet-110 and DenseNet-BC;"
+    path += " compiled: without fused kernels; plain: eager float32 everywhere"
+    add_option(groups["computing"], "--path", Literal["auto", "compiled", "plain"], "NAME", path, "auto")
     deterministic = "use only deterministic algorithms on a GPU (slower)"
     groups["computing"].add_argument(
         "--deterministic", type=bool, nargs="?", const=True, default=False, help=deterministic

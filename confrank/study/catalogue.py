@@ -41,7 +41,7 @@ class Recipe:
 def table_clf_perf() -> Recipe:
     """The main ranking table: five methods on three data sets.
 
-    Command: confrank study table-clf-perf. Run time: about 33 hours for 180 runs.
+    Command: confrank study table-clf-perf. Run time: about 26 hours for 180 runs.
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     methods = ("baseline", "aes-10", "mcdropout", "aleatoric-mc", "crl-softmax")
@@ -51,7 +51,7 @@ def table_clf_perf() -> Recipe:
 def stable_clf_perf_cifar10() -> Recipe:
     """All methods on CIFAR-10.
 
-    Command: confrank study stable-clf-perf-cifar10. Run time: about 14 hours for 90 runs.
+    Command: confrank study stable-clf-perf-cifar10. Run time: about 9.9 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 7.10 ± 0.31, crl-softmax 6.78 ± 0.18.
     """
     return Recipe(("cifar10",), MODELS, SINGLE)
@@ -60,7 +60,7 @@ def stable_clf_perf_cifar10() -> Recipe:
 def stable_clf_perf_cifar100() -> Recipe:
     """All methods on CIFAR-100.
 
-    Command: confrank study stable-clf-perf-cifar100. Run time: about 14 hours for 90 runs.
+    Command: confrank study stable-clf-perf-cifar100. Run time: about 9.9 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     return Recipe(("cifar100",), MODELS, SINGLE)
@@ -69,7 +69,7 @@ def stable_clf_perf_cifar100() -> Recipe:
 def stable_clf_perf_svhn() -> Recipe:
     """All methods on SVHN.
 
-    Command: confrank study stable-clf-perf-svhn. Run time: about 20 hours for 90 runs.
+    Command: confrank study stable-clf-perf-svhn. Run time: about 15 hours for 90 runs.
     Expected (VGG-16): baseline AURC x10^3 5.97 ± 0.28.
     """
     return Recipe(("svhn",), MODELS, SINGLE)
@@ -78,7 +78,7 @@ def stable_clf_perf_svhn() -> Recipe:
 def table_clf_ensemble_perf() -> Recipe:
     """Ensembles of five baseline and five CRL networks, weight 0.5.
 
-    Command: confrank study table-clf-ensemble-perf. Run time: about 15 hours for 90 runs.
+    Command: confrank study table-clf-ensemble-perf. Run time: about 8.5 hours for 90 runs.
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     methods = ("ensemble-baseline", "ensemble-crl-softmax")
@@ -88,7 +88,7 @@ def table_clf_ensemble_perf() -> Recipe:
 def stable_clf_ensemble_weight05() -> Recipe:
     """Ensembles of all CRL variants, weight 0.5.
 
-    Command: confrank study stable-clf-ensemble-weight0.5. Run time: about 31 hours for 180 runs.
+    Command: confrank study stable-clf-ensemble-weight0.5. Run time: about 17 hours for 180 runs.
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES, weight=0.5)
@@ -97,7 +97,7 @@ def stable_clf_ensemble_weight05() -> Recipe:
 def stable_clf_ensemble_weight1() -> Recipe:
     """Ensembles of all CRL variants, weight 1.
 
-    Command: confrank study stable-clf-ensemble-weight1. Run time: about 31 hours for 180 runs.
+    Command: confrank study stable-clf-ensemble-weight1. Run time: about 17 hours for 180 runs.
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES)
@@ -109,7 +109,7 @@ _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy
 def reproduction() -> tuple[Recipe, ...]:
     """Our part of the tables: what docs/evidence/reproduction.md shows, then what it still lacks.
 
-    Command: confrank study reproduction. Run time: about 4.5 hours for 72 runs.
+    Command: confrank study reproduction. Run time: about 3.6 hours for 72 runs.
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     both, vgg, resnet, densenet = ("cifar10", "cifar100"), ("vgg16",), ("resnet110",), ("densenet-bc",)
@@ -155,7 +155,7 @@ def record() -> tuple[Recipe, ...]:
 def table_ood_perf() -> Recipe:
     """Out-of-distribution detection: maximum probability, ODIN and Mahalanobis on two out-sets.
 
-    Command: confrank study table-ood-perf. Run time: about 10 hours for 40 runs.
+    Command: confrank study table-ood-perf. Run time: about 5.1 hours for 40 runs.
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return Recipe(("svhn", "cifar10"), MODELS[1:], PAIR, out_sets=("tinyimagenet", "lsun"))
@@ -164,7 +164,7 @@ def table_ood_perf() -> Recipe:
 def stable_ood_perf() -> Recipe:
     """The same on three out-sets.
 
-    Command: confrank study stable-ood-perf. Run time: about 10 hours for 40 runs.
+    Command: confrank study stable-ood-perf. Run time: about 5.1 hours for 40 runs.
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return replace(table_ood_perf(), out_sets=("tinyimagenet", "lsun", "isun"))
@@ -173,7 +173,7 @@ def stable_ood_perf() -> Recipe:
 def ood() -> tuple[Recipe, ...]:
     """Our part of the detection tables, with the out-sets that we have; SVHN and CIFAR-10 as out-sets are ours.
 
-    Command: confrank study ood. Run time: about 0.92 hours for 6 runs.
+    Command: confrank study ood. Run time: about 0.52 hours for 6 runs.
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return (

@@ -19,7 +19,7 @@ from confrank.metrics import Evaluation
 from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
-from confrank.training.kernels import fused, is_default
+from confrank.training.kernels import fused
 from confrank.training.processes import ALONE, PeerError, Processes
 from confrank.training.run import DivergedError, Run
 from confrank.training.signals import stop_signals
@@ -29,7 +29,7 @@ EpochListener = Callable[[RunConfig, Record], None]
 RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 FUSED = "captured graph, bfloat16, fused kernels"
-Computation = Literal["auto", "kernels", "compiled", "plain"]
+Computation = Literal["auto", "compiled", "plain"]
 Result = TypeVar("Result")
 
 
@@ -108,11 +108,11 @@ def train_together(
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
     `data` replaces the named data set, one for all runs or one for each; `networks`, one for each, the networks.
-    `path` "plain" is eager float32; "auto" is the captured path on a GPU, with fused kernels for ResNet-110;
-    "kernels" uses them for DenseNet-BC too, and "compiled" for neither. `on_start` is called with each run before it
-    is trained. A run that cannot start, diverges, cannot be written or whose network raises an error becomes `Failed`
-    and does not stop the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as
-    under nohup) save every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the process at once.
+    `path` "plain" is eager float32; "auto" is the captured path on a GPU, with fused kernels for ResNet-110 and
+    DenseNet-BC; "compiled" is the same without them. `on_start` is called with each run before it is trained. A run
+    that cannot start, diverges, cannot be written or whose network raises an error becomes `Failed` and does not stop
+    the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) save
+    every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the process at once.
 
     With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
     each run in all processes together, on the plain path; the first process writes the folders and calls the
@@ -225,10 +225,7 @@ class _Training:
         return FUSED if self.has_kernels(run) else CAPTURED
 
     def has_kernels(self, run: Run) -> bool:
-        if self.path not in ("auto", "kernels"):
-            return False
-        infer = fused(run.called, run.store.height, run.store.width)
-        return infer is not None and (self.path == "kernels" or is_default(infer))
+        return self.path == "auto" and fused(run.called, run.store.height, run.store.width) is not None
 
     @property
     def eager(self) -> str:

@@ -15,7 +15,7 @@ Infer = Callable[[nn.Module, Tensor, bool], Tensor | tuple[Tensor, Tensor]]
 def fused(network: nn.Module, height: int, width: int) -> Infer | None:
     """The function that computes the network's output in fused kernels, or None if they do not apply to it.
 
-    They are for small images; those of DenseNet-BC have been tested with 32 pixels a side.
+    They are for small images, those of DenseNet-BC for 32 pixels a side.
     """
     small = all(8 <= side <= 64 and side % 4 == 0 for side in (height, width))
     if not small or find_spec("triton") is None or not _is_trained_as_usual(network):
@@ -25,16 +25,6 @@ def fused(network: nn.Module, height: int, width: int) -> Infer | None:
     if height == width == 32 and densenet.layers_of(network) is not None:
         return densenet.infer
     return resnet.infer if resnet.layers_of(network) is not None else None
-
-
-def is_default(infer: Infer) -> bool:
-    """Whether a network is trained in its kernels without being asked for.
-
-    Not DenseNet-BC: its kernels have yet to pass their tests on a GPU in their present form.
-    """
-    from confrank.training.kernels import densenet
-
-    return infer is not densenet.infer
 
 
 def _is_trained_as_usual(network: nn.Module) -> bool:
