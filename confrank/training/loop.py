@@ -222,10 +222,8 @@ class _Training:
         """How a run is going to be computed, unless that fails."""
         if not self.captures:
             return self.eager
-        return FUSED if self.has_kernels(run) else CAPTURED
-
-    def has_kernels(self, run: Run) -> bool:
-        return self.path == "auto" and fused(run.called, run.store.height, run.store.width) is not None
+        has_kernels = self.path == "auto" and fused(run.called, run.store.height, run.store.width) is not None
+        return FUSED if has_kernels else CAPTURED
 
     @property
     def eager(self) -> str:
@@ -291,7 +289,7 @@ class _Training:
         if not self.captures:
             return run
         ways = {"compiled and captured": (True, False), "captured": (False, False)}
-        if self.has_kernels(run):
+        if self.path_of(run) == FUSED:
             ways = {"computed in fused kernels": (True, True), **ways}
         for what, (compiled, kernels) in ways.items():
             try:

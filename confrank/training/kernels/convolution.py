@@ -21,7 +21,7 @@ from confrank.training.kernels.batch_norm import (
     store_parts,
     store_span,
 )
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, has_halo, padded, tiling_of
+from confrank.training.kernels.tiling import Tiling, at_once, has_halo, padded, tiling_of
 
 
 @triton.jit
@@ -226,8 +226,8 @@ def convolve(
         height, width, shape[2], shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.block,
         norm is not None, residual is not None, halo,
-        tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling, height * width),
-        len(read.parts), chunk(len(read.parts), inputs, tiling), num_warps=tiling.warps,
+        tiling.rows, tiling.pixels, tiling.stages, at_once(inputs, tiling.warps, height * width),
+        len(read.parts), at_once(inputs, tiling.warps, len(read.parts)), num_warps=tiling.warps,
     )  # fmt: skip
     return active, target, Sums(parts, n * shape[2] * shape[3])
 

@@ -273,10 +273,8 @@ def inner_features(layers: Layers, maps: Tensor) -> Tensor:
 
 
 def infer(network: nn.Module, image: Tensor, bf16: bool) -> Tensor | tuple[Tensor, Tensor]:
-    """The output of a network of which `layers_of` knows the layers, in bfloat16; without kernels unless 32x32."""
+    """The output of a network of which `layers_of` knows the layers, in bfloat16."""
     layers = layers_of(network)
     assert layers is not None and isinstance(network, Network) and bf16
     with torch.autocast(image.device.type, dtype=torch.bfloat16):
-        if image.shape[2:] != (32, 32):
-            return network(image)  # type: ignore[no-any-return]
         return network.classify(inner_features(layers, layers.stem(image)))

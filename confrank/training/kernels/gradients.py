@@ -17,7 +17,7 @@ from confrank.training.kernels.batch_norm import (
     store_span,
 )
 from confrank.training.kernels.convolution import empty_maps, gather_product, packed, strides
-from confrank.training.kernels.tiling import Tiling, at_once, chunk, has_halo, padded, tiling_of, weight_tiling
+from confrank.training.kernels.tiling import Tiling, at_once, has_halo, padded, tiling_of, weight_tiling
 
 
 @triton.jit
@@ -273,8 +273,8 @@ def input_gradient(
         height, width, like.shape[2], like.shape[3], inputs, padded(inputs), outputs, padded(outputs),
         size, stride, tiling.group, tiling.block,
         is_behind, residual is not None, added is not None, norm is not None, wanted, halo,
-        tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling, like.shape[2] * like.shape[3]),
-        len(behind.sums.parts), chunk(len(behind.sums.parts), outputs, tiling), num_warps=tiling.warps,
+        tiling.rows, tiling.pixels, tiling.stages, at_once(outputs, tiling.warps, like.shape[2] * like.shape[3]),
+        len(behind.sums.parts), at_once(outputs, tiling.warps, len(behind.sums.parts)), num_warps=tiling.warps,
     )  # fmt: skip
     return gradient, target, Sums(parts, n * height * width)
 

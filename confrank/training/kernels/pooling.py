@@ -7,7 +7,7 @@ from torch import Tensor
 
 from confrank.training.kernels.batch_norm import Norm, Sums, add_parts, moments_of
 from confrank.training.kernels.convolution import strides
-from confrank.training.kernels.tiling import Tiling, chunk, padded
+from confrank.training.kernels.tiling import at_once, padded
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def pool(maps: Tensor, norm: Norm, sums: Sums) -> Tensor:
         maps, *strides(maps), sums.parts, float(sums.count),
         norm.weight, norm.bias, norm.moments, norm.moments.stride(0), norm.epsilon, target,
         height, width, channels, padded(channels),
-        len(sums.parts), 64, chunk(len(sums.parts), channels, Tiling(0, 64, 4, 1)),
+        len(sums.parts), 64, at_once(channels, 4, len(sums.parts)),
     )  # fmt: skip
     return target
 

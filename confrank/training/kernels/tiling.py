@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 class Tiling(NamedTuple):
     """How a kernel divides its work: rows per program, pixels per matrix product, warps, pipeline stages, how many
-    taps of a row form one product, the side of the block of pixels that one row of the product computes, and how
-    many values a thread normalises at a time. With one stage, loads go through the first-level cache, which saves
-    traffic; with more, they skip it and arrive during the products before.
+    taps of a row form one product, and the side of the block of pixels that one row of the product computes. With
+    one stage, loads go through the first-level cache, which saves traffic; with more, they skip it and arrive during
+    the products before.
     """
 
     rows: int
@@ -17,7 +17,6 @@ class Tiling(NamedTuple):
     stages: int
     group: int = 1
     block: int = 1
-    values: int = 64
 
 
 # The fastest tilings (`benchmarks/convolutions.py`), by channels, height, width and whether it is an input gradient.
@@ -50,15 +49,9 @@ def weight_tiling(inputs: int, size: int) -> Tiling:
     return measured if size == 3 else measured._replace(group=1)
 
 
-def at_once(channels: int, tiling: Tiling, most: int) -> int:
-    """How many pixels to normalise at a time, `most` at most."""
-    pixels = 32 * tiling.warps * tiling.values // padded(channels)
-    return min(power_of_two(most), max(16, pixels))
-
-
-def chunk(parts: int, channels: int, tiling: Tiling) -> int:
-    """How many parts to add at a time."""
-    return at_once(channels, tiling, parts)
+def at_once(channels: int, warps: int, most: int) -> int:
+    """How many pixels to normalise, or parts to add, at a time: 64 values a thread, `most` at most."""
+    return min(power_of_two(most), max(16, 32 * warps * 64 // padded(channels)))
 
 
 def power_of_two(number: int) -> int:
