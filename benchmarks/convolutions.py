@@ -5,19 +5,17 @@
 A chain of LAYERS layers at batch 128 is captured as a graph; printed is the time per layer. `forward` includes the
 batch norm and ReLU before the convolution, the shortcut and the sums for the next batch norm; `input` the backward
 passes of both batch norms; cuDNN's times are those of the convolutions alone. `--in-use` measures only the tilings
-of training; `--compile-only` fills the compiler's cache with every Nth one, to
-do so in several processes.
+of training; `--compile-only K N` fills the compiler's cache with every Nth one, to do so in several processes.
 """
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from training import graph_of
+from training import microseconds
 
 from confrank.training.kernels import tiling
 from confrank.training.kernels.batch_norm import Norm, Sums
@@ -158,20 +156,6 @@ def in_use(width: int, kind: str) -> tuple[object, ...]:
     return (tiling.TILINGS[width, SIDES[width], SIDES[width], kind == "input"],)
 
 
-def microseconds(run: Callable[[], None]) -> float:
-    """The time of one layer: the median of repeated replays of a graph."""
-    graph, times = graph_of(run), []
-    for _ in range(7):
-        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(5):
-            graph.replay()
-        stop.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(stop) * 1000 / 5 / LAYERS)
-    return statistics.median(times[2:])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kinds", nargs="+", default=["forward", "input", "weight"])
@@ -196,7 +180,7 @@ def main() -> None:
     else:
         for width in arguments.widths:
             for kind in arguments.kinds:
-                us = microseconds(chains[width].cudnn(kind))
+                us = microseconds(chains[width].cudnn(kind)) / LAYERS
                 rows.append({"width": width, "kind": kind, "setting": "cudnn", "us": us})
                 print(f"{width:>3} {kind:<8} {us:8.2f} us  cuDNN", flush=True)
     for width, kind, setting in jobs:
@@ -204,7 +188,7 @@ def main() -> None:
         make = {"forward": chain.forward, "input": chain.input, "weight": chain.gradient}[kind]
         start = time.perf_counter()
         try:
-            us = make(*setting)() if arguments.compile_only else microseconds(make(*setting))
+            us = make(*setting)() if arguments.compile_only else microseconds(make(*setting)) / LAYERS
         except Exception as error:  # one tiling that does not fit must not stop the others
             print(width, kind, setting, repr(error)[:200], flush=True)
             continue

@@ -1,25 +1,20 @@
-"""DenseNet-BC in its kernels on a GPU: errors against float64, and the time of a step and of a pass.
+"""DenseNet-BC in its kernels on a GPU: errors against float64, and the time of a pass.
 
-    python benchmarks/dense_kernels.py [--together 1 2 4] [--compiled]
+    python benchmarks/dense_kernels.py
 
 Prints the relative errors of a pass (everything between stem and head, forward and backward; batch 32) next to those
-of torch in bfloat16; the milliseconds of a captured step at batch 128 for runs side by side, with the kernels of one
-run by their time; and the milliseconds of a pass.
+of torch in bfloat16, and the milliseconds of a pass at batch 128. `training.py` measures steps, `kernels.py` shows
+their kernels.
 """
 
-import argparse
 import json
-from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections import defaultdict
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
-from training import graph_of, milliseconds, random_set, stepping
+from training import microseconds
 
-from confrank.config import RunConfig
 from confrank.models.densenet import densenet_bc
-from confrank.training import Run, captured
 from confrank.training.kernels import densenet
 
 
@@ -92,39 +87,6 @@ def errors(num: int) -> dict[str, float]:
     return {kind: sorted(found)[len(found) // 2][0] for kind, found in kinds.items()}
 
 
-def microseconds(call: Callable[[], object], repeats: int = 10) -> float:
-    graph = graph_of(call)
-    for _ in range(2):
-        graph.replay()
-    times = []
-    for _ in range(3):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(repeats):
-            graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / repeats * 1000)
-    return sorted(times)[1]
-
-
-def steps(together: list[int], compiled: bool) -> dict[int, list[float]]:
-    """Milliseconds of a captured step and run, in blocks for runs side by side; data and loss perhaps `compiled`."""
-    data, found = random_set(), {}
-    runs: list[captured.CapturedRun] = []
-    for number in together:
-        for seed in range(len(runs), number):
-            config = RunConfig(dataset="random", model="densenet-bc", method="crl-softmax", seed=seed, lr=0.01)
-            run = Run(config, data, torch.device("cuda"))
-            runs.append(captured.CapturedRun(run, compiled=compiled, kernels=True))
-            assert runs[-1].fused is densenet.infer
-        found[number] = milliseconds(stepping(runs), 50, per_call=number)
-        print(f"step, {number} side by side: {', '.join(f'{ms:.3f}' for ms in found[number])} ms", flush=True)
-    print("losses", runs[0].run.step_loss[:60:10].tolist(), flush=True)
-    kinds_of(stepping(runs[:1]))
-    return found
-
-
 def pass_time() -> float:
     """Print and return the milliseconds of a captured pass."""
     network, maps, vector = prepared(128)
@@ -134,32 +96,5 @@ def pass_time() -> float:
     return time_taken
 
 
-def kinds_of(step: Callable[[], object], rows: int = 40) -> None:
-    """Print the kernels of a captured call by total time."""
-    step()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
-        for _ in range(3):
-            step()
-        torch.cuda.synchronize()
-    total, calls = Counter[str](), Counter[str]()
-    for event in recorded.events():
-        if event.device_type == torch.autograd.DeviceType.CUDA:
-            total[event.name] += event.device_time_total / 3
-            calls[event.name] += 1
-    print(f"{sum(total.values()):.0f} us of {sum(calls.values()) / 3:.0f} kernels", flush=True)
-    for name, us in total.most_common(rows):
-        print(f"{us:9.1f} us  {calls[name] / 3:6.1f} x {us / calls[name] * 3:6.1f} us  {name[:110]}", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--together", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--compiled", action="store_true", help="compile data and loss, as in training")
-    arguments = parser.parse_args()
-    report = {"errors": errors(32), "steps": steps(arguments.together, arguments.compiled), "pass ms": pass_time()}
-    print(json.dumps(report))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps({"errors": errors(32), "pass ms": pass_time()}))

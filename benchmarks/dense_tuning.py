@@ -3,8 +3,8 @@
     python benchmarks/dense_tuning.py [--seconds 60] [--together 1 4]
 
 Measures settings for at most --seconds, with four networks at once on four streams, and sets the best. With them, it
-measures the steps of `dense_kernels.py`. To compile all settings beforehand, without a GPU, run it with --compile K/N
-for each K below N; with --present, only the present ones.
+measures steps and a pass. To compile all settings beforehand, without a GPU, run it with --compile K/N for each K
+below N; with --present, only the present ones.
 """
 
 import argparse
@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 
 import torch
-from dense_kernels import microseconds, pass_time, prepared, steps
+from dense_kernels import pass_time, prepared
+from training import captured, microseconds, milliseconds, random_set, stepping
 
 from confrank.models.densenet import densenet_bc
 from confrank.training.kernels import dense_operations, densenet
@@ -162,6 +163,13 @@ def tune_all(until: float) -> dict[str, object]:
     return found
 
 
+def steps(together: list[int]) -> dict[int, list[float]]:
+    """Milliseconds of a step and run, in blocks, for runs side by side."""
+    data = random_set()
+    runs = [captured("densenet-bc", data, seed, ranking=True) for seed in range(max(together))]
+    return {number: milliseconds(stepping(runs[:number]), 50, per_call=number) for number in together}
+
+
 def compile_part(part: int, parts: int, with_candidates: bool) -> None:
     """Compile a share of the present settings, and of the candidates, into Triton's cache; needs no GPU."""
     from triton.backends.compiler import GPUTarget
@@ -222,7 +230,7 @@ def main() -> None:
         compile_part(*map(int, arguments.compile.split("/")), not arguments.present)
         return
     report = {"found": tune_all(arguments.seconds), "settings": dense_operations.SETTINGS}
-    report |= {"steps": steps(arguments.together, compiled=False), "pass ms": pass_time()}
+    report |= {"steps": steps(arguments.together), "pass ms": pass_time()}
     print(json.dumps(report))
 
 

@@ -131,6 +131,20 @@ def graph_of(call: Callable[[], object]) -> torch.cuda.CUDAGraph:
     return graph
 
 
+def microseconds(call: Callable[[], object], repeats: int = 5) -> float:
+    """The time of a call, captured as a graph: the median of BLOCKS groups of replays, after two to warm up."""
+    graph, times = graph_of(call), []
+    for _ in range(2 + BLOCKS):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(repeats):
+            graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(stop) * 1000 / repeats)
+    return statistics.median(times[2:])
+
+
 def milliseconds(step: Callable[[], None], steps: int, per_call: int = 1) -> list[float]:
     """Milliseconds per step of each of BLOCKS blocks, after a warm-up."""
     for _ in range(10):

@@ -116,7 +116,8 @@ def _forward(
     """y = conv(relu(norm(x))) + residual, the sums of y and y^2, relu(norm(x)), and the moments of x.
 
     Moves four maps: 16.8, 8.4 and 4.2 MB for 128 images of 32x32x16, 16x16x32 and 8x8x64, for which the memory of an
-    H200 needs 3.9, 2.0 and 1.0 us. It takes 10.7, 9.1 and 8.7 us in a step.
+    H200 needs 3.9, 2.0 and 1.0 us. It takes 11.9, 9.6 and 7.3 us in a chain of equal layers, and 10.7, 9.1 and 8.7 us
+    in a step.
     """
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     READ: tl.constexpr = (ROWS - 1) * STRIDE + SIZE

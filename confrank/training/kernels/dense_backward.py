@@ -20,7 +20,7 @@ def settle_kernel(
 ):  # fmt: skip
     """The gradient [rows, OUT] of COUNT channels from ALIGNED `start` on, padded with zeros.
 
-    6 COUNT bytes a row: 4.5 us, mean over all 99 of a step (traffic 2.4).
+    6 COUNT bytes a row. In a step: 4.5 us (traffic 2.4).
     """
     first = start * ALIGNED
     lines = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -46,7 +46,7 @@ def grow_backward_kernel(
 
     Eight neighbours of a pixel make one matrix [ROWS, 8 LINE], its centre another. Reads 2 (DEPTH + LINE) (the
     neighbours mostly from the cache) and writes 2 DEPTH bytes a row: 38.5, 16.7 and 9.8 us (traffic 6.8, 1.7, 0.4),
-    and 22.1, 7.6 and 3.9 with four runs at once.
+    and 22.1, 7.6 and 3.9 with four runs at once. In a step: 21.9 us (3.0).
     """
     columns, depths = tl.arange(0, LINE), tl.arange(0, DEEP)
     joint = tl.arange(0, 8 * LINE)
@@ -100,8 +100,9 @@ def narrow_backward_kernel(
 
     `given` [rows, COUNT] is the gradient of its output. Without POOL the kernel adds to the gradient of the maps,
     else it writes it. Reads 2 COUNT (again for every WIDTH channels, mostly from the cache) and reads and writes
-    6 width bytes a row (16 width with POOL): 69, 33 and 19 us (traffic 23.8, 9.8, 2.9), and 51.8, 22.2 and 7.4 with
-    four runs at once. With POOL, before blocks 2 and 3: 117 and 77 us (28, 10).
+    6 width bytes a row (16 width with POOL): 69, 33 and 19 us (traffic 23.8, 9.8, 2.9; with more programs than now),
+    and 51.8, 22.2 and 7.4 with four runs at once. With POOL, before blocks 2 and 3: 117 and 77 us (28, 10). In a
+    step: 41.0 us (12.4).
     """
     part, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     columns, outputs = part * WIDTH + tl.arange(0, WIDTH), tl.arange(0, LINE)
@@ -155,7 +156,7 @@ def neck_backward_kernel(
 ):  # fmt: skip
     """The gradient of the maps before the neck from that of its output [images, width], as `narrow_backward`.
 
-    Reads and writes 4 width bytes a row; once in a step, 11.8 us (traffic 2.6).
+    Reads and writes 4 width bytes a row; once in a step, 11.9 us (traffic 2.6).
     """
     part, program, programs = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     columns = part * WIDTH + tl.arange(0, WIDTH)

@@ -2,7 +2,8 @@
 
 Maps are [rows, channels] with a row per pixel, in bfloat16. A program works on tiles of rows, `num_programs` apart.
 Times are microseconds a layer on an H200 at batch 128, means over blocks 1, 2 and 3 (131,072, 32,768 and 8,192 rows).
-"Traffic" is what the bytes need at 4.3 TB/s. `benchmarks/dense_kernels_h200_202611.md` has more of them.
+"Traffic" is what the bytes need at 4.3 TB/s. "In a step" is the mean over all launches of a training step of one run.
+`benchmarks/dense_kernels_h200_202611.md` has more of them.
 """
 
 import triton
@@ -36,7 +37,7 @@ def enter_kernel(
 ):  # fmt: skip
     """Copy maps [rows, COUNT] into the first channels of a buffer, with their statistics.
 
-    4 COUNT bytes a row; once in a step, 14.5 us (traffic 2.9).
+    4 COUNT bytes a row; once in a step, 13.2 us (traffic 2.9).
     """
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
@@ -62,7 +63,7 @@ def narrow_kernel(
 
     With POOL, the breadth of the input, 2x2 average pooling comes before the convolution, with which it commutes.
     Reads 2 width (8 width with POOL) and writes 2 COUNT bytes a row: 26.6, 12.7 and 9.0 us (traffic 9.9, 3.7, 1.1).
-    With POOL, before blocks 2 and 3: 121 and 47.6 us (15, 5).
+    With POOL, before blocks 2 and 3: 121 and 47.6 us (15, 5). In a step: 18.9 us (5.1).
     """
     columns = tl.arange(0, LINE)
     written = (columns < COUNT)[None, :]
@@ -114,8 +115,8 @@ def grow_kernel(
 
     It is the sum of three matrix products, of the activations one image row above, here, and one below. Their columns
     [4 LINE] are the three horizontal neighbours, added after a shift. A tile must hold full image rows.
-    Reads 2 DEPTH (three times, mostly from the cache) and writes 2 COUNT bytes a row: 28.2, 12.7 and 6.0 us (traffic
-    3.7, 0.9, 0.2) before all loads of a tile came first; not measured since.
+    Reads 2 DEPTH (three times, mostly from the cache) and writes 2 COUNT bytes a row. In a step: 13.2 us (traffic
+    1.6; 3.7, 0.9 and 0.2 by block). Before all loads of a tile came first: 28.2, 12.7 and 6.0 us.
     """
     columns, depths = tl.arange(0, LINE), tl.arange(0, DEEP)
     written, deep = (columns < COUNT)[None, :], depths < DEPTH
@@ -163,7 +164,7 @@ def neck_kernel(
 ):  # fmt: skip
     """The mean over AREA pixels after batch norm and ReLU, WIDTH channels of an image to a program.
 
-    Reads 2 width bytes a row; once in a step, 4.7 us (traffic 1.3).
+    Reads 2 width bytes a row; once in a step, 4.8 us (traffic 1.3).
     """
     columns, lines = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH), tl.program_id(0) * AREA + tl.arange(0, AREA)
     inside = columns < width

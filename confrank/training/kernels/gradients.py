@@ -48,7 +48,8 @@ def _input_gradient(
     convolution, and its sums are taken, alone and times the normalised x.
 
     Moves six maps: 25.2, 12.6 and 6.3 MB in the stages of ResNet-110 at batch 128, for which the memory of an H200
-    needs 5.9, 2.9 and 1.5 us. It takes 18.2, 13.4 and 11.2 us in a step, next to weight gradients.
+    needs 5.9, 2.9 and 1.5 us. It takes 15.1, 11.3 and 8.9 us in a chain of equal layers, and 18.2, 13.4 and 11.2 us
+    in a step, next to weight gradients.
     """
     TAPS: tl.constexpr = SIZE + BLOCK - 1
     READ: tl.constexpr = (ROWS + SIZE - 2) // STRIDE + 1
@@ -166,7 +167,8 @@ def _weight_gradient(
     """One part of the weight gradient: the taps of `program_id(1)`, over the output pixels of `program_id(0)`.
 
     Reads two maps: 8.4, 4.2 and 2.1 MB in the stages of ResNet-110 at batch 128, for which the memory of an H200
-    needs 2.0, 1.0 and 0.5 us. It takes 17.7, 11.2 and 8.7 us in a step, next to input gradients.
+    needs 2.0, 1.0 and 0.5 us. It takes 10.3, 8.4 and 6.4 us alone, with the sum of the parts, and 17.7, 11.2 and 8.7
+    us in a step, next to input gradients.
     """
     GROUPS: tl.constexpr = (SIZE + GROUP - 1) // GROUP
     SPREAD: tl.constexpr = 1 if GROUP == 1 else 4
