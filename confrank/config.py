@@ -42,14 +42,15 @@ KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
 }
 # Settings that a run's name shows where they depart from the recipe; those before recipes only if it is not `paper`.
 NAMED = (
-    "schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "head", "mirror",
-    "augment", "warm_up", "clip", "init", "text_length", "vocabulary_size",
+    "schedule", "averaging", "averaging_start", "averaging_lr", "sam", "mix", "mix_weight", "soft_labels", "head",
+    "mirror", "augment", "warm_up", "clip", "init", "text_length", "vocabulary_size",
 )  # fmt: skip
 NAMED_LATER = ("epochs", "batch_size", "lr", "lr_drops", "momentum", "weight_decay")
 # What must hold for the values of these settings, and how a message says it.
 RULES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("epochs", "batch_size", "text_length", "vocabulary_size"), lambda value: value >= 1, "at least 1"),
     (("holdout", "averaging_start"), lambda value: 0 <= value < 1, "a share in [0, 1)"),
+    (("soft_labels",), lambda value: 0 <= value <= 1, "a share in [0, 1]"),
     (("lr", "averaging_lr"), lambda value: 0 < value < math.inf, "positive"),
     (("sam", "mix_weight", "clip"), lambda value: 0 <= value < math.inf, "a finite number of at least 0"),
     (("momentum",), lambda value: value < 1, "below 1"),
@@ -119,6 +120,13 @@ class RunConfig:
         "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
+    soft_labels: float = _flag(
+        0.0,
+        "share of each label that the network's earlier predictions of the sample have in the last epoch; it grows"
+        " from 0; 0: off",
+        RECIPE,
+        "SHARE",
+    )
     augment: Literal["none", "trivial", "trivial-half"] = _flag(
         "none",
         "change training images by random operations, after shift and flip (trivial: TrivialAugment;"

@@ -44,12 +44,15 @@ INGREDIENTS: dict[str, dict[str, Any]] = {
     "swa": SWA,
     "swa-late": SWA | {"averaging_start": 0.75},
     "swa-cool": SWA | {"averaging_lr": 0.02},
+    "swa-cosine": SWA | {"averaging_lr": None},
     "ema": {"averaging": "ema"},
     "sam": {"sam": 0.05},
     **{name: {"mix": name} for name in ("mixup", "cutmix", "both")},
     **{f"{name}0.5": {"mix": name, "mix_weight": 0.5} for name in ("mixup", "cutmix", "both")},
     **{name: {"augment": name} for name in SHARES},
+    **{f"soft{share}": {"soft_labels": share} for share in (0.5, 0.8)},
     "cosine": {"head": "cosine"},
+    "fifth": {"holdout": 0.2},  # twice as many images to choose by
     **{f"crl{weight or ''}": {"method": "crl-softmax", "weight": weight or 1.0} for weight in (0, 0.1, 0.5)},
     **{
         f"stretched{weight or ''}": {"method": "crl-softmax-stretched", "weight": weight or 1.0}

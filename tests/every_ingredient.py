@@ -6,6 +6,7 @@ INGREDIENTS = {
     "averaging_lr": 0.02,
     "sam": 0.05,
     "mix": "both",
+    "soft_labels": 0.8,
     "augment": "trivial",
     "head": "cosine",
     "mirror": True,

@@ -107,6 +107,7 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
         {"sam": 0.05},
         {"mix": "mixup"},
         {"mix": "cutmix"},
+        {"mix": "both", "soft_labels": 0.8},
         {"augment": "trivial"},
         {"head": "cosine"},
         {**INGREDIENTS, "head": "cosine"},
@@ -119,6 +120,8 @@ def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compil
     if run.average is not None:
         for one, other in zip(run.average.mean, plain.average.mean, strict=True):
             assert torch.allclose(one, other, atol=1e-3)
+    if run.soft_labels is not None:
+        assert torch.allclose(run.soft_labels.mean, plain.soft_labels.mean, atol=1e-3)
 
 
 @pytest.mark.parametrize("settings", [{}, ADAPTIVE, INGREDIENTS])

@@ -25,6 +25,7 @@ from confrank.training.captured import compiled_forward
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.run import PLAIN, StepFunctions
 from confrank.training.sharpness import Sharpness
+from confrank.training.soft_labels import DECAY
 from confrank.training.store import fetch
 
 CPU = torch.device("cpu")
@@ -36,6 +37,7 @@ EVERYTHING = {
     "sam": 0.05,
     "mix": "both",
     "mix_weight": 0.5,
+    "soft_labels": 0.8,
     "augment": "trivial",
     "head": "cosine",
     "mirror": True,
@@ -235,6 +237,42 @@ def test_a_step_with_mixing_against_a_plain_loop(digits):
     assert run.history.examined.sum() == 160
 
 
+@pytest.mark.parametrize("mix", ["none", "mixup"])
+def test_soft_labels_against_a_plain_loop(digits, mix):
+    """Three epochs: the mean of a sample's predictions starts with the first, and its share is 0, 0.3, 0.6."""
+    config = tiny(method="crl-softmax", mix=mix, mix_weight=0.7, soft_labels=0.6, epochs=3, lr_drops=())
+    run, twin = (Run(config, digits, CPU) for _ in range(2))
+    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    earlier = {}
+    for epoch in range(3):
+        for step in range(3):
+            batch = fetch(run.store, run.draws, 80 * step, run.next_size)
+            rows, share = batch.index.tolist(), 0.3 * epoch
+            hard = nn.functional.one_hot(batch.label, 10).double()
+            known = torch.stack([earlier[row] for row in rows]) if epoch else hard
+            target = (1 - share) * hard + share * known
+            image, kept = batch.image, 1.0
+            if mix != "none":
+                kept = run.mixing.share[step]
+                image = torch.cat((image, kept * image + (1 - kept) * image.roll(1, 0)))
+            logits = twin.model(image)
+            clean = logits[: len(rows)]
+            loss = twin.criterion(clean, batch.label, batch.index) - cross_entropy(clean, batch.label)
+            loss = loss - (target * clean.log_softmax(1)).sum(1).mean()
+            if mix != "none":
+                both = kept * target + (1 - kept) * target.roll(1, 0)
+                loss = loss - 0.7 * (both * logits[len(rows) :].log_softmax(1)).sum(1).mean()
+            for row, new in zip(rows, clean.detach().double().softmax(1), strict=True):
+                earlier[row] = DECAY * earlier[row] + (1 - DECAY) * new if row in earlier else new
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            run.step()
+            assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-4)
+        run.finish_epoch()
+    assert torch.allclose(run.soft_labels.mean.double(), torch.stack([earlier[row] for row in range(200)]), atol=1e-4)
+
+
 def test_sam_against_two_steps_written_by_hand(digits):
     config = tiny(method="crl-softmax", sam=0.1)
     run, twin = (Run(config, digits, CPU) for _ in range(2))
@@ -373,6 +411,7 @@ def test_ingredients_compile_as_one_graph_each(digits):
         plain.advance(80, lambda: plain.forward(80, bf16=True))
     assert fast.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-4)
     assert torch.equal(fast.history.correct, plain.history.correct)
+    assert torch.allclose(fast.soft_labels.mean, plain.soft_labels.mean, atol=1e-4)
 
 
 def test_recipes_resolve_once():
@@ -423,6 +462,7 @@ def test_flags_override_the_recipe(tmp_path, command, capsys):
         ({"sam": -1}, "sam to be a finite number of at least 0"),
         ({"mix": "cut"}, "expected a mix among none, mixup, cutmix, both, but got 'cut'"),
         ({"augment": "strong"}, "expected an augment among none, trivial, trivial-half, but got 'strong'"),
+        ({"soft_labels": 1.5}, r"expected soft_labels to be a share in \[0, 1\], but got 1.5"),
         ({"schedule": "linear"}, "expected a schedule among step, cosine, constant"),
         ({"mirror": "yes"}, "expected mirror to be true or false, but got 'yes'"),
     ],

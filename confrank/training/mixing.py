@@ -65,7 +65,10 @@ def mix(image: Tensor, mixing: Mixing, previous: Tensor | None = None) -> tuple[
 
 
 def mixed_loss(logits: Tensor, label: Tensor, share: Tensor, previous: Tensor | None = None) -> Tensor:
-    """Cross-entropy of the logits of mixed images with their soft labels; `previous` as in `mix`."""
+    """Cross-entropy of the logits of mixed images with their mixed labels; `previous` as in `mix`.
+
+    The labels of the images are classes [b] or probabilities [b, K].
+    """
     logits, previous = logits.float(), label.roll(1, 0) if previous is None else previous
     own, other = cross_entropy(logits, label), cross_entropy(logits, previous)
     return (share * own + (1 - share) * other).squeeze(0)

@@ -20,6 +20,7 @@ from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.fit import check_network, check_settings
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
+from confrank.training.soft_labels import SoftLabels, soft_labels, soften
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes
 
@@ -78,9 +79,11 @@ class Run:
         self.average = WeightAverage(self.model) if config.averaging != "none" else None
         # The step of a moving average: all the way until averaging starts.
         self.average_share = torch.tensor(1.0 if first_averaged(config) else 1 - EMA_DECAY, device=device)
+        self.soft_labels = soft_labels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
-            buffers = (*self.model.buffers(), *self.criterion.buffers())
+            recorded = () if self.soft_labels is None else (self.soft_labels.mean,)
+            buffers = (*self.model.buffers(), *self.criterion.buffers(), *recorded)
             self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
         drawn = self._drawn_mixing(0)
         self.mixing = None if drawn is None else Mixing(*(values.to(device) for values in drawn))
@@ -115,17 +118,27 @@ class Run:
         self, batch: Batch, do: "StepFunctions", *, previous: Batch | None = None, bf16: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch and its number of correct samples; `previous` as in `mix`."""
+        target = self._target(batch)
         if self.mixing is None:
-            output = do.infer(self.called, batch.image, bf16)
-            return do.judge(self.criterion, output, batch.label, batch.index)
+            return self._judge(do.infer(self.called, batch.image, bf16), batch, target, do)
         size = len(batch.label)
-        other = (None, None) if previous is None else (previous.image, previous.label)
+        other = (None, None) if previous is None else (previous.image, self._target(previous))
         mixed, share = do.mix(batch.image, self.mixing.at(self.step_number), other[0])
         output = do.infer(self.called, torch.cat((batch.image, mixed)), bf16)
         clean = (output[0][:size], output[1][:size]) if isinstance(output, tuple) else output[:size]
-        loss, num_correct = do.judge(self.criterion, clean, batch.label, batch.index)
-        additional = do.mixed_loss(models.logits_of(output)[size:], batch.label, share, other[1])
+        loss, num_correct = self._judge(clean, batch, target, do)
+        additional = do.mixed_loss(models.logits_of(output)[size:], target, share, other[1])
         return torch.add(loss, additional, alpha=self.config.mix_weight), num_correct
+
+    def _target(self, batch: Batch) -> Tensor:
+        """The labels of a batch [b], or what they have yielded to as probabilities [b, K]."""
+        return batch.label if self.soft_labels is None else self.soft_labels.of(batch.label, batch.index)
+
+    def _judge(self, output: Output, batch: Batch, target: Tensor, do: "StepFunctions") -> tuple[Tensor, Tensor]:
+        loss, num_correct = do.judge(self.criterion, output, batch.label, batch.index)
+        if self.soft_labels is not None:
+            loss = loss + do.soften(self.soft_labels, models.logits_of(output), batch.label, batch.index, target)
+        return loss, num_correct
 
     def advance(self, size: int, forward: Callable[[], tuple[Tensor, Tensor]]) -> None:
         """Backward pass, optimizer, and the record of the step; `forward` gives the loss, twice for SAM."""
@@ -241,6 +254,7 @@ class Run:
             "num_correct": self.num_correct,
             "random": self.random.get_state(),
             **({} if self.average is None else {"average": self.average.state_dict()}),
+            **({} if self.soft_labels is None else {"soft_labels": self.soft_labels.mean}),
         }
 
     @torch.no_grad()
@@ -256,6 +270,8 @@ class Run:
         self.random.set_state(state["random"])
         if self.average is not None:
             self.average.load_state(state["average"])
+        if self.soft_labels is not None:
+            self.soft_labels.mean.copy_(state["soft_labels"])
         self._enter(state["epoch"], state["next_step"], self._drawn(state["epoch"]))
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -288,6 +304,8 @@ class Run:
         if self.mixing is not None and (mixing := self._drawn_mixing(epoch)) is not None:
             for mine, values in zip(self.mixing, mixing, strict=True):
                 mine.copy_(values)
+        if self.soft_labels is not None:
+            self.soft_labels.enter(epoch, self.config.epochs, self.config.soft_labels)
         self.learning_rate.fill_(learning_rate(self.config, epoch))
         self.average_share.fill_(1 - EMA_DECAY if epoch >= first_averaged(self.config) else 1.0)
         self.position.fill_(step * self.config.batch_size)
@@ -304,6 +322,7 @@ class StepFunctions(NamedTuple):
     judge: Callable[[nn.Module, Output, Tensor, Tensor], tuple[Tensor, Tensor]]
     mix: Callable[[Tensor, Mixing, Tensor | None], tuple[Tensor, Tensor]] = mix
     mixed_loss: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = mixed_loss
+    soften: Callable[[SoftLabels, Tensor, Tensor, Tensor, Tensor], Tensor] = soften
 
 
 def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
