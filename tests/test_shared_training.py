@@ -39,7 +39,7 @@ from confrank.training.processes import LAUNCHED
 
 CPU = torch.device("cpu")
 # The last batch of an epoch has one sample.
-CONFIG = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3, test_every=2, holdout=0.1)
+CONFIG = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3, test_every=2, holdout=0.1, soft_labels=0.5)
 
 
 def some_digits(num_samples=101):

@@ -94,9 +94,9 @@ class SharedRun(Run):
     def settle(self) -> None:
         """Add up what each process has counted since the last call."""
         with reporting_lost_peers(self.processes), torch.no_grad():
-            loss, num_correct = (now - start for now, start in zip(self._record(), self._agreed, strict=True))
-            loss /= self.processes.size
-            for added, total, start in zip((loss, num_correct), self._record(), self._agreed, strict=True):
+            changes = [now - start for now, start in zip(self._record(), self._agreed, strict=True)]
+            changes[0] /= self.processes.size  # the losses are weighted so that their mean is that of the batch
+            for added, total, start in zip(changes, self._record(), self._agreed, strict=True):
                 distributed.all_reduce(added)
                 total.copy_(start + added)
             self.shared_history.add_up()
@@ -115,8 +115,9 @@ class SharedRun(Run):
         super().load_state(weights, state)
         self._agree()
 
-    def _record(self) -> tuple[Tensor, Tensor]:
-        return self.step_loss, self.num_correct
+    def _record(self) -> tuple[Tensor, ...]:
+        predictions = () if self.soft_labels is None else (self.soft_labels.mean,)
+        return self.step_loss, self.num_correct, *predictions
 
     def _agree(self) -> None:
         """Declare the record to be that of all processes together."""
@@ -146,9 +147,13 @@ class SharedRun(Run):
 
     @contextmanager
     def _counted_once(self) -> Iterator[None]:
-        """Record events in the first process only: all of them see the same batch."""
+        """Record events and predictions in the first process only: all of them see the same batch."""
+        rate = torch.ones(()) if self.soft_labels is None else self.soft_labels.rate
+        before = rate.clone()
         self.history.train(self.processes.leads)
+        rate *= self.processes.leads
         try:
             yield
         finally:
             self.history.train()
+            rate.copy_(before)

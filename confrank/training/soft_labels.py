@@ -1,7 +1,7 @@
 """Soft labels: a label yields to what the network itself predicted for the sample in earlier epochs.
 
 Self-distillation without a second network: the teacher is the moving average of each sample's predictions over the
-epochs (Laine & Aila 2017), and its share grows linearly (PS-KD, Kim et al. 2021). A step passes no further images.
+epochs (Laine & Aila 2017), and its share of the label grows linearly (PS-KD, Kim et al. 2021). No further pass.
 """
 
 from typing import NamedTuple
@@ -10,12 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-# The share of the average that an epoch leaves: it reaches back about ten epochs.
+# The share of the average that a new prediction leaves: it reaches back about ten epochs.
 DECAY = 0.9
 
 
 class SoftLabels(NamedTuple):
-    """The mean earlier prediction of each sample [n, K], its share of a label, and how far the next one moves it."""
+    """The mean earlier prediction of each sample [n, K], its share of a label, and how far a new one moves it.
+
+    Create it with `soft_labels`; call `enter` at the start of each epoch. In a step, `of` gives the labels to train
+    with, and `record` takes the logits. Nothing waits for the device, and no tensor is ever replaced.
+    """
 
     mean: Tensor
     share: Tensor
@@ -27,21 +31,24 @@ class SoftLabels(NamedTuple):
         self.rate.fill_(1 - DECAY if epoch else 1.0)
 
     def of(self, label: Tensor, index: Tensor) -> Tensor:
-        """The labels of these samples as probabilities [b, K]."""
+        """The labels of samples as probabilities [b, K], given their classes [b] and positions in the set [b]."""
         hard = one_hot(label, self.mean.shape[1]).float()
         return torch.lerp(hard, self.mean.index_select(0, index), self.share)
 
+    @torch.no_grad()
+    def record(self, logits: Tensor, index: Tensor) -> None:
+        """Move the means of samples towards a new prediction."""
+        mean = self.mean.index_select(0, index)
+        self.mean.index_copy_(0, index, torch.lerp(mean, torch.softmax(logits.float(), dim=1), self.rate))
 
-def soft_labels(num_samples: int, num_classes: int, device: torch.device) -> SoftLabels:
-    """Soft labels before the first epoch, in tensors that are never replaced."""
+
+def soft_labels(num_samples: int, num_classes: int, device: torch.device | None = None) -> SoftLabels:
+    """Soft labels before the first epoch."""
     mean = torch.zeros(num_samples, num_classes, device=device)
     return SoftLabels(mean, torch.zeros((), device=device), torch.ones((), device=device))
 
 
 def soften(soft: SoftLabels, logits: Tensor, label: Tensor, index: Tensor, target: Tensor) -> Tensor:
     """What to add to a loss with hard labels, so that its cross-entropy is that with `target`; records the logits."""
-    logits = logits.float()
-    with torch.no_grad():
-        earlier = soft.mean.index_select(0, index)
-        soft.mean.index_copy_(0, index, torch.lerp(earlier, torch.softmax(logits, dim=1), soft.rate))
-    return cross_entropy(logits, target) - cross_entropy(logits, label)
+    soft.record(logits.detach(), index)
+    return cross_entropy(logits.float(), target) - cross_entropy(logits.float(), label)
