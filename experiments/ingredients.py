@@ -65,7 +65,7 @@ ROWS = (
     "plain", "crl", "swa", "swa+crl", "swa+crl0.5", "swa+crl0.1", "swa+stretched", "swa+sam",
     "swa+mixup", "swa+mixup+crl", "swa+mixup+crl0.1", "swa+cutmix", "swa+cutmix+crl", "swa+cutmix+crl0.1",
     "swa+both", "swa+both+crl0.1", "swa+mixup+cosine", "swa+cutmix+cosine", "swa+both+cosine", "ema", "ema+both",
-    "swa+sam+mixup+stretched+cosine",
+    "swa+sam+mixup+stretched+cosine", "swa-cool+both+cosine", "swa-cool+both+cosine+soft0.8",
 )  # fmt: skip
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
 RESAMPLES = 1000
@@ -127,7 +127,7 @@ def _is_of(result: Result, config: RunConfig) -> bool:
 def leaves_out_mixed_images(result: Result) -> bool:
     """Whether mixed images trained an averaged network, but are missing from its batch norm statistics.
 
-    So they were before `augment` was a setting. Such a result is shown, but compared with no other.
+    So they were before `augment` was a setting. Such a result is shown, but neither compared with others nor adopted.
     """
     mixed, averaged = (result.config.get(key, "none") != "none" for key in ("mix", "averaging"))
     return mixed and averaged and "augment" not in result.config
@@ -176,6 +176,8 @@ def adopt(results: Path, records: Path) -> list[Path]:
     moved = []
     for path in sorted(results.glob("*.json")):
         result = load_result(path)
+        if leaves_out_mixed_images(result):
+            continue
         shared = {key: result.config[key] for key in ("dataset", "model", "seed", "holdout")}
         for recipe in RECIPES:
             config = settings(recipe, **shared)

@@ -10,7 +10,7 @@ class TrainingRecipe:
     """Settings of `confrank.config.RunConfig` that differ from their defaults.
 
     source: who proposed it. passes: forward and backward passes of a step, in units of a plain step.
-    expected: a result to compare with. by_dataset: settings that the source changes for a data set.
+    expected: a result to compare with. by_dataset: settings that differ for a data set.
     """
 
     source: str
