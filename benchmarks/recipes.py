@@ -22,7 +22,6 @@ from confrank.recipes import RECIPES, settings
 from confrank.training.captured import CapturedRun
 from confrank.training.run import Run
 
-
 # A recipe may have other settings for a data set.
 FOR_CIFAR100 = "best for cifar100"
 
