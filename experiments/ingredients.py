@@ -75,12 +75,16 @@ QUICK = ("model", "method", "seed")
 EVERY = 20
 
 
-def config_of(row: str, dataset: str, model: str, epochs: int, seed: int) -> RunConfig:
-    """The run of a row."""
+def settings_of(row: str) -> dict[str, Any]:
+    """The settings that a row's ingredients change."""
     if unknown := [name for name in row.split("+") if name not in INGREDIENTS]:
         raise ValueError(f"expected ingredients among {', '.join(INGREDIENTS)}, but got {', '.join(unknown)}")
-    chosen = {key: value for name in row.split("+") for key, value in INGREDIENTS[name].items()}
-    return RunConfig(dataset=dataset, model=model, epochs=epochs, seed=seed, **(COMMON | chosen))
+    return {key: value for name in row.split("+") for key, value in INGREDIENTS[name].items()}
+
+
+def config_of(row: str, dataset: str, model: str, epochs: int, seed: int) -> RunConfig:
+    """The run of a row."""
+    return RunConfig(dataset=dataset, model=model, epochs=epochs, seed=seed, **(COMMON | settings_of(row)))
 
 
 def name_of(row: str, config: RunConfig) -> str:
