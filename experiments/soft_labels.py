@@ -1,7 +1,8 @@
 """Do soft labels help on small data, and do they replace or complement CRL? Rows of ingredients, paired over seeds.
 
-    python experiments/soft_labels.py RESULTS.jsonl [--data digits] [--model small] [--samples N] [--rows plain ...]
-                                      [--epochs 10 40 200] [--seeds 12] [--first-seed 200] [--minutes 25]
+    python experiments/soft_labels.py RESULTS.jsonl [--data digits] [--model small] [--samples N] [--padding N]
+                                      [--rows plain ...] [--epochs 10 40 200] [--seeds 12] [--first-seed 200]
+                                      [--minutes 25]
 
 A row is a set of the ingredients of `experiments/ingredients.py`. Trains each row for each seed and appends a line
 per run to the results. A rerun trains only what is missing; `--seeds 0` trains nothing. One file can have several
@@ -10,11 +11,13 @@ order of the samples.
 
 The network `small` on `digits` is trained as in `experiments/ranking_with_averaging.py` (SGD, cosine schedule,
 images shifted by up to one pixel; SWA from 60% of the epochs on at learning rate 0.05); other networks and data as in
-`experiments/when.py`, whose rows of the same seed `plain` and `crl` repeat. Rows with SWA are for `small` only.
+`experiments/when.py`, whose runs with weight 0 and 1 are repeated as `plain` and `crl`. `--padding` shifts the
+training images by other distances. Rows with SWA are for `small` only.
 
-Prints the metrics of each row (mean ± standard deviation) and the differences of the pairs in COMPARED, with 95%
-intervals of Student's t over n seeds. All metrics are those of the test split. Nothing is chosen: the rows, the
-pairs and the numbers of epochs were set before the runs, and the shares are those tried on CIFAR-100.
+Prints an overview, the metrics of each row (mean ± standard deviation) and the differences of the pairs in COMPARED,
+with 95% intervals of Student's t over n seeds. All metrics are those of the test split. Nothing is chosen: the rows,
+the pairs and the numbers of epochs were set before the runs, and the shares are those tried on CIFAR-100. `--padding`
+was added after the first results.
 """
 
 import argparse
@@ -58,16 +61,17 @@ Row = dict[str, Any]
 KEYS = ("data", "model", "epochs", "row", "seed")
 
 
-def base_of(data: str, model: str) -> Row:
+def base_of(data: str, model: str, padding: int | None) -> Row:
     """What all rows of a data set and network share."""
+    base = {**settings_for(data, model, plain=False), "method": COMMON["method"]}
     if (data, model) == ("digits", "small"):
-        return {**COMMON, "dataset": data, "model": model, "holdout": 0.2, "padding": 1}
-    return {**settings_for(data, model, plain=False), "method": COMMON["method"]}
+        base = {**COMMON, "dataset": data, "model": model, "holdout": 0.2, "padding": 1}
+    return base if padding is None else {**base, "padding": padding}
 
 
 @cache
-def data_of(data: str, model: str, samples: int | None) -> DataSet:
-    return limited(load(data, **RunConfig(**base_of(data, model)).reading), samples)
+def data_of(config: RunConfig, samples: int | None) -> DataSet:
+    return limited(load(config.dataset, **config.reading), samples)
 
 
 def measured(config: RunConfig, data: DataSet) -> Row:
@@ -89,8 +93,9 @@ def measured(config: RunConfig, data: DataSet) -> Row:
 def train_missing(path: Path, arguments: argparse.Namespace) -> None:
     """Train what is not in the file, seed by seed, so that an interrupted grid has complete pairs."""
     start, name = time.monotonic(), Path(arguments.data).stem
+    name += "" if arguments.padding is None else f" shifted by {arguments.padding}"
     done = {tuple(row[key] for key in KEYS) for row in read(path)}
-    base = base_of(arguments.data, arguments.model)
+    base = base_of(arguments.data, arguments.model, arguments.padding)
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
         for epochs in arguments.epochs:
             for row in arguments.rows:
@@ -99,7 +104,7 @@ def train_missing(path: Path, arguments: argparse.Namespace) -> None:
                     continue
                 begin = time.process_time()
                 config = RunConfig(**base | settings_of(row), epochs=epochs, seed=seed)
-                values = measured(config, data_of(arguments.data, arguments.model, arguments.samples))
+                values = measured(config, data_of(RunConfig(**base), arguments.samples))
                 line = {**facts, **values, "cpu_s": round(time.process_time() - begin, 2)}
                 with path.open("a") as file:
                     file.write(json.dumps(line) + "\n")
@@ -149,8 +154,27 @@ def difference(found: dict[str, dict[int, Row]], first: str, second: str, seeds:
     return f"{mark}{mean:+.1f}{mark} [{low:+.1f}, {high:+.1f}]"
 
 
+def overview(rows: Sequence[Row]) -> str:
+    """The table of docs/when-to-use.md: a line for each group, without averaging, differences in AURC."""
+    pairs = (("soft0.8", "plain"), ("crl", "plain"), ("soft0.8", "crl"), ("crl+soft0.8", "crl"))
+    headings = ["n", "training error %", "overconfidence", "AURC", *(f"{two} minus {one}" for two, one in pairs)]
+    lines = [f"| data, network | {' | '.join(headings)} |", "|---" * (1 + len(headings)) + "|"]
+    for heading, found in groups(rows):
+        seeds = sorted(set.intersection(*(set(found.get(name, ())) for pair in pairs for name in pair)))
+        if len(seeds) < 2:
+            continue
+        error, gap, aurc = (
+            summarise([found["plain"][seed][key] for seed in seeds]).mean
+            for key in ("train_error", "overconfidence", "aurc")
+        )
+        cells = [f"{len(seeds)}", f"{100 * error:.1f}", f"{gap:+.1f}", f"{1000 * aurc:.1f}"]
+        cells += [difference(found, one, two, seeds, "aurc") for two, one in pairs]
+        lines.append(f"| {heading} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def tables(rows: Sequence[Row]) -> list[str]:
-    """What is printed: for each group its heading, the levels and the differences."""
+    """What is printed after the overview: for each group its heading, the levels and the differences."""
     return [
         part
         for heading, found in groups(rows)
@@ -164,6 +188,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--data", default="digits")
     parser.add_argument("--model", default="small")
     parser.add_argument("--samples", type=int)
+    parser.add_argument("--padding", type=int, help="shift training images by up to this many pixels")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS)
     parser.add_argument("--epochs", type=int, nargs="+", default=[10, 40, 200])
     parser.add_argument("--seeds", type=int, default=12)
@@ -177,7 +202,7 @@ def main() -> None:
     torch.set_num_threads(1)
     train_missing(arguments.results, arguments)
     rows = read(arguments.results)
-    print("\n\n".join(tables(rows)))
+    print("\n\n".join([overview(rows), *tables(rows)]))
     versions = {"python": platform.python_version(), "torch": torch.__version__, "numpy": version("numpy")}
     print(json.dumps({"versions": versions, "runs": len(rows), "cpu_s": round(sum(row["cpu_s"] for row in rows))}))
 
