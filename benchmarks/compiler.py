@@ -20,7 +20,7 @@ from training import graph_of
 from confrank.models.network import Network, SpatialMean, conv, norm
 from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training.kernels import resnet
-from confrank.training.run import Output, infer
+from confrank.training.step import Output, infer
 
 BLOCKS, PASSES = 7, 50
 

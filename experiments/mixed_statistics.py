@@ -27,7 +27,8 @@ from confrank.metrics import evaluate
 from confrank.recipes import settings
 from confrank.trained import TrainedOn, load_run
 from confrank.training import Failed, estimate_statistics, train
-from confrank.training.run import Run, StepFunctions
+from confrank.training.run import Run
+from confrank.training.step import StepFunctions
 from confrank.training.store import Batch
 
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")

@@ -23,9 +23,9 @@ from confrank.training import Run, train
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.captured import compiled_forward
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
-from confrank.training.run import PLAIN, StepFunctions
 from confrank.training.sharpness import Sharpness
 from confrank.training.soft_labels import DECAY
+from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import fetch
 
 CPU = torch.device("cpu")

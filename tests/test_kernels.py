@@ -16,7 +16,7 @@ from confrank.models.network import Network, SpatialMean, conv, norm
 from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training import Run
 from confrank.training.captured import CapturedRun
-from confrank.training.run import PLAIN
+from confrank.training.step import PLAIN
 
 if find_spec("triton") is None:
     pytest.skip("the kernels need Triton", allow_module_level=True)

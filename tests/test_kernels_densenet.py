@@ -13,10 +13,11 @@ from confrank import models
 from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
 from confrank.models.densenet import densenet_bc
-from confrank.training import run as run_module
+from confrank.training import Run
 from confrank.training.captured import CapturedRun
 from confrank.training.kernels import densenet
 from confrank.training.kernels.densenet import Channels, Gradient
+from confrank.training.step import PLAIN
 
 HAS_CUDA = torch.cuda.is_available()
 cuda = pytest.mark.skipif(not HAS_CUDA, reason="bfloat16 needs a CUDA device")
@@ -256,11 +257,11 @@ def fused_float32(network: nn.Module, image: Tensor, bf16: bool) -> Tensor:
 def test_interpreted_training_follows_plain_training() -> None:
     """Losses, weights and running averages after two steps."""
     runs = []
-    for functions in (None, run_module.PLAIN._replace(infer=fused_float32)):
+    for functions in (None, PLAIN._replace(infer=fused_float32)):
         torch.manual_seed(0)
         network = densenet_bc(10, depth=10)
         config = RunConfig(dataset="random", model="own", method="crl-softmax", lr=0.1, batch_size=4)
-        run = run_module.Run(config, random_set(8, 16), torch.device("cpu"), network=network)
+        run = Run(config, random_set(8, 16), torch.device("cpu"), network=network)
         for size in (4, 4):
             run.advance(size, lambda size=size, run=run, functions=functions: run.forward(size, functions))
         runs.append(run)
@@ -318,7 +319,7 @@ def test_captured_training_follows_the_plain_path() -> None:
         torch.manual_seed(0)
         config = RunConfig(dataset="random", model="own", method="crl-softmax", lr=0.01, batch_size=64)
         network = densenet_bc(10, depth=40)
-        run = run_module.Run(config, random_set(512 + 16, 32), torch.device("cuda"), network=network)
+        run = Run(config, random_set(512 + 16, 32), torch.device("cuda"), network=network)
         captured = CapturedRun(run, compiled=False, **options)
         assert (captured.fused is densenet.infer) == (name == "fused")
         for _ in range(run.num_steps):

@@ -31,7 +31,7 @@ from confrank.training import DivergedError, Failed, Finished, InterruptedRunErr
 from confrank.training.captured import compiled_forward
 from confrank.training.jobs import Job, open_job
 from confrank.training.loop import CAPTURED, FUSED, _Training
-from confrank.training.run import PLAIN, StepFunctions
+from confrank.training.step import PLAIN, StepFunctions
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from confrank.training.kernels import fused
-from confrank.training.run import PLAIN, Run, StepFunctions
+from confrank.training.run import Run
+from confrank.training.step import PLAIN, StepFunctions
 
 WARM_UP = 3
 # How far Python may run ahead of the GPU, in steps: enough to keep it busy, few enough to stop soon.

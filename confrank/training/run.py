@@ -4,7 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +13,17 @@ from confrank import methods, models
 from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
-from confrank.loss import are_correct
 from confrank.phrasing import Remedied
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.fit import check_network, check_settings
-from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
+from confrank.training.mixing import Mixing, epoch_mixing, mix
+from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
-from confrank.training.soft_labels import SoftLabels, soft_labels, soften
+from confrank.training.soft_labels import soft_labels
+from confrank.training.step import PLAIN, Output, StepFunctions
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes
-
-Output = Tensor | tuple[Tensor, Tensor]
 
 
 class DivergedError(Remedied, RuntimeError):
@@ -63,7 +62,7 @@ class Run:
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
         self.learning_rate = torch.tensor(learning_rate(config, 0), device=device)
-        self.optimizer = _optimizer(self.model, config, self.learning_rate)
+        self.optimizer = optimizer_of(self.model, config, self.learning_rate)
         self.store: Store = store_on(device, data)
         self.num_samples = len(data.train)
         self.num_steps = math.ceil(self.num_samples / config.batch_size)
@@ -105,7 +104,7 @@ class Run:
         self.next_step += 1
 
     def forward(
-        self, size: int, functions: "StepFunctions | None" = None, *, bf16: bool = False
+        self, size: int, functions: StepFunctions | None = None, *, bf16: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The loss of the next batch and its number of correct samples; the history records them.
 
@@ -115,7 +114,7 @@ class Run:
         return self.judge_batch(do.fetch(self.store, self.draws, self.position, size), do, bf16=bf16)
 
     def judge_batch(
-        self, batch: Batch, do: "StepFunctions", *, previous: Batch | None = None, bf16: bool = False
+        self, batch: Batch, do: StepFunctions, *, previous: Batch | None = None, bf16: bool = False
     ) -> tuple[Tensor, Tensor]:
         """The loss of a batch and its number of correct samples; `previous` as in `mix`."""
         target = self._target(batch)
@@ -134,7 +133,7 @@ class Run:
         """The labels of a batch [b], or what they have yielded to as probabilities [b, K]."""
         return batch.label if self.soft_labels is None else self.soft_labels.of(batch.label, batch.index)
 
-    def _judge(self, output: Output, batch: Batch, target: Tensor, do: "StepFunctions") -> tuple[Tensor, Tensor]:
+    def _judge(self, output: Output, batch: Batch, target: Tensor, do: StepFunctions) -> tuple[Tensor, Tensor]:
         loss, num_correct = do.judge(self.criterion, output, batch.label, batch.index)
         if self.soft_labels is not None:
             loss = loss + do.soften(self.soft_labels, models.logits_of(output), batch.label, batch.index, target)
@@ -310,53 +309,6 @@ class Run:
         self.average_share.fill_(1 - EMA_DECAY if epoch >= first_averaged(self.config) else 1.0)
         self.position.fill_(step * self.config.batch_size)
         self.step_number.fill_(step)
-
-
-class StepFunctions(NamedTuple):
-    """The functions of a forward pass. Each can be compiled once for all runs that share it: `infer` depends on
-    neither data nor method, and `judge` does not depend on the network.
-    """
-
-    fetch: Callable[[Store, Draws, Tensor, int], Batch]
-    infer: Callable[[nn.Module, Tensor, bool], Output]
-    judge: Callable[[nn.Module, Output, Tensor, Tensor], tuple[Tensor, Tensor]]
-    mix: Callable[[Tensor, Mixing, Tensor | None], tuple[Tensor, Tensor]] = mix
-    mixed_loss: Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor] = mixed_loss
-    soften: Callable[[SoftLabels, Tensor, Tensor, Tensor, Tensor], Tensor] = soften
-
-
-def infer(model: nn.Module, image: Tensor, bf16: bool) -> Output:
-    """The network's output for a batch."""
-    with torch.autocast(image.device.type, dtype=torch.bfloat16, enabled=bf16):
-        output: Output = model(image)
-    return output
-
-
-def judge(criterion: nn.Module, output: Output, label: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss and the number of correct samples of a batch."""
-    loss = criterion(output, label, index)
-    return loss, are_correct(models.logits_of(output).detach(), label).sum()
-
-
-PLAIN = StepFunctions(fetch, infer, judge)
-
-
-def _optimizer(model: nn.Module, config: RunConfig, rate: Tensor) -> torch.optim.Optimizer:
-    """The optimizer, with its state at zero as before the first step, in tensors that are never replaced."""
-    optimizer: torch.optim.Optimizer
-    settings: dict[str, Any] = {"lr": rate, "weight_decay": config.weight_decay, "fused": True}
-    if config.optimizer == "adamw":
-        optimizer = torch.optim.AdamW(model.parameters(), capturable=rate.device.type == "cuda", **settings)
-    else:
-        optimizer = torch.optim.SGD(model.parameters(), momentum=config.momentum, **settings)
-    for parameter in model.parameters():
-        if config.optimizer == "adamw":
-            step = torch.zeros((), dtype=torch.float32, device=parameter.device)
-            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
-            optimizer.state[parameter] = {"step": step, **moments}
-        else:
-            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
-    return optimizer
 
 
 def _with_number(device: torch.device) -> torch.device:

@@ -15,8 +15,9 @@ from confrank.loss import CorrectnessRanking
 from confrank.phrasing import InputError
 from confrank.training.draws import step_seed
 from confrank.training.processes import Processes, reporting_lost_peers
-from confrank.training.run import PLAIN, Run, StepFunctions
+from confrank.training.run import Run
 from confrank.training.shared_norm import SharedNorms
+from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import Batch, fetch
 
 
