@@ -17,7 +17,7 @@ training images by other distances. Rows with SWA are for `small` only.
 Prints an overview, the metrics of each row (mean ± standard deviation) and the differences of the pairs in COMPARED,
 with 95% intervals of Student's t over n seeds. All metrics are those of the test split. Nothing is chosen: the rows,
 the pairs and the numbers of epochs were set before the runs, and the shares are those tried on CIFAR-100. `--padding`
-was added after the first results.
+and `swa-cool` (SWA at 0.02) were added after the first results.
 """
 
 import argparse
@@ -49,6 +49,7 @@ WITHOUT_AVERAGING = ("plain", "crl", "soft0.5", "soft0.8", "crl+soft0.8")
 ROWS = (
     *WITHOUT_AVERAGING, "swa", "swa+crl", "swa+soft0.5", "swa+soft0.8", "swa+crl+soft0.8",
     "swa+both", "swa+both+crl", "swa+both+soft0.8",
+    "swa-cool", "swa-cool+soft0.8", "swa-cool+both", "swa-cool+both+soft0.8",
 )  # fmt: skip
 # Each row minus another one: on their own, against each other, on top of each other, and after averaging.
 COMPARED = (
@@ -56,6 +57,7 @@ COMPARED = (
     ("crl+soft0.8", "crl"), ("crl+soft0.8", "soft0.8"), ("swa", "plain"), ("swa+crl", "swa"), ("swa+soft0.5", "swa"),
     ("swa+soft0.8", "swa"), ("swa+crl+soft0.8", "swa+crl"), ("swa+crl+soft0.8", "swa+soft0.8"), ("swa+both", "swa"),
     ("swa+both+crl", "swa+both"), ("swa+both+soft0.8", "swa+both"),
+    ("swa-cool+soft0.8", "swa-cool"), ("swa-cool+both+soft0.8", "swa-cool+both"),
 )  # fmt: skip
 Row = dict[str, Any]
 KEYS = ("data", "model", "epochs", "row", "seed")
