@@ -273,6 +273,13 @@ def test_soft_labels_against_a_plain_loop(digits, mix):
     assert torch.allclose(run.soft_labels.mean.double(), torch.stack([earlier[row] for row in range(200)]), atol=1e-4)
 
 
+def test_soft_labels_need_cross_entropy(tmp_path, command, capsys):
+    """With the aleatoric loss, whose noise may hide a label, the loss could fall far below 0."""
+    command("train", "--method", "aleatoric-mc", "--soft-labels", 0.8, "--out", tmp_path / "run", code=2)
+    expected = "expected a method with cross-entropy for soft labels, but got aleatoric-mc; choose another --method,"
+    assert f"{expected} or set --soft-labels to 0" in capsys.readouterr().err
+
+
 def test_sam_against_two_steps_written_by_hand(digits):
     config = tiny(method="crl-softmax", sam=0.1)
     run, twin = (Run(config, digits, CPU) for _ in range(2))

@@ -6,15 +6,21 @@ from torch import Tensor, nn
 from confrank import models
 from confrank.config import RunConfig
 from confrank.data import DataSet
+from confrank.method_facts import facts_of
 from confrank.phrasing import InputError
 
 
 def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:
-    """Raise if a setting is not for this kind of data, or not for a network of the caller's."""
+    """Raise if a setting is not for this kind of data, for this method, or for a network of the caller's."""
     if own_network and config.head != "linear":
         raise InputError(
             f"expected a linear head with your own network, but got {config.head}",
             "build the head into the network, and leave {head} out",
+        )
+    if config.soft_labels and facts_of(config.method).variance_head:  # its loss is no cross-entropy of the logits
+        raise InputError(
+            f"expected a method with cross-entropy for soft labels, but got {config.method}",
+            "choose another {method}, or set {soft_labels} to 0",
         )
     fitting, others = models.MODELS, models.TEXT_MODELS
     if data.is_text:
