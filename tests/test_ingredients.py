@@ -15,6 +15,7 @@ from confrank.config import RunConfig, learning_rate
 from confrank.data import load
 from confrank.methods import get, predict_split
 from confrank.models import CosineHead, create
+from confrank.phrasing import InputError
 from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder, load_config
@@ -24,7 +25,7 @@ from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_stati
 from confrank.training.captured import compiled_forward
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
-from confrank.training.soft_labels import DECAY
+from confrank.training.soft_labels import DECAY, soft_labels
 from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import fetch
 
@@ -271,6 +272,11 @@ def test_soft_labels_against_a_plain_loop(digits, mix):
             assert run.step_loss[step].item() == pytest.approx(loss.item(), rel=1e-4)
         run.finish_epoch()
     assert torch.allclose(run.soft_labels.mean.double(), torch.stack([earlier[row] for row in range(200)]), atol=1e-4)
+
+
+def test_soft_labels_that_do_not_fit_into_memory():
+    with pytest.raises(InputError, match=r"expected 40,000,000.0 GB of memory for .* and 10,000,000 classes"):
+        soft_labels(10**9, 10**7)
 
 
 def test_soft_labels_need_cross_entropy(tmp_path, command, capsys):

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
+from confrank.phrasing import InputError
+
 # The share of the average that a new prediction leaves: it reaches back about ten epochs.
 DECAY = 0.9
 
@@ -43,8 +45,17 @@ class SoftLabels(NamedTuple):
 
 
 def soft_labels(num_samples: int, num_classes: int, device: torch.device | None = None) -> SoftLabels:
-    """Soft labels before the first epoch."""
-    mean = torch.zeros(num_samples, num_classes, device=device)
+    """Soft labels before the first epoch: 4 bytes per sample and class."""
+    try:
+        mean = torch.zeros(num_samples, num_classes, device=device)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "allocate" not in str(error):
+            raise  # on a GPU, fewer runs side by side may fit
+        raise InputError(
+            f"expected {4e-9 * num_samples * num_classes:,.1f} GB of memory for the soft labels of {num_samples:,}"
+            f" samples and {num_classes:,} classes, but there is less",
+            "set {soft_labels} to 0",
+        ) from None
     return SoftLabels(mean, torch.zeros((), device=device), torch.ones((), device=device))
 
 
