@@ -122,8 +122,8 @@ class RunConfig:
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
     soft_labels: float = _flag(
         0.0,
-        "share of each label that the network's earlier predictions of the sample have in the last epoch; it grows"
-        " from 0; 0: off",
+        "mix each label with the network's earlier predictions for its sample, by a share that grows from 0 in the"
+        " first epoch to this in the last; 0: off",
         RECIPE,
         "SHARE",
     )
