@@ -1,4 +1,4 @@
-"""RegMixup (Pinto et al. 2022) and its form with CutMix: an additional loss on mixed images with soft labels.
+"""RegMixup (Pinto et al. 2022) and its form with CutMix: an additional loss on mixed images and labels.
 
 Each image is mixed with its predecessor in the batch, whose order is random. A mask [h, w] says how much of each
 pixel stays: a constant lambda ~ Beta(10, 10) for mixup; for CutMix (Yun et al. 2019), 0 in a box that covers the

@@ -130,7 +130,7 @@ class Run:
         return torch.add(loss, additional, alpha=self.config.mix_weight), num_correct
 
     def _target(self, batch: Batch) -> Tensor:
-        """The labels of a batch [b], or what they have yielded to as probabilities [b, K]."""
+        """The labels of a batch: classes [b], or probabilities [b, K] if they are soft."""
         return batch.label if self.soft_labels is None else self.soft_labels.of(batch.label, batch.index)
 
     def _judge(self, output: Output, batch: Batch, target: Tensor, do: StepFunctions) -> tuple[Tensor, Tensor]:

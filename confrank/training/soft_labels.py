@@ -1,4 +1,4 @@
-"""Soft labels: a label yields to what the network itself predicted for the sample in earlier epochs.
+"""Soft labels: each label is mixed with what the network predicted for its sample in earlier epochs.
 
 Self-distillation without a second network: the teacher is the moving average of each sample's predictions over the
 epochs (Laine & Aila 2017), and its share of the label grows linearly (PS-KD, Kim et al. 2021). No further pass.
@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from confrank.phrasing import InputError
 
-# The share of the average that a new prediction leaves: it reaches back about ten epochs.
+# The weight of the old mean when a new prediction comes in: the mean reaches back about ten epochs.
 DECAY = 0.9
 
 
@@ -60,6 +60,6 @@ def soft_labels(num_samples: int, num_classes: int, device: torch.device | None 
 
 
 def soften(soft: SoftLabels, logits: Tensor, label: Tensor, index: Tensor, target: Tensor) -> Tensor:
-    """What to add to a loss with hard labels, so that its cross-entropy is that with `target`; records the logits."""
+    """What turns the cross-entropy with hard labels in a loss into that with `target`; also records the logits."""
     soft.record(logits.detach(), index)
     return cross_entropy(logits.float(), target) - cross_entropy(logits.float(), label)
