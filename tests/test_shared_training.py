@@ -245,9 +245,9 @@ def test_unused_parameters_and_views_are_no_problem(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["aleatoric-mc", "crl-entropy"])
-def test_a_network_with_dropout_or_batch_norm_resumes_exactly(tmp_path, method):
-    config = replace(CONFIG, model="small", method=method, batch_size=30)
+@pytest.mark.parametrize(("method", "soft_labels"), [("aleatoric-mc", 0.0), ("crl-entropy", 0.5)])
+def test_a_network_with_dropout_or_batch_norm_resumes_exactly(tmp_path, method, soft_labels):
+    config = replace(CONFIG, model="small", method=method, soft_labels=soft_labels, batch_size=30)
     assert ended(started(2, tmp_path / "whole", config)) == [0, 0]
     interrupt(2, tmp_path / "resumed", config, steps=5)
     assert ended(started(2, tmp_path / "resumed", config)) == [0, 0]
