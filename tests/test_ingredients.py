@@ -351,9 +351,11 @@ def test_cosine_head_against_numpy():
     assert network(torch.randn(3, 1, 8, 8)).abs().max() <= 8
     with pytest.raises(ValueError, match="expected a head among linear, cosine, but got 'round'"):
         create("small", 10, head="round")
-    with pytest.raises(ValueError, match="expected one of confrank's networks for a cosine head, but got 'a:b'"):
+    with pytest.raises(ValueError, match="for a cosine head, but got 'a:b'; set `head` to linear"):
         create("a:b", 10, head="cosine")
-    with pytest.raises(ValueError, match=r"a linear head with your own network, but got cosine; .* leave `head` out"):
+    with pytest.raises(
+        ValueError, match=r"a linear head with your own network, but got cosine; .* set `head` to linear"
+    ):
         Run(tiny(head="cosine"), load("digits"), CPU, network=network)
 
 

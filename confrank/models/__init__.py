@@ -15,6 +15,7 @@ from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
 from confrank.models.text import TextNetwork, bag_of_embeddings, text_encoder
 from confrank.models.vgg import vgg16
+from confrank.phrasing import InputError
 
 MODELS: dict[str, Callable[..., Network]] = {
     "small": small,
@@ -53,7 +54,9 @@ def create(
         raise ValueError(f"expected a head among {', '.join(HEADS)}, but got {head!r}")
     if ":" in name:
         if head != "linear":
-            raise ValueError(f"expected one of confrank's networks for a {head} head, but got {name!r}")
+            raise InputError(
+                f"expected one of confrank's networks for a {head} head, but got {name!r}", "set {head} to linear"
+            )
         return _custom(name, num_classes, dropout, variance_head, in_channels)
     known = {**MODELS, **TEXT_MODELS}
     if name not in known:

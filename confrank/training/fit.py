@@ -15,7 +15,7 @@ def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> No
     if own_network and config.head != "linear":
         raise InputError(
             f"expected a linear head with your own network, but got {config.head}",
-            "build the head into the network, and leave {head} out",
+            "build the head into the network, and set {head} to linear",
         )
     if config.soft_labels and facts_of(config.method).variance_head:  # its loss is no cross-entropy of the logits
         raise InputError(
