@@ -28,8 +28,7 @@ def _compiled() -> StepFunctions:
 
 def compiled_forward(run: Run, size: int, functions: StepFunctions, *, bf16: bool = True) -> tuple[Tensor, Tensor]:
     """`run.forward` with compiled functions that work for training sets of any size."""
-    recorded = () if run.soft_labels is None else (run.soft_labels.mean,)
-    for values in (run.store.images, run.store.labels, *run.draws.tensors, *run.history.buffers(), *recorded):
+    for values in (run.store.images, run.store.labels, *run.draws.tensors, *run.history.buffers(), *run.predictions):
         torch._dynamo.mark_dynamic(values, 0)
     # Without the first patch the compiler fixes the size of buffers, and the history's counters are buffers.
     # The second lets a study of many networks compile `infer` for each of them.

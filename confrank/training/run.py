@@ -81,11 +81,15 @@ class Run:
         self.soft_labels = soft_labels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
-            recorded = () if self.soft_labels is None else (self.soft_labels.mean,)
-            buffers = (*self.model.buffers(), *self.criterion.buffers(), *recorded)
+            buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.predictions)
             self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
         drawn = self._drawn_mixing(0)
         self.mixing = None if drawn is None else Mixing(*(values.to(device) for values in drawn))
+
+    @property
+    def predictions(self) -> tuple[Tensor, ...]:
+        """What a step records of its predictions: their means, if labels are soft."""
+        return () if self.soft_labels is None else (self.soft_labels.mean,)
 
     @property
     def finished(self) -> bool:

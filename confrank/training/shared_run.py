@@ -117,8 +117,7 @@ class SharedRun(Run):
         self._agree()
 
     def _record(self) -> tuple[Tensor, ...]:
-        predictions = () if self.soft_labels is None else (self.soft_labels.mean,)
-        return self.step_loss, self.num_correct, *predictions
+        return self.step_loss, self.num_correct, *self.predictions
 
     def _agree(self) -> None:
         """Declare the record to be that of all processes together."""
