@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from confrank import recipes
 from confrank.method_facts import facts_of
+from confrank.phrasing import ParameterError
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:
@@ -162,11 +163,11 @@ class RunConfig:
             try:
                 object.__setattr__(self, name, plain(value))
             except (TypeError, ValueError):
-                raise ValueError(f"expected {name} to be {what}, but got {value!r}") from None
+                raise ParameterError(name, f"to be {what}, but got {value!r}") from None
         for names, holds, what in RULES:
             for name in names:
                 if (value := getattr(self, name)) is not None and not holds(value):
-                    raise ValueError(f"expected {name} to be {what}, but got {value}")
+                    raise ParameterError(name, f"to be {what}, but got {value}")
 
     @property
     def run_name(self) -> str:

@@ -37,6 +37,30 @@ class InputError(Remedied, ValueError):
     """A user's mistake."""
 
 
+class ParameterError(InputError):
+    """A parameter with a value that it cannot have. The command line names its flag.
+
+    >>> error = ParameterError("batch_size", "to be at least 1, but got 0")
+    >>> print(error)
+    expected batch_size to be at least 1, but got 0
+    >>> error.worded("--{}".format)
+    'expected --batch_size to be at least 1, but got 0'
+    """
+
+    def __init__(self, name: str, wanted: str) -> None:
+        self.name, self.wanted = name, wanted
+        super().__init__(f"expected {name} {wanted}")
+
+    def __reduce__(self) -> tuple[type["ParameterError"], tuple[str, str]]:
+        return type(self), (self.name, self.wanted)
+
+    def __str__(self) -> str:
+        return self.problem
+
+    def worded(self, parameter: Callable[[str], str]) -> str:
+        return f"expected {parameter(self.name)} {self.wanted}"
+
+
 @contextmanager
 def about(name: object) -> Iterator[None]:
     """Begin errors with what they are about, in one line.

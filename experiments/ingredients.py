@@ -16,6 +16,7 @@ are trained like a recipe to the results of `confrank study record`, under its n
 import argparse
 import json
 import platform
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -188,12 +189,12 @@ def adopt(results: Path, records: Path) -> list[Path]:
             target = records / f"{config.run_name}.json"
             if not _is_of(result, config) or target.exists():
                 continue
-            content = json.loads(path.read_text())
-            path.with_suffix(".npz").rename(target.with_suffix(".npz"))
-            write_atomically(
-                target, json.dumps({**content, "config": config.as_dict()}, separators=(",", ":")) + "\n"
-            )
+            content = {**json.loads(path.read_text()), "config": config.as_dict()}
+            # The result comes last: a half-moved one is moved again.
+            shutil.copyfile(path.with_suffix(".npz"), target.with_suffix(".npz"))
+            write_atomically(target, json.dumps(content, separators=(",", ":")) + "\n")
             path.unlink()
+            path.with_suffix(".npz").unlink()
             moved.append(target)
             break
     return moved

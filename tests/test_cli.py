@@ -58,7 +58,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
         (["trian"], "expected a command among demo, train, predict, evaluate"),
         (["train", "--epoch", "3"], "epoch"),
         (["train", "--epochs", "three"], "epochs"),
-        (["train", "--epochs", "0"], "expected epochs to be at least 1, but got 0"),
+        (["train", "--epochs", "0"], "expected --epochs to be at least 1, but got 0"),
         (["train", "--dataset", "digit"], "expected a data set among digits"),
         (["train", "--model", "huge"], "expected a model among small"),
         (["train", "--method", "crl"], "expected a method among baseline"),
@@ -247,7 +247,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
     [
         ("train --epochs abc", "expected a whole number for --epochs, but got 'abc'"),
         ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
-        ("train --lr-drops 0.5,8", "expected lr_drops to be shares in (0, 1], but got (0.5, 8.0)"),
+        ("train --lr-drops 0.5,8", "expected --lr-drops to be shares in (0, 1], but got (0.5, 8.0)"),
         ("train --modle small", "expected a known option, but got '--modle'; did you mean --model?"),
         ("report events x --device cpu", "expected a known option, but got '--device'; see --help"),
         ("active train --pool x --root y", "expected a known option, but got '--root'"),
