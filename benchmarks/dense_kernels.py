@@ -96,5 +96,9 @@ def pass_time() -> float:
     return time_taken
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(json.dumps({"errors": errors(32), "pass ms": pass_time()}))
+
+
+if __name__ == "__main__":
+    main()
