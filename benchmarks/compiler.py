@@ -15,14 +15,14 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from training import graph_of
+from training import graph_of, milliseconds
 
 from confrank.models.network import Network, SpatialMean, conv, norm
 from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training.kernels import resnet
 from confrank.training.step import Output, infer
 
-BLOCKS, PASSES = 7, 50
+PASSES = 250
 
 
 def resnet20() -> Network:
@@ -54,13 +54,8 @@ def measure(form: Callable[..., Output], network: Network) -> dict[str, object]:
         call()
     graph = graph_of(call)
     torch.cuda.synchronize()
-    prepare, blocks = time.perf_counter() - start, []
-    for _ in range(BLOCKS):
-        start = time.perf_counter()
-        for _ in range(PASSES):
-            graph.replay()
-        torch.cuda.synchronize()
-        blocks.append((time.perf_counter() - start) * 1000 / PASSES)
+    prepare = time.perf_counter() - start
+    blocks = milliseconds(graph.replay, PASSES)
     return {"ms": statistics.median(blocks), "blocks": blocks, "prepare_s": prepare}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from confrank.cli.command import Arguments, Parser, add_option, at_least
 from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, save_policy, unseen_samples
-from confrank.cli.source import confidence_rule, read_weighted, temperature_of
+from confrank.cli.source import confidence_rule, print_read, read_weighted, temperature_of
 from confrank.cli.wording import flag_of
 from confrank.phrasing import counted
 
@@ -57,7 +57,7 @@ def choose_by_cost(arguments: Arguments) -> None:
     at_least(2, arguments, "folds")
     out = json_output(arguments, inputs=[arguments.cost_table])
     predictions, samples = read_weighted(arguments)
-    print("\n".join([f"read {predictions.describe()}", *samples.notes]))
+    print_read(predictions, samples, guarantees=False)
     policy = open_policy(arguments, predictions)
     if policy is not None:
         samples, used = unseen_samples(arguments, policy, predictions, samples)

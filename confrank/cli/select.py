@@ -32,7 +32,7 @@ def _select(arguments: Arguments) -> None:
     reading = reading_of(arguments)
     refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading)
-    print_read(source)
+    print_read(source.predictions, source.samples)
     predictions = source.predictions
     policy = open_policy(arguments, predictions)
     base = Policy.of(predictions) if policy is None else policy

@@ -46,7 +46,7 @@ def _sets(arguments: Arguments) -> None:
     table = json_output(arguments, out, inputs=new)
     reading, by = reading_of(arguments), column_of(arguments.by)
     source = _read(arguments, reading, by)
-    print_read(source)
+    print_read(source.predictions, source.samples)
     policy = open_policy(arguments, source.predictions)
     base = Policy.of(source.predictions) if policy is None else policy
     rule, own, rows = _calibrated(arguments, base, source.predictions, by)

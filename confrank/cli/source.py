@@ -125,10 +125,10 @@ def read_source(
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
 
 
-def print_read(source: Source) -> None:
-    """Print what was read for a guarantee, before anything can fail."""
-    predictions = source.predictions
-    print("\n".join([f"read {predictions.describe()}", *source.samples.notes, *dependence_notes(predictions)]))
+def print_read(predictions: "Predictions", samples: "Samples", *, guarantees: bool = True) -> None:
+    """Print what was read, before anything can fail, and what a guarantee assumes of it."""
+    notes = _dependence_notes(predictions) if guarantees else []
+    print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
 
 
 def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
@@ -178,7 +178,7 @@ def confidence_rule(predictions: "Predictions") -> tuple[str | None, bool]:
     return facts.confidence, False
 
 
-def dependence_notes(predictions: "Predictions") -> list[str]:
+def _dependence_notes(predictions: "Predictions") -> list[str]:
     """A line if several rows have one id, as images of one patient: a guarantee assumes independent rows."""
     repeated = [name for name, role in predictions.roles.items() if role == "ignored (not unique)"]
     if predictions.key is not None or not repeated:

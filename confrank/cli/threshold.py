@@ -7,7 +7,7 @@ from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy, unseen_samples
-from confrank.cli.source import add_file, confidence_rule, dependence_notes, read_weighted, temperature_of
+from confrank.cli.source import add_file, confidence_rule, print_read, read_weighted, temperature_of
 
 if TYPE_CHECKING:
     from confrank.decisions import OperatingPoint
@@ -47,8 +47,7 @@ def _threshold(arguments: Arguments) -> None:
     _check_request(arguments)
     table = json_output(arguments)
     predictions, samples = read_weighted(arguments)
-    notes = [] if arguments.risk is None else dependence_notes(predictions)
-    print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
+    print_read(predictions, samples, guarantees=arguments.risk is not None)
     others, policy = None, open_policy(arguments, predictions)
     if policy is not None:
         samples, rows = unseen_samples(arguments, policy, predictions, samples)

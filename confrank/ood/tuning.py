@@ -29,7 +29,7 @@ Setting = TypeVar("Setting")
 
 @dataclass(frozen=True)
 class Division:
-    """Ints into a set of images: `fit` and `choose` are for tuning, `test` is the rest in order."""
+    """Indices into a set of images: `fit` and `choose` are for tuning, `test` is the rest in order."""
 
     fit: Ints
     choose: Ints
