@@ -2,11 +2,14 @@
 
     python experiments/ranking_with_averaging.py RESULTS.jsonl [--models small mlp] [--seeds 10] [--epochs 100]
                                                  [--rates 0.05 0.01] [--variants none crl ...]
+    python experiments/ranking_with_averaging.py RESULTS.jsonl --dataset cifar10 --root DATA --models resnet8
+                                                 --epochs 30 150 --mixes none both --variants none crl
 
 Trains each variant of the ranking loss with SWA from 60% of the epochs on (cosine schedule, then a constant learning
 rate) and measures two networks of the same run: the last weights, and the averaged ones. Runs of one seed share
 images, initial weights and the order of the samples. Appends a line per run; a rerun trains only what is missing, and
-`--seeds 0` trains nothing.
+`--seeds 0` trains nothing. Sets other than digits are reduced to a stratified draw of `--images` training images.
+`resnet8` is a pre-activation ResNet with one block per stage and a stem of stride 2, small enough for a CPU.
 
 Variants: `none`; `crl`, weight 1; `crl0.5`, `crl0.1`; `stretched`, with the published code's rates; `before`, weight
 1 only until averaging starts; `after`, only from there on; `teacher`, weight 1 with rates that the running average
@@ -22,7 +25,10 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +36,7 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 from scipy.stats import spearmanr
+from torch import nn
 
 from confrank.config import RunConfig, first_averaged
 from confrank.data import DataSet, hold_out, load
@@ -37,6 +44,8 @@ from confrank.loss import ranking_loss
 from confrank.methods import predict_split
 from confrank.metrics import evaluation_of, sample_values
 from confrank.metrics.repeats import paired_difference
+from confrank.models.network import Network, SpatialMean, conv, norm
+from confrank.models.resnet import PreActivationBlock
 from confrank.report.scales import SHOWN
 from confrank.training import Run
 from confrank.training.averaging import estimate_statistics
@@ -44,7 +53,7 @@ from confrank.training.store import fetch
 
 FIRST_SEED = 300
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
-COMMON: dict[str, Any] = {"dataset": "digits", "weight_decay": 5e-4, "schedule": "cosine", "averaging": "swa"}
+COMMON: dict[str, Any] = {"weight_decay": 5e-4, "schedule": "cosine", "averaging": "swa"}
 Row = dict[str, Any]
 
 
@@ -127,17 +136,63 @@ def measured(run: Run, data: DataSet) -> Row:
     }
 
 
-def row_of(name: str, model: str, rate: float, epochs: int, seed: int) -> Row:
+def resnet8(num_classes: int) -> Network:
+    """A pre-activation ResNet of three stages with one block each, for 32x32 images on a CPU."""
+    widths = (16, 32, 64)
+    stages = [
+        PreActivationBlock(before, width, 1 if before == width else 2, 0.0)
+        for before, width in zip((16, *widths), widths, strict=False)
+    ]
+    neck = nn.Sequential(norm(64), nn.ReLU(), SpatialMean())
+    return Network([conv(3, 16, stride=2), *stages], neck, 64, num_classes)
+
+
+@cache
+def drawn(dataset: str, root: Path | None, images: int, seed: int) -> DataSet:
+    """The training images of a seed: four fifths of the digits, or a stratified draw of another data set."""
+    if dataset == "digits":
+        return hold_out(load(dataset).augmented(1, None), 0.2, seed)[0]
+    whole = load(dataset, root)
+    return hold_out(whole, 1 - images / len(whole.train), seed)[0]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run is: the columns that tell it from the others."""
+
+    dataset: str
+    images: int
+    model: str
+    averaging_lr: float
+    epochs: int
+    mix: str
+    variant: str
+    seed: int
+
+
+def row_of(case: Case, root: Path | None) -> Row:
     """Train and measure one run."""
-    start, variant = time.process_time(), VARIANTS[name]
-    method = "crl-softmax-stretched" if variant.rates == "stretched" else "crl-softmax"
-    config = RunConfig(model=model, method=method, epochs=epochs, averaging_lr=rate, seed=seed, holdout=0.2, **COMMON)
-    data, _ = hold_out(load("digits").augmented(1, None), 0.2, seed)
+    start, variant = time.process_time(), VARIANTS[case.variant]
+    data = drawn(case.dataset, root, case.images, case.seed)
+    config = RunConfig(
+        dataset=case.dataset,
+        model="ranking_with_averaging:resnet8" if case.model == "resnet8" else case.model,
+        method="crl-softmax-stretched" if variant.rates == "stretched" else "crl-softmax",
+        epochs=case.epochs,
+        averaging_lr=case.averaging_lr,
+        mix=case.mix,
+        seed=case.seed,
+        holdout=0.2,
+        **COMMON,
+    )
     last, averaged = trained(variant, config, data, lambda run: measured(run, data))
-    return {
-        "model": model, "averaging_lr": rate, "epochs": epochs, "variant": name, "seed": seed,
-        "last": last, "averaged": averaged, "cpu_s": round(time.process_time() - start, 2),
-    }  # fmt: skip
+    return {**asdict(case), "last": last, "averaged": averaged, "cpu_s": round(time.process_time() - start, 2)}
+
+
+def case_of(row: Row) -> Case:
+    """The case of a stored row; rows from before other data sets and mixing have the defaults of that time."""
+    former = {"dataset": "digits", "images": 720, "mix": "none"}
+    return Case(**{field.name: (former | row)[field.name] for field in fields(Case)})
 
 
 def interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
@@ -148,13 +203,15 @@ def interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, fl
 
 
 def lines_of(rows: Iterable[Row]) -> list[str]:
-    """The tables of each network and learning rate."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
+    """The tables of each data set, network, mixing, length and learning rate."""
+    groups: dict[Case, list[Row]] = {}
     for row in rows:
-        groups.setdefault((row["model"], row["epochs"], row["averaging_lr"]), []).append(row)
+        groups.setdefault(replace(case_of(row), variant="", seed=0), []).append(row)
     lines = []
-    for (model, epochs, rate), group in groups.items():
-        lines += [f"\n{model}, {epochs} epochs, learning rate {rate:g} while averaging\n", *_table(group)]
+    for case, group in groups.items():
+        mixing = f", mixing {case.mix}" if case.mix != "none" else ""
+        title = f"{case.dataset}, {case.images} images, {case.model}, {case.epochs} epochs{mixing}"
+        lines += [f"\n{title}, learning rate {case.averaging_lr:g} while averaging\n", *_table(group)]
     return lines
 
 
@@ -162,10 +219,8 @@ def _table(group: Sequence[Row]) -> list[str]:
     found = {(row["variant"], row["seed"]): row for row in group}
     variants = [name for name in VARIANTS if any(row["variant"] == name for row in group)]
     headings = " | ".join(SHOWN[key].heading for key in METRICS)
-    lines = [
-        f"| weights | variant | n | {headings} | agreement | train conf. | test conf. | rate | ranking loss |",
-        "|---" * (8 + len(METRICS)) + "|",
-    ]
+    more = "agreement | train conf. | test conf. | train acc. | rate | ranking loss"
+    lines = [f"| weights | variant | n | {headings} | {more} |", "|---" * (9 + len(METRICS)) + "|"]
     for which in ("last", "averaged"):
         for name in variants:
             seeds = sorted(seed for one, seed in found if one == name and ("none", seed) in found)
@@ -177,8 +232,8 @@ def _table(group: Sequence[Row]) -> list[str]:
                 cells.append(
                     f"{np.mean(mine):.2f}" if name == "none" else f"{gap[0]:+.2f} [{gap[1]:+.2f}, {gap[2]:+.2f}]"
                 )
-            more = ("agreement", "train_confidence", "test_confidence", "rate", "ranking_loss")
-            cells += [f"{np.mean([found[name, seed][which][key] for seed in seeds]):.3f}" for key in more]
+            others = ("agreement", "train_confidence", "test_confidence", "train_accuracy", "rate", "ranking_loss")
+            cells += [f"{np.mean([found[name, seed][which][key] for seed in seeds]):.3f}" for key in others]
             lines.append(f"| {which} | {name} | {len(seeds)} | {' | '.join(cells)} |")
     return lines
 
@@ -190,27 +245,29 @@ def read(path: Path) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
+    parser.add_argument("--dataset", default="digits")
+    parser.add_argument("--root", type=Path, help="folder of the data sets")
+    parser.add_argument("--images", type=int, default=5000, help="training images, except of digits")
     parser.add_argument("--models", nargs="+", default=["small"])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, nargs="+", default=[100])
+    parser.add_argument("--mixes", nargs="+", default=["none"])
     parser.add_argument("--rates", type=float, nargs="+", default=[0.05])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--minutes", type=float, default=15.0, help="start no run after this time")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    start, names = time.monotonic(), ("model", "averaging_lr", "epochs", "variant", "seed")
-    done = {tuple(row[name] for name in names) for row in read(arguments.results)}
-    for seed in range(FIRST_SEED, FIRST_SEED + arguments.seeds):
-        for model in arguments.models:
-            for rate in arguments.rates:
-                for variant in arguments.variants:
-                    if (model, rate, arguments.epochs, variant, seed) in done:
-                        continue
-                    if time.monotonic() - start > 60 * arguments.minutes:
-                        break
-                    row = row_of(variant, model, rate, arguments.epochs, seed)
-                    with arguments.results.open("a") as file:
-                        file.write(json.dumps(row) + "\n")
+    start, done = time.monotonic(), {case_of(row) for row in read(arguments.results)}
+    images = 720 if arguments.dataset == "digits" else arguments.images
+    for seed, *choice in product(
+        range(FIRST_SEED, FIRST_SEED + arguments.seeds),
+        arguments.models, arguments.rates, arguments.epochs, arguments.mixes, arguments.variants,
+    ):  # fmt: skip
+        case = Case(arguments.dataset, images, *choice, seed)
+        if case not in done and time.monotonic() - start < 60 * arguments.minutes:
+            row = row_of(case, arguments.root)
+            with arguments.results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
     rows = read(arguments.results)
     print("\n".join(lines_of(rows)))
     print(json.dumps({
