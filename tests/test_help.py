@@ -78,9 +78,9 @@ check:
   --seed N                seed of the split (default: 0)
 
 policy:
-  --policy FILE           add the result to this policy (.json), a new one if it does not exist
-  --replace               replace the part that the policy already has, and drop the parts that rest
-                          on it
+  --policy FILE           add the result to this policy (.json); create it if it does not exist
+  --replace               replace the part that the policy already has, and drop the parts that
+                          depend on it
 
 output:
   --json FILE             write the numbers to this file (.json)

@@ -82,7 +82,7 @@ def summary(answers: "Answers") -> str:
 
 
 APPLY = Command(
-    "answer new predictions by a policy: accept or reject each, or list its set of classes",
+    "apply a policy to new predictions: accept or reject each, or list its set of classes",
     "confrank apply policy.json new.csv --out answers.csv",
     _apply_arguments,
     _apply,

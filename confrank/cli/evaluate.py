@@ -50,7 +50,7 @@ def _evaluate_arguments(parser: Parser) -> None:
     files = "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .npz, .npy, .safetensors) or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
-    show = "print what each column was taken for and the first rows, and stop"
+    show = "print the role of each column and the first rows, then stop"
     parser.add_argument_group("check").add_argument("--show", action="store_true", help=show)
     output = parser.add_argument_group("output")
     add_option(output, "--report", str, "FILE", "write a page to explore the results and choose a threshold (.html)")

@@ -259,7 +259,7 @@ def _notes(results: "list[OodResult]", protocol: "Protocol", *, with_paper: bool
 
 
 OOD = Command(
-    "measure how well detectors tell out-of-distribution images from the run's test images",
+    "measure how well detectors separate out-of-distribution inputs from the run's test data",
     "confrank ood runs/cifar10-resnet110-crl-softmax-seed0 --against tinyimagenet svhn --root data",
     _ood_arguments,
     _ood,

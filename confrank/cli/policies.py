@@ -22,9 +22,9 @@ def add_policy(parser: Parser) -> None:
     """Add the flags that `open_policy` and `save_policy` read."""
     policy = parser.add_argument_group("policy")
     add_option(
-        policy, "--policy", str, "FILE", "add the result to this policy (.json), a new one if it does not exist"
+        policy, "--policy", str, "FILE", "add the result to this policy (.json); create it if it does not exist"
     )
-    replace = "replace the part that the policy already has, and drop the parts that rest on it"
+    replace = "replace the part that the policy already has, and drop the parts that depend on it"
     policy.add_argument("--replace", action="store_true", help=replace)
 
 

@@ -63,7 +63,7 @@ def _select(arguments: Arguments) -> None:
 
 
 SELECT = Command(
-    "select new answers such that few of the selected are wrong, on average",
+    "select new answers so that few of them are wrong, on average",
     "confrank select predictions.npz --fdr 0.05 --new new.csv --out selected.csv",
     _select_arguments,
     _select,

@@ -61,7 +61,7 @@ def _study_arguments(parser: Parser) -> None:
     computing = parser.add_argument_group("computing")
     add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
     add_ray(computing, "train the runs as tasks on a Ray cluster")
-    skip = "leave runs that another process is training to it; by default, wait for them"
+    skip = "skip runs that another process is training (default: wait for them)"
     computing.add_argument("--skip-held", action="store_true", help=skip)
     add_device(computing)
 
@@ -225,7 +225,7 @@ def _table(arguments: Arguments) -> None:
 
 
 STUDY = Command(
-    "train and measure what a table of the paper still needs",
+    "train and evaluate the runs that a table of the paper still lacks",
     "confrank study table-clf-perf --datasets cifar100 --models vgg16 --methods baseline,crl-softmax --seeds 0,1,2",
     _study_arguments,
     _study,
