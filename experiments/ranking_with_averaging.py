@@ -148,12 +148,13 @@ def resnet8(num_classes: int) -> Network:
 
 
 @cache
-def drawn(dataset: str, root: Path | None, images: int, seed: int) -> DataSet:
+def drawn(dataset: str, root: Path | None, images: int, crops: bool, seed: int) -> DataSet:
     """The training images of a seed: four fifths of the digits, or a stratified draw of another data set."""
     if dataset == "digits":
-        return hold_out(load(dataset).augmented(1, None), 0.2, seed)[0]
+        return hold_out(load(dataset).augmented(int(crops), None), 0.2, seed)[0]
     whole = load(dataset, root)
-    return hold_out(whole, 1 - images / len(whole.train), seed)[0]
+    data = whole if crops else whole.augmented(0, False)
+    return hold_out(data, 1 - images / len(whole.train), seed)[0]
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,7 @@ class Case:
 
     dataset: str
     images: int
+    crops: bool
     model: str
     averaging_lr: float
     epochs: int
@@ -173,7 +175,7 @@ class Case:
 def row_of(case: Case, root: Path | None) -> Row:
     """Train and measure one run."""
     start, variant = time.process_time(), VARIANTS[case.variant]
-    data = drawn(case.dataset, root, case.images, case.seed)
+    data = drawn(case.dataset, root, case.images, case.crops, case.seed)
     config = RunConfig(
         dataset=case.dataset,
         model="ranking_with_averaging:resnet8" if case.model == "resnet8" else case.model,
@@ -191,7 +193,7 @@ def row_of(case: Case, root: Path | None) -> Row:
 
 def case_of(row: Row) -> Case:
     """The case of a stored row; rows from before other data sets and mixing have the defaults of that time."""
-    former = {"dataset": "digits", "images": 720, "mix": "none"}
+    former = {"dataset": "digits", "images": 720, "crops": True, "mix": "none"}
     return Case(**{field.name: (former | row)[field.name] for field in fields(Case)})
 
 
@@ -210,7 +212,8 @@ def lines_of(rows: Iterable[Row]) -> list[str]:
     lines = []
     for case, group in groups.items():
         mixing = f", mixing {case.mix}" if case.mix != "none" else ""
-        title = f"{case.dataset}, {case.images} images, {case.model}, {case.epochs} epochs{mixing}"
+        images = f"{case.images} images{'' if case.crops else ' without crops and flips'}"
+        title = f"{case.dataset}, {images}, {case.model}, {case.epochs} epochs{mixing}"
         lines += [f"\n{title}, learning rate {case.averaging_lr:g} while averaging\n", *_table(group)]
     return lines
 
@@ -248,6 +251,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="digits")
     parser.add_argument("--root", type=Path, help="folder of the data sets")
     parser.add_argument("--images", type=int, default=5000, help="training images, except of digits")
+    parser.add_argument("--no-crops", action="store_true", help="neither crop nor flip the training images")
     parser.add_argument("--models", nargs="+", default=["small"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, nargs="+", default=[100])
@@ -263,7 +267,7 @@ def main() -> None:
         range(FIRST_SEED, FIRST_SEED + arguments.seeds),
         arguments.models, arguments.rates, arguments.epochs, arguments.mixes, arguments.variants,
     ):  # fmt: skip
-        case = Case(arguments.dataset, images, *choice, seed)
+        case = Case(arguments.dataset, images, not arguments.no_crops, *choice, seed)
         if case not in done and time.monotonic() - start < 60 * arguments.minutes:
             row = row_of(case, arguments.root)
             with arguments.results.open("a") as file:
