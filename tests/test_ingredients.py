@@ -274,6 +274,26 @@ def test_soft_labels_against_a_plain_loop(digits, mix):
     assert torch.allclose(run.soft_labels.mean.double(), torch.stack([earlier[row] for row in range(200)]), atol=1e-4)
 
 
+def test_a_sample_that_the_first_epoch_leaves_out_keeps_its_hard_label_until_it_is_seen():
+    soft, random = soft_labels(4, 3), torch.Generator().manual_seed(0)
+    label, earlier = torch.tensor([2, 0, 1, 2]), {}
+    seen = [[0, 1], [1, 2, 0], [2, 0, 1]]  # sample 2 joins in the second epoch, sample 3 never
+    for epoch, rows in enumerate(seen):
+        soft.enter(epoch, epochs=3, final=0.6)
+        given = soft.of(label, torch.arange(4))
+        for row in range(4):
+            hard = [float(label[row] == number) for number in range(3)]
+            share = 0.3 * epoch
+            wanted = [(1 - share) * a + share * b for a, b in zip(hard, earlier.get(row, hard), strict=True)]
+            assert given[row].tolist() == pytest.approx(wanted, abs=1e-6)
+        logits = torch.randn(len(rows), 3, generator=random)
+        soft.record(logits, torch.tensor(rows))
+        for row, new in zip(rows, logits.softmax(1).tolist(), strict=True):
+            old = earlier.get(row, new)
+            earlier[row] = [0.9 * a + 0.1 * b for a, b in zip(old, new, strict=True)]
+    assert not soft.mean[3].any()
+
+
 def test_soft_labels_that_do_not_fit_into_memory():
     with pytest.raises(InputError, match=r"expected 40,000,000.0 GB of memory for .* and 10,000,000 classes"):
         soft_labels(10**9, 10**7)

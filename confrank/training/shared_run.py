@@ -84,7 +84,7 @@ class SharedRun(Run):
         spread = size >= self.processes.size
         part = self.processes.part(size) if spread else range(size)
         batch = fetch(self.store, self.draws, self.position + part.start, len(part))
-        with self._as_one_batch(part, size) if spread else self._counted_once():
+        with self._as_one_batch(part, size) if spread else self._counted_once(batch):
             loss, num_correct = self.judge_batch(
                 batch, functions or PLAIN, previous=self._previous(batch, part, size)
             )
@@ -146,14 +146,14 @@ class SharedRun(Run):
                 ranking.ring = None
 
     @contextmanager
-    def _counted_once(self) -> Iterator[None]:
+    def _counted_once(self, batch: Batch) -> Iterator[None]:
         """Record events and predictions in the first process only: all of them see the same batch."""
-        rate = torch.ones(()) if self.soft_labels is None else self.soft_labels.rate
-        before = rate.clone()
+        before = [values.index_select(0, batch.index) for values in self.predictions]
         self.history.train(self.processes.leads)
-        rate *= self.processes.leads
         try:
             yield
         finally:
             self.history.train()
-            rate.copy_(before)
+            if not self.processes.leads:
+                for values, rows in zip(self.predictions, before, strict=True):
+                    values.index_copy_(0, batch.index, rows)

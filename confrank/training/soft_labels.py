@@ -17,7 +17,7 @@ DECAY = 0.9
 
 
 class SoftLabels(NamedTuple):
-    """The mean earlier prediction of each sample [n, K], its share of a label, and how far a new one moves it.
+    """The mean earlier prediction of each sample [n, K], zeros before the first one, and its share of a label.
 
     Create it with `soft_labels`; call `enter` at the start of each epoch. In a step, `of` gives the labels to train
     with, and `record` takes the logits. Nothing waits for the device, and no tensor is ever replaced.
@@ -25,23 +25,29 @@ class SoftLabels(NamedTuple):
 
     mean: Tensor
     share: Tensor
-    rate: Tensor
 
     def enter(self, epoch: int, epochs: int, final: float) -> None:
-        """Set the shares of an epoch: none in the first, whose predictions start the mean, `final` in the last."""
+        """Set the share of an epoch: 0 in the first, `final` in the last."""
         self.share.fill_(final * epoch / max(epochs - 1, 1))
-        self.rate.fill_(1 - DECAY if epoch else 1.0)
 
     def of(self, label: Tensor, index: Tensor) -> Tensor:
-        """The labels of samples as probabilities [b, K], given their classes [b] and positions in the set [b]."""
-        hard = one_hot(label, self.mean.shape[1]).float()
-        return torch.lerp(hard, self.mean.index_select(0, index), self.share)
+        """The labels of samples as probabilities [b, K], given their classes [b] and positions in the set [b].
+
+        A sample without an earlier prediction keeps its hard label.
+        """
+        hard, mean = one_hot(label, self.mean.shape[1]).float(), self.mean.index_select(0, index)
+        return torch.where(_are_known(mean), torch.lerp(hard, mean, self.share), hard)
 
     @torch.no_grad()
     def record(self, logits: Tensor, index: Tensor) -> None:
-        """Move the means of samples towards a new prediction."""
-        mean = self.mean.index_select(0, index)
-        self.mean.index_copy_(0, index, torch.lerp(mean, torch.softmax(logits.float(), dim=1), self.rate))
+        """Move the means of samples towards a new prediction; the first one of a sample becomes its mean."""
+        new, mean = torch.softmax(logits.float(), dim=1), self.mean.index_select(0, index)
+        self.mean.index_copy_(0, index, torch.where(_are_known(mean), torch.lerp(mean, new, 1 - DECAY), new))
+
+
+def _are_known(mean: Tensor) -> Tensor:
+    """Which rows hold a prediction, [b, 1]: its largest probability is not 0."""
+    return mean.amax(1, keepdim=True) > 0
 
 
 def soft_labels(num_samples: int, num_classes: int, device: torch.device | None = None) -> SoftLabels:
@@ -56,7 +62,7 @@ def soft_labels(num_samples: int, num_classes: int, device: torch.device | None 
             f" samples and {num_classes:,} classes, but there is less",
             "set {soft_labels} to 0",
         ) from None
-    return SoftLabels(mean, torch.zeros((), device=device), torch.ones((), device=device))
+    return SoftLabels(mean, torch.zeros((), device=device))
 
 
 def soften(soft: SoftLabels, logits: Tensor, label: Tensor, index: Tensor, target: Tensor) -> Tensor:
