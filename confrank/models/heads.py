@@ -17,5 +17,5 @@ class CosineHead(nn.Linear):
         super().__init__(width, num_classes, bias=False)
 
     def forward(self, vector: Tensor) -> Tensor:
-        """Logits [n, K] of features [n, width]."""
-        return TEMPERATURE * linear(normalize(vector, dim=1), normalize(self.weight, dim=1))
+        """Logits [..., K] of features [..., width]."""
+        return TEMPERATURE * linear(normalize(vector, dim=-1), normalize(self.weight, dim=-1))
