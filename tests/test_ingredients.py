@@ -177,7 +177,7 @@ def test_an_average_in_any_loop():
 
 def test_mixing_is_drawn_from_seed_and_epoch():
     first, again = (epoch_mixing("both", 1, 2, 400, 32, 24) for _ in range(2))
-    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(first.tensors, again.tensors, strict=True))
     for other in ((2, 2), (1, 3)):
         assert not torch.equal(first.share, epoch_mixing("both", *other, 400, 32, 24).share)
     assert 160 < first.cuts.sum() < 240
@@ -214,6 +214,37 @@ def test_mixed_images_and_their_loss_against_numpy(cuts):
     assert mixed_loss(logits, label, share).item() == pytest.approx(
         cross_entropy(logits, torch.from_numpy(soft)).item(), rel=1e-5
     )
+
+
+@pytest.mark.parametrize("step", [0, 11])
+def test_the_mixing_of_a_step_by_number_and_by_tensor(step):
+    drawn = epoch_mixing("both", 1, 2, 12, 8, 6).to("cpu")
+    by_number, by_tensor = drawn.at(step), drawn.at(torch.tensor([step]))
+    for one, other, every in zip(by_number.tensors, by_tensor.tensors, drawn.tensors, strict=True):
+        assert torch.equal(one, other) and torch.equal(one[0], every[step])
+    image = torch.randn(5, 3, 8, 6)
+    assert torch.equal(mix(image, by_number)[0], mix(image, by_tensor)[0])
+
+
+def test_vectors_are_mixed_as_images_of_one_pixel():
+    vector, drawn = torch.randn(5, 7), epoch_mixing("mixup", 0, 0, 3, 1, 1).at(2)
+    mixed, share = mix(vector[:, :, None, None], drawn)
+    assert torch.allclose(mixed[:, :, 0, 0], share * vector + (1 - share) * vector[[4, 0, 1, 2, 3]])
+    with pytest.raises(InputError, match=r"images \[b, c, h, w\] to mix, but got .* shape \[5, 7\]; reshape"):
+        mix(vector, drawn)
+
+
+def test_mixing_that_does_not_fit():
+    drawn = epoch_mixing("both", 0, 0, 6, 8, 6)
+    with pytest.raises(InputError, match=r"expected the mixing of one step, but got that of 6; use mixing.at"):
+        mix(torch.randn(5, 3, 8, 6), drawn)
+    with pytest.raises(InputError, match=r"expected images of 8 x 6, for which .* was drawn, but got 6 x 8; give"):
+        mix(torch.randn(5, 3, 6, 8), drawn.at(0))
+    for step in (-1, 6):
+        with pytest.raises(InputError, match=rf"expected step to be within 0\.\.5, but got {step}"):
+            drawn.at(step)
+    with pytest.raises(ValueError, match="expected a kind of mixing among mixup, cutmix, both, but got 'mixxup'"):
+        epoch_mixing("mixxup", 0, 0, 6, 8, 6)
 
 
 def test_a_step_with_mixing_against_a_plain_loop(digits):
@@ -361,12 +392,15 @@ def test_sam_in_any_loop():
     assert history.examined.tolist() == [1] * 8
 
 
-def test_cosine_head_against_numpy():
-    head = CosineHead(6, 4)
-    vector = torch.randn(5, 6)
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (5, 3, 6)])
+def test_cosine_head_against_numpy(shape):
+    head, vector = CosineHead(6, 4), torch.randn(shape)
     weight, features = head.weight.detach().numpy(), vector.numpy()
-    cosine = features @ weight.T / np.linalg.norm(features, axis=1)[:, None] / np.linalg.norm(weight, axis=1)
+    cosine = features @ weight.T / np.linalg.norm(features, axis=-1)[..., None] / np.linalg.norm(weight, axis=1)
     assert np.allclose(head(vector).detach().numpy(), 8 * cosine, atol=1e-5)
+
+
+def test_cosine_head_of_a_network():
     network = create("small", 10, in_channels=1, head="cosine")
     assert network(torch.randn(3, 1, 8, 8)).abs().max() <= 8
     with pytest.raises(ValueError, match="expected a head among linear, cosine, but got 'round'"):

@@ -147,7 +147,7 @@ def test_order_crops_flips_and_mixing_stay_as_they_are():
     plain = epoch_draws(3, 0, 900)
     assert all(torch.equal(mine, values) for mine, values in zip(run.draws, plain[:3], strict=False))
     mixing = epoch_mixing("both", 3, 0, run.num_steps, 8, 8)
-    assert all(torch.equal(mine, values) for mine, values in zip(run.mixing, mixing, strict=True))
+    assert all(torch.equal(mine, values) for mine, values in zip(run.mixing.tensors, mixing.tensors, strict=True))
     first = run.draws.changes.clone()
     for _ in range(run.num_steps):
         run.step()

@@ -84,7 +84,7 @@ class Run:
             buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.predictions)
             self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
         drawn = self._drawn_mixing(0)
-        self.mixing = None if drawn is None else Mixing(*(values.to(device) for values in drawn))
+        self.mixing = None if drawn is None else drawn.to(device)
 
     @property
     def predictions(self) -> tuple[Tensor, ...]:
@@ -224,7 +224,7 @@ class Run:
             if self.mixing is None:
                 yield image
             else:
-                mixed, _ = mix(image, self.mixing.at(torch.tensor([step], device=self.device)))
+                mixed, _ = mix(image, self.mixing.at(step))
                 yield torch.cat((image, mixed))
 
     def check_finite(self) -> None:
@@ -305,7 +305,7 @@ class Run:
         for mine, values in zip(self.draws.tensors, drawn.tensors, strict=True):
             mine.copy_(values)
         if self.mixing is not None and (mixing := self._drawn_mixing(epoch)) is not None:
-            for mine, values in zip(self.mixing, mixing, strict=True):
+            for mine, values in zip(self.mixing.tensors, mixing.tensors, strict=True):
                 mine.copy_(values)
         if self.soft_labels is not None:
             self.soft_labels.enter(epoch, self.config.epochs, self.config.soft_labels)
