@@ -1,5 +1,6 @@
 """Each ingredient of a recipe against a naive form, and a killed run with all of them against one that was not."""
 
+import copy
 import math
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, recipes
 from confrank.checkpoint import load_latest
@@ -25,7 +27,7 @@ from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_stati
 from confrank.training.captured import compiled_forward
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
-from confrank.training.soft_labels import DECAY, soft_labels
+from confrank.training.soft_labels import DECAY, SoftLabels
 from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import fetch
 
@@ -175,6 +177,51 @@ def test_an_average_in_any_loop():
     estimate_statistics(nn.Linear(3, 2), iter(int, 1))  # without batch norm, nothing is read
 
 
+def test_an_ema_in_any_loop():
+    model = nn.Linear(3, 2)
+    nn.init.zeros_(model.weight)
+    average, mean = WeightAverage(model), 0.0
+    for number, share in enumerate((0.25, torch.tensor(0.5), None)):
+        nn.init.constant_(model.weight, number + 1.0)
+        average.follow() if share is None else average.follow(share)
+        share = 0.001 if share is None else float(share)
+        mean = (1 - share) * mean + share * (number + 1)
+        assert average.mean[0].flatten().tolist() == pytest.approx([mean] * 6)
+
+
+def test_the_state_of_an_average_returns():
+    first, second = (WeightAverage(nn.Linear(3, 2)) for _ in range(2))
+    for _ in range(3):
+        first.add()
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert second.count == 3
+    for one, other in zip(first.mean, second.mean, strict=True):
+        assert torch.equal(one, other)
+    for other in (nn.Linear(1, 2), nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))):
+        with pytest.raises(InputError, match="average of a network with weights of the same shapes, but got other"):
+            WeightAverage(other).load_state_dict(first.state_dict())
+
+
+def test_statistics_from_a_data_loader():
+    images, model = torch.randn(6, 3), nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2), nn.BatchNorm1d(2))
+    model[2].eval()
+    estimate_statistics(model, DataLoader(TensorDataset(images, torch.arange(6)), batch_size=3))
+    assert torch.allclose(model[0].running_mean, images.mean(0))
+    assert torch.allclose(model[0].running_var, (images[:3].var(0) + images[3:].var(0)) / 2)
+    assert not model[2].running_mean.any()  # this layer is in evaluation mode
+    model[0].eval()
+    estimate_statistics(model, iter(int, 1))  # so are all of them: nothing is read
+
+
+def test_statistics_that_cannot_be_estimated():
+    model = nn.BatchNorm1d(3)
+    with pytest.raises(InputError, match="at least one batch of images, but got none; a generator can be read only"):
+        estimate_statistics(model, iter([]))
+    assert model.momentum == 0.1
+    with pytest.raises(InputError, match=r"in training mode, but got evaluation mode; call model.train\(\) before"):
+        estimate_statistics(model.eval(), [torch.randn(4, 3)])
+
+
 def test_mixing_is_drawn_from_seed_and_epoch():
     first, again = (epoch_mixing("both", 1, 2, 400, 32, 24) for _ in range(2))
     assert all(torch.equal(one, other) for one, other in zip(first.tensors, again.tensors, strict=True))
@@ -306,7 +353,7 @@ def test_soft_labels_against_a_plain_loop(digits, mix):
 
 
 def test_a_sample_that_the_first_epoch_leaves_out_keeps_its_hard_label_until_it_is_seen():
-    soft, random = soft_labels(4, 3), torch.Generator().manual_seed(0)
+    soft, random = SoftLabels(4, 3), torch.Generator().manual_seed(0)
     label, earlier = torch.tensor([2, 0, 1, 2]), {}
     seen = [[0, 1], [1, 2, 0], [2, 0, 1]]  # sample 2 joins in the second epoch, sample 3 never
     for epoch, rows in enumerate(seen):
@@ -325,9 +372,21 @@ def test_a_sample_that_the_first_epoch_leaves_out_keeps_its_hard_label_until_it_
     assert not soft.mean[3].any()
 
 
+def test_the_state_of_soft_labels_returns():
+    first, second = SoftLabels(4, 3, device="cpu"), SoftLabels(4, 3)
+    first.enter(2, epochs=3, final=0.6)
+    first.record(torch.randn(2, 3), torch.tensor([0, 2]))
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    label, index = torch.tensor([1, 2, 0, 1]), torch.arange(4)
+    assert torch.equal(first.of(label, index), second.of(label, index))
+    assert second.share.item() == pytest.approx(0.6)
+    with pytest.raises(InputError, match=r"expected final to be a share in \[0, 1\], but got 80"):
+        first.enter(0, 3, final=80)
+
+
 def test_soft_labels_that_do_not_fit_into_memory():
     with pytest.raises(InputError, match=r"expected 40,000,000.0 GB of memory for .* and 10,000,000 classes"):
-        soft_labels(10**9, 10**7)
+        SoftLabels(10**9, 10**7)
 
 
 def test_soft_labels_need_cross_entropy(tmp_path, command, capsys):

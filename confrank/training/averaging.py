@@ -3,13 +3,15 @@
 The averaged network needs new batch norm statistics: `estimate_statistics`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from confrank.phrasing import InputError
 
 # The share of the average that an EMA keeps per step: it reaches back about 1,000 steps.
 EMA_DECAY = 0.999
@@ -19,7 +21,8 @@ class WeightAverage:
     """A running average of a network's parameters, in tensors that are never replaced.
 
     Call `add` at the end of each epoch for SWA (Izmailov et al. 2018), or `follow` after each step for an EMA; at the
-    end, `apply` copies the average into the network. Neither waits for the device.
+    end, `apply` copies the average into the network. Nothing waits for the device. Create it after the network has
+    been moved to its device.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,8 +36,11 @@ class WeightAverage:
         self.follow(1 / self.count)
 
     @torch.no_grad()
-    def follow(self, share: Tensor) -> None:
-        """Move the average towards the current weights by a share, a tensor with one value."""
+    def follow(self, share: Tensor | float = 1 - EMA_DECAY) -> None:
+        """Move the average towards the current weights by this share of the way: 1 minus the decay of an EMA.
+
+        The average reaches back about 1 / share steps. A tensor with one value can change in a captured graph.
+        """
         difference = torch._foreach_sub(self.parameters, self.mean)
         torch._foreach_mul_(difference, share)
         torch._foreach_add_(self.mean, difference)
@@ -48,28 +54,40 @@ class WeightAverage:
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "count": self.count}
 
-    def load_state(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Return to a saved average, writing into the existing tensors."""
+        if [values.shape for values in state["mean"]] != [values.shape for values in self.mean]:
+            raise InputError(
+                "expected the average of a network with weights of the same shapes, but got other shapes",
+                "load the state of the same network",
+            )
         for mine, saved in zip((*self.mean, self.count), (*state["mean"], state["count"]), strict=True):
             mine.copy_(saved)
 
 
 @torch.no_grad()
-def estimate_statistics(model: nn.Module, images: Iterable[Tensor]) -> None:
+def estimate_statistics(model: nn.Module, images: Iterable[Tensor | Sequence[Any]]) -> None:
     """Replace the statistics of batch norm by the means over these batches, each weighted by its size.
 
-    The network must be in training mode. One without batch norm is left alone, and no batch is read.
+    A batch is a tensor of images, or a tuple or list that starts with one. The network must be in training mode;
+    single layers in evaluation mode keep their statistics. Without batch norm, no batch is read.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm) and layer.track_running_stats]
+    if norms and not model.training:
+        raise InputError("expected a network in training mode, but got evaluation mode", "call model.train() before")
+    layers = [layer for layer in norms if layer.training]
     if not layers:
         return
     with _momentum_restored(layers):
         num_seen = 0
-        for image in images:
+        for batch in images:
+            image = batch if isinstance(batch, Tensor) else batch[0]
             num_seen += len(image)
             for layer in layers:
                 layer.momentum = len(image) / num_seen  # 1 for the first batch, which replaces what was there
             model(image)
+    if not num_seen:
+        raise InputError("expected at least one batch of images, but got none", "a generator can be read only once")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from confrank.training.fit import check_network, check_settings
 from confrank.training.mixing import Mixing, epoch_mixing, mix
 from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
-from confrank.training.soft_labels import soft_labels
+from confrank.training.soft_labels import SoftLabels
 from confrank.training.step import PLAIN, Output, StepFunctions
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes
@@ -78,7 +78,7 @@ class Run:
         self.average = WeightAverage(self.model) if config.averaging != "none" else None
         # The step of a moving average: all the way until averaging starts.
         self.average_share = torch.tensor(1.0 if first_averaged(config) else 1 - EMA_DECAY, device=device)
-        self.soft_labels = soft_labels(self.num_samples, data.num_classes, device) if config.soft_labels else None
+        self.soft_labels = SoftLabels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
             buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.predictions)
@@ -272,7 +272,7 @@ class Run:
         self.num_correct.copy_(state["num_correct"])
         self.random.set_state(state["random"])
         if self.average is not None:
-            self.average.load_state(state["average"])
+            self.average.load_state_dict(state["average"])
         if self.soft_labels is not None:
             self.soft_labels.mean.copy_(state["soft_labels"])
         self._enter(state["epoch"], state["next_step"], self._drawn(state["epoch"]))

@@ -4,30 +4,35 @@ Self-distillation without a second network: the teacher is the moving average of
 epochs (Laine & Aila 2017), and its share of the label grows linearly (PS-KD, Kim et al. 2021). No further pass.
 """
 
-from typing import NamedTuple
-
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, ParameterError
 
 # The weight of the old mean when a new prediction comes in: the mean reaches back about ten epochs.
 DECAY = 0.9
 
 
-class SoftLabels(NamedTuple):
+class SoftLabels(nn.Module):
     """The mean earlier prediction of each sample [n, K], zeros before the first one, and its share of a label.
 
-    Create it with `soft_labels`; call `enter` at the start of each epoch. In a step, `of` gives the labels to train
-    with, and `record` takes the logits. Nothing waits for the device, and no tensor is ever replaced.
+    Call `enter` at the start of each epoch. In a step, `of` gives the labels to train with, and `record` takes the
+    logits. Nothing waits for the device, and no tensor is ever replaced. It takes 4 bytes per sample and class.
     """
 
     mean: Tensor
     share: Tensor
 
+    def __init__(self, num_samples: int, num_classes: int, device: torch.device | str | None = None) -> None:
+        super().__init__()
+        self.register_buffer("mean", _zeros(num_samples, num_classes, device))
+        self.register_buffer("share", torch.zeros((), device=device))
+
     def enter(self, epoch: int, epochs: int, final: float) -> None:
-        """Set the share of an epoch: 0 in the first, `final` in the last."""
+        """Set the share of an epoch, counted from 0: none in the first, `final` in the last."""
+        if not 0 <= final <= 1:
+            raise ParameterError("final", f"to be a share in [0, 1], but got {final}")
         self.share.fill_(final * epoch / max(epochs - 1, 1))
 
     def of(self, label: Tensor, index: Tensor) -> Tensor:
@@ -50,10 +55,9 @@ def _are_known(mean: Tensor) -> Tensor:
     return mean.amax(1, keepdim=True) > 0
 
 
-def soft_labels(num_samples: int, num_classes: int, device: torch.device | None = None) -> SoftLabels:
-    """Soft labels before the first epoch: 4 bytes per sample and class."""
+def _zeros(num_samples: int, num_classes: int, device: torch.device | str | None) -> Tensor:
     try:
-        mean = torch.zeros(num_samples, num_classes, device=device)
+        return torch.zeros(num_samples, num_classes, device=device)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "allocate" not in str(error):
             raise  # on a GPU, fewer runs side by side may fit
@@ -62,7 +66,6 @@ def soft_labels(num_samples: int, num_classes: int, device: torch.device | None 
             f" samples and {num_classes:,} classes, but there is less",
             "set {soft_labels} to 0",
         ) from None
-    return SoftLabels(mean, torch.zeros((), device=device))
 
 
 def soften(soft: SoftLabels, logits: Tensor, label: Tensor, index: Tensor, target: Tensor) -> Tensor:
