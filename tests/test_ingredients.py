@@ -451,6 +451,26 @@ def test_sam_in_any_loop():
     assert history.examined.tolist() == [1] * 8
 
 
+def test_sam_out_of_order():
+    model = nn.Linear(4, 3)
+    for rho in (-0.05, math.inf, math.nan):
+        with pytest.raises(InputError, match="expected rho to be a finite number of at least 0, but got"):
+            Sharpness(model.parameters(), rho)
+    with pytest.raises(InputError, match=r"no parameter has one; call loss.backward\(\) before `climb`"):
+        Sharpness(model.parameters(), 0.5).climb()
+    statistics = torch.ones(3)
+    sharpness = Sharpness(model.parameters(), 0.5, [statistics])
+    model(torch.randn(2, 4)).sum().backward()
+    with pytest.raises(InputError, match="there are none; call `remember` before the first pass"):
+        sharpness.climb()
+    sharpness.remember()
+    sharpness.climb()
+    assert statistics.tolist() == [1, 1, 1]
+    sharpness.descend()
+    with pytest.raises(InputError, match="call `remember` before the first pass"):
+        sharpness.climb()
+
+
 @pytest.mark.parametrize("shape", [(6,), (5, 6), (5, 3, 6)])
 def test_cosine_head_against_numpy(shape):
     head, vector = CosineHead(6, 4), torch.randn(shape)
