@@ -44,8 +44,8 @@ class CorrectnessRanking(nn.Module):
     call. Elements with the label `ignore_index` do not count; samples without others are neither paired nor recorded
     (`ignore_index=None` ignores none and is a little faster). With `reduction="none"` the result is [b]: the hinge of
     each sample and the next one. `stretched` widens the rates so that the worst sample has 0, as in the code
-    published with the paper. Nothing is recorded in evaluation mode or with `record=False`; use the latter for a
-    second pass over a batch.
+    published with the paper. Nothing is recorded in evaluation mode or with `record=False`; use the latter for
+    passes that must not count. For SAM, see `confrank.training.Sharpness`.
 
     With several processes, `ring=SharedRing()` pairs the samples of all of them as one batch; without it, each
     process pairs its own.
