@@ -11,6 +11,7 @@ from scipy.ndimage import gaussian_filter
 from confrank.config import RunConfig
 from confrank.data import DataSet, load, split_of
 from confrank.methods import normalise
+from confrank.phrasing import InputError
 from confrank.training import Run
 from confrank.training.draws import epoch_draws
 from confrank.training.mixing import epoch_mixing
@@ -122,6 +123,16 @@ def test_a_share_of_the_images_is_changed_as_all_would_be():
     assert torch.equal(change(image, unchanged), image.int())
     run = Run(RunConfig(augment="trivial-half", seed=3), load("digits"), CPU)
     assert torch.equal(run.draws.changes, epoch_changes(3, 0, 900, 8, 8, 0.5))
+
+
+def test_images_that_cannot_be_changed():
+    images = torch.from_numpy(pictures(3)[:2])
+    changes = epoch_changes(0, 0, 2, 32, 32)
+    for wrong in (images / 255, images.int(), images.permute(0, 3, 1, 2), images[..., :2], images[0]):
+        with pytest.raises(InputError, match=r"\[b, h, w, c\] with 1 or 3 channels, but got torch.* of shape \["):
+            change(wrong, changes)
+    with pytest.raises(InputError, match=r"shape \[2, 10\], one row per image, but got \[1, 10\]; select the rows"):
+        change(images, changes[:1])
 
 
 def colourful():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from confrank.phrasing import InputError
 from confrank.training.draws import generator_of
 
 OPERATIONS = (
@@ -21,6 +22,7 @@ OPERATIONS = (
     "sharpness", "posterize", "solarize", "autocontrast", "equalize",
 )  # fmt: skip
 NUMBER = {name: number for number, name in enumerate(OPERATIONS)}
+NUM_PARAMETERS = 10
 # Strengths are 0, 1, ..., 30; shears, shifts, rotations and enhancements also have a random sign.
 STRONGEST = 30
 MAX_SHEAR, MAX_SHIFT, MAX_DEGREES, MAX_ENHANCEMENT, MAX_LOST_BITS = 0.99, 32, 135, 0.99, 6
@@ -36,7 +38,8 @@ SHARES = {"trivial": 1.0, "trivial-half": 0.5}
 def epoch_changes(seed: int, epoch: int, num_samples: int, height: int, width: int, share: float = 1.0) -> Tensor:
     """How to change the image at each position of an epoch, int64 [n, 10], from (seed, epoch) alone.
 
-    Below 1, a random `share` of the images is changed as with 1, and the others stay as they are.
+    `height` and `width` are those of the images. Below 1, a random `share` of the images is changed as with 1, and
+    the others stay as they are.
     """
     random = generator_of(seed, epoch, STREAM)
     operation = random.integers(len(OPERATIONS), size=num_samples)
@@ -47,7 +50,8 @@ def epoch_changes(seed: int, epoch: int, num_samples: int, height: int, width: i
 
 
 def change(image: Tensor, changes: Tensor) -> Tensor:
-    """Changed images int32 [b, h, w, c] of images uint8, by `changes` [b, 10] (see `parameters`)."""
+    """Changed images int32 [b, h, w, c] of grey or colour images uint8, by `changes` [b, 10] (see `parameters`)."""
+    _check(image, changes)
     columns = changes.int()
     operation, factor, bits, threshold = (columns[:, number, None, None, None] for number in range(4))
     moved = _moved(image.int(), columns[:, 4:])
@@ -56,6 +60,21 @@ def change(image: Tensor, changes: Tensor) -> Tensor:
     inverted = torch.where(fewer >= threshold, 255 - fewer, fewer)
     stretched = torch.where(operation == NUMBER["autocontrast"], _stretched(inverted), inverted)
     return torch.where(operation == NUMBER["equalize"], _equalized(stretched), stretched)
+
+
+def _check(image: Tensor, changes: Tensor) -> None:
+    shape = list(image.shape)
+    if image.dtype != torch.uint8 or len(shape) != 4 or shape[-1] not in (1, 3):
+        raise InputError(
+            f"expected images uint8 [b, h, w, c] with 1 or 3 channels, but got {image.dtype} of shape {shape}",
+            "augment the bytes, before they are normalised and the channels come first",
+        )
+    wanted, given = [shape[0], NUM_PARAMETERS], list(changes.shape)
+    if given != wanted:
+        raise InputError(
+            f"expected changes of shape {wanted}, one row per image, but got {given}",
+            "select the rows of `epoch_changes` for this batch",
+        )
 
 
 def parameters(name: str, strength: int, height: int, width: int) -> list[int]:
