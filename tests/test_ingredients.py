@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import softmax
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
@@ -15,7 +16,7 @@ from confrank import CorrectnessHistory, CorrectnessRankingLoss, recipes
 from confrank.checkpoint import load_latest
 from confrank.config import RunConfig, learning_rate
 from confrank.data import load
-from confrank.methods import get, predict_split
+from confrank.methods import get, mirrored_probabilities, predict_split
 from confrank.models import CosineHead, create
 from confrank.phrasing import InputError
 from confrank.predict import predict
@@ -509,6 +510,20 @@ def test_mirrored_prediction(digits, method):
         assert np.allclose(both.probabilities, mean, atol=1e-6)
         ordered = np.sort(mean, axis=1)
         assert np.allclose(both.confidence, ordered[:, -1] - ordered[:, -2], atol=1e-6)
+
+
+def test_mirrored_probabilities_of_any_network(digits):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.BatchNorm1d(10)).train()
+    pixels = digits.test.images[:40] / 255
+    together = mirrored_probabilities(model, torch.tensor(pixels, dtype=torch.float32).permute(0, 3, 1, 2))
+    assert model.training and not model[2].running_mean.any()  # it predicts in evaluation mode
+    weight, bias = model[1].weight.detach().numpy(), model[1].bias.detach().numpy()
+    logits = [each.reshape(40, 64) @ weight.T + bias for each in (pixels, pixels[:, :, ::-1])]
+    expected = sum(softmax(each / np.sqrt(1 + 1e-5), axis=1) for each in logits) / 2
+    assert together.dtype == torch.float64 and not together.requires_grad
+    assert np.allclose(together.numpy(), expected, atol=1e-6)
+    with pytest.raises(InputError, match=r"\[b, c, h, w\] to mirror, but got .* shape \[40, 8, 8\]; give"):
+        mirrored_probabilities(model, torch.zeros(40, 8, 8))
 
 
 @pytest.mark.parametrize("averaging", ["swa", "ema"])

@@ -4,7 +4,14 @@ from confrank.method_facts import FACTS
 from confrank.methods.averages import average
 from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
 from confrank.methods.method import Method, Output
-from confrank.methods.prediction import evaluating, normalise, normalised, penultimate, predict_split
+from confrank.methods.prediction import (
+    evaluating,
+    mirrored_probabilities,
+    normalise,
+    normalised,
+    penultimate,
+    predict_split,
+)
 from confrank.methods.single_pass import single_pass
 
 METHODS: dict[str, Method] = {
@@ -28,6 +35,7 @@ __all__ = [
     "average",
     "evaluating",
     "get",
+    "mirrored_probabilities",
     "normalise",
     "normalised",
     "penultimate",

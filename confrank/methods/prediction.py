@@ -13,7 +13,8 @@ from confrank import confidence
 from confrank.data import Split
 from confrank.methods.method import Method, Output
 from confrank.metrics.arrays import to_numpy
-from confrank.models import Network
+from confrank.models import Network, logits_of
+from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 
@@ -94,14 +95,37 @@ def _set(target: Any, **values: object) -> Iterator[None]:
             setattr(target, name, value)
 
 
-def mirrored(method: Method, model: nn.Module, image: Tensor) -> Output:
-    """The mean of the probabilities of images [b, c, h, w] and of their mirror images, with its confidence."""
-    both = [method.predict(model, each) for each in (image, image.flip(3))]
-    tables = [output.probabilities if output.logits is None else output.logits.double().softmax(1) for output in both]
-    assert tables[0] is not None and tables[1] is not None
-    mean = (tables[0].double() + tables[1].double()) / 2
+@torch.no_grad()
+def mirrored_probabilities(model: nn.Module, image: Tensor) -> Tensor:
+    """The mean of the probabilities that a network gives images [b, c, h, w] and their mirror images.
+
+    The network predicts in evaluation mode; the result is float64 [b, K].
+    """
+    if image.ndim != 4:
+        raise InputError(
+            f"expected images [b, c, h, w] to mirror, but got a tensor of shape {list(image.shape)}",
+            "give grey images one channel",
+        )
+    with evaluating(model):
+        return _mean_with_mirrored(lambda each: logits_of(model(each)).double().softmax(1), image)
+
+
+def _mean_with_mirrored(probabilities_of: Callable[[Tensor], Tensor], image: Tensor) -> Tensor:
+    return (probabilities_of(image).double() + probabilities_of(image.flip(3)).double()) / 2
+
+
+def _predict_mirrored(method: Method, model: nn.Module, image: Tensor) -> Output:
+    """The mean of a method's probabilities for images and their mirror images, with its confidence."""
+    mean = _mean_with_mirrored(lambda each: _probabilities(method.predict(model, each)), image)
     confidence_of = confidence.get(method.facts.confidence or "negative_entropy")
     return Output(probabilities=mean.float(), confidence=confidence_of(mean.log()))
+
+
+def _probabilities(output: Output) -> Tensor:
+    if output.logits is not None:
+        return output.logits.double().softmax(1)
+    assert output.probabilities is not None
+    return output.probabilities
 
 
 def predict_split(
@@ -127,7 +151,7 @@ def predict_split(
     # no_grad, not inference mode: tensors that a network caches must stay usable in training.
     with torch.no_grad(), evaluating(model) as device, _seeded(method, device, seed):
         for image in normalised(split.images, mean, std, device, batch_size):
-            outputs.append(mirrored(method, model, image) if mirror else method.predict(model, image))
+            outputs.append(_predict_mirrored(method, model, image) if mirror else method.predict(model, image))
             done += len(image)
             if on_progress:
                 on_progress(done, len(split))
