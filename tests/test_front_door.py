@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import confrank
-from confrank import metrics
+from confrank import metrics, training
 
 ROOT = Path(confrank.__file__).parents[1]
 # torch imports the others itself.
@@ -69,6 +69,19 @@ resampled = metrics.bootstrap([samples, samples], 20)
 values = metrics.evaluation_of(samples).metrics
 metrics.intervals_of(resampled[0], values, samples=samples), metrics.paired_differences(*resampled, values, values)
 assert evaluate(logits=logits, label=label).metrics["acc"] == 0.5
+
+from confrank.models import CosineHead
+from confrank.training import Sharpness, SoftLabels, WeightAverage
+from confrank.training import change, epoch_changes, epoch_mixing, mix, mixed_loss
+
+head, soft = CosineHead(2, 2), SoftLabels(len(data), 2)
+average, sharpness = WeightAverage(head), Sharpness(head.parameters(), 0.05)
+soft.record(head(logits), index)
+assert torch.allclose(soft.of(label, index).sum(1), torch.ones(2))
+mixed, share = mix(logits[:, :, None, None], epoch_mixing("mixup", 0, 0, 1, 1, 1).at(0))
+mixed_loss(head(mixed[:, :, 0, 0]), label, share).backward()
+sharpness.climb(), sharpness.descend(), average.add(), average.apply()
+assert change(torch.zeros(2, 8, 8, 3, dtype=torch.uint8), epoch_changes(0, 0, 2, 8, 8)).shape == (2, 8, 8, 3)
 print("works", confrank.__file__)
 """
 
@@ -108,6 +121,14 @@ def test_top_level_names():
     assert dir(confrank) == sorted([*confrank.__all__, "__version__"])
     with pytest.raises(AttributeError, match="no attribute 'Evaluate'"):
         confrank.Evaluate  # noqa: B018
+
+
+def test_every_name_of_training_can_be_imported():
+    for name in training.__all__:
+        assert getattr(training, name) is not None
+    assert sorted(name for names in training._NAMES.values() for name in names) == sorted(training.__all__)
+    with pytest.raises(AttributeError, match=r"module 'confrank.training' has no attribute 'soften'"):
+        training.soften  # noqa: B018
 
 
 def test_metric_names():
