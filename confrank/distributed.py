@@ -77,8 +77,9 @@ class SharedRing:
     that of one process with the complete batch; with others, weight the loss of each process by its share in the
     batch times the number of processes, as the base loss needs it too.
 
-    `sizes` are the batch sizes of all processes, if each process knows them; otherwise they are exchanged at every
-    call, for which a GPU has to wait. In a single process it is the ring of its batch.
+    `sizes` are the batch sizes of all processes, if they never change; otherwise they are exchanged at every call.
+    A GPU has to wait for that, and `torch.compile(fullgraph=True)` refuses it. In a single process it is the ring of
+    its batch.
     """
 
     def __init__(
@@ -91,13 +92,24 @@ class SharedRing:
         """Join the values [k, b] of all processes, one after the other, and return where this one starts."""
         if not distributed.is_available() or not distributed.is_initialized():
             return values, 0
-        sizes = self._exchanged(values) if self.sizes is None else self.sizes
+        sizes = self._exchanged(values) if self.sizes is None else self._declared(self.sizes, values)
         padded = values.new_zeros(len(values), max(sizes))
         padded[:, : values.shape[1]] = values
         parts = [torch.empty_like(padded) for _ in sizes]
         distributed.all_gather(parts, padded, group=self.group)
         joined = torch.cat([part[:, :size] for part, size in zip(parts, sizes, strict=True)], dim=1)
         return joined, sum(sizes[: distributed.get_rank(self.group)])
+
+    def _declared(self, sizes: Sequence[int], values: Tensor) -> Sequence[int]:
+        num_processes, rank = distributed.get_world_size(self.group), distributed.get_rank(self.group)
+        if len(sizes) != num_processes:
+            raise ValueError(f"expected sizes for {num_processes} processes, but got {len(sizes)}")
+        if values.shape[1] != sizes[rank]:
+            raise ValueError(
+                f"expected batches of {sizes[rank]} samples in process {rank}, as sizes says, but got"
+                f" {values.shape[1]}; use drop_last=True in the DataLoader, or SharedRing() without sizes"
+            )
+        return sizes
 
     def _exchanged(self, values: Tensor) -> list[int]:
         size = torch.tensor([values.shape[1]], device=values.device)

@@ -52,7 +52,7 @@ def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
     torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank), shares(rank)), f"{folder}/{rank}.pt")
-    torch.save((ring_gradients(rank), normalised(rank)), f"{folder}/parts{rank}.pt")
+    torch.save((ring_gradients(rank), normalised(rank), declared_sizes(rank)), f"{folder}/parts{rank}.pt")
     train_run(RUN, folder / "run", data=run_data(), device=CPU, processes=Processes(rank, NUM_PROCESSES))
     distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
@@ -156,12 +156,24 @@ def ring_gradients(rank):
     for ignored in (False, True):
         image, label, history, model = ring_batch(ignored)
         part = torch.arange(*PARTS[rank])
-        ranking = CorrectnessRanking(history, ring=SharedRing())
+        sizes = [stop - start for start, stop in PARTS] if ignored else None
+        ranking = CorrectnessRanking(history, ring=SharedRing(sizes=sizes))
         parallel = DistributedDataParallel(model)
         loss = ranking(parallel(image[part]), label[part], part)
         (loss * (NUM_PROCESSES * len(part) / NUM_SAMPLES)).backward()
         results.append((loss.detach(), model.weight.grad))
     return results
+
+
+def declared_sizes(rank):
+    """Batches that differ from the declared sizes by one sample, and sizes of too few processes."""
+    messages = []
+    for sizes in ([5] * NUM_PROCESSES, [3] * NUM_PROCESSES, [4]):
+        try:
+            SharedRing(sizes=sizes)(torch.zeros(2, 4))
+        except ValueError as error:
+            messages.append(str(error))
+    return messages
 
 
 def norm_layers():
@@ -208,6 +220,14 @@ def test_a_ring_over_all_processes_gives_the_gradient_of_one(folder):
             value, gradient = torch.load(folder / f"parts{rank}.pt")[0][number]
             torch.testing.assert_close(value, loss.detach())
             torch.testing.assert_close(gradient, model.weight.grad, rtol=0, atol=1e-7)
+
+
+def test_a_batch_of_another_size_than_declared_is_an_error(folder):
+    for rank in range(NUM_PROCESSES):
+        larger, smaller, fewer = torch.load(folder / f"parts{rank}.pt")[2]
+        assert f"batches of 5 samples in process {rank}, as sizes says, but got 4; use drop_last=True" in larger
+        assert "batches of 3 samples" in smaller and "or SharedRing() without sizes" in smaller
+        assert fewer == "expected sizes for 3 processes, but got 1"
 
 
 def test_batch_norm_over_all_processes_is_that_of_the_batch(folder):
