@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 
 from confrank import evaluate
-from confrank.confidence import negative_entropy
+from confrank.confidence import margin, negative_entropy
 from confrank.metrics import (
     KEYS,
     accuracy,
@@ -184,6 +184,13 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"logits": [[1.0, 2.0]], "label": [0], "correct": [True]}, "correct to agree"),
         ({"logits": [[1.0, 2.0]], "label": [0, 1]}, "2 in label, 1 in predictions"),
         ({"logits": [[1.0, 2.0]], "label": [0], "confidence": [0.5, 0.4]}, "2 in confidence, 1 in correct"),
+        *(
+            (
+                {"logits": [[1.0, 2.0]], "label": [0], "confidence": named},
+                r"confidence of each prediction, but got .*margin.*; compute it, e.g. confidence=margin\(logits\)",
+            )
+            for named in ("margin", margin)
+        ),
         (
             {"logits": [[1.0, 2.0]], "label": [0], "prediction": [0]},
             "but got 0 in row 0, where class 1 has the largest value",

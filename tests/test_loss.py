@@ -237,7 +237,9 @@ def test_wrong_input():
         criterion(logits, label.numpy(), index)
     with pytest.raises(ValueError, match="history to be a CorrectnessHistory, but got 10; make one with"):
         CorrectnessRankingLoss(10)
-    for weight in (-1, float("inf"), float("nan")):
+    with pytest.raises(ValueError, match="expected base to return a tensor, but got 1.0"):
+        CorrectnessRankingLoss(criterion.history, base=lambda logits, label: 1.0)(logits, label, index)
+    for weight in (-1, float("inf"), float("nan"), None):
         with pytest.raises(ValueError, match=f"weight to be a finite number >= 0, but got {weight}"):
             CorrectnessRankingLoss(CorrectnessHistory(10), weight=weight)
     with pytest.raises(ValueError, match="reduction to be 'mean' or 'none', but got 'sum'"):

@@ -1,6 +1,7 @@
 """Every form of a batch against a loop over its samples and elements in plain Python."""
 
 import math
+import re
 from fractions import Fraction
 from itertools import product
 
@@ -273,6 +274,31 @@ def test_base_losses_of_other_forms():
     assert parts.base.item() == pytest.approx(each(logits, label)[kept].mean().item(), abs=1e-12)
 
 
+@pytest.mark.parametrize("form", ["one logit", "multi-label"])
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.filterwarnings("ignore")
+def test_a_mean_over_labels_cannot_ignore_one(form, per_sample):
+    torch.compiler.reset()
+    history, logits, label, index = case(form, 9)
+    complete = label.clamp_min(0)
+    label.view(-1)[1] = IGNORED
+
+    def base(logits, label):
+        losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none")
+        return losses.mean(dim=1) if per_sample and label.ndim > 1 else losses.mean()
+
+    criterion = CorrectnessRankingLoss(history, base=base)
+    assert criterion(logits, complete, index).item() >= 0
+    with pytest.raises(ValueError, match=r"one loss per label, .* since some labels are ignored.*reduction='none'"):
+        criterion(logits, label, index)
+    compiled = torch.compile(criterion, fullgraph=True, backend="eager")  # labels that cannot be read, as on a GPU
+    assert compiled(logits, complete, index).item() >= 0
+    logits.requires_grad_()
+    loss = compiled(logits, label, index)
+    loss.backward()
+    assert loss.isnan() and logits.grad.isnan().any()
+
+
 def test_dense_options_mean_what_they_mean_in_cross_entropy():
     history, logits, label, index = case("pixels", 10)
     options = {"label_smoothing": 0.1}
@@ -316,6 +342,15 @@ def test_forms_that_are_unclear():
         criterion(token, torch.zeros(4, 3, dtype=torch.int64), index)
     with pytest.raises(ValueError, match=r"at least 2 classes in their second .*label.unsqueeze\(1\).float\(\)"):
         criterion(token[:, :1], torch.zeros(4, 5, dtype=torch.int64), index)
+    mask = torch.zeros(4, 1, 6, 6)
+    for label, converted in ((mask[:, 0], "unsqueeze(1).float()"), (mask.long(), "float()")):
+        with pytest.raises(ValueError, match=re.escape(f"shape of the logits, as floats: label.{converted}")):
+            criterion(torch.randn(4, 1, 6, 6), label, index)
+    for label, converted in ((mask.long(), "squeeze(1)"), (mask, "squeeze(1).long()")):
+        with pytest.raises(ValueError, match=re.escape(f"convert them with label.{converted}") + "$"):
+            criterion(torch.randn(4, 3, 6, 6), label, index)
+    with pytest.raises(ValueError, match=r"convert them with label.squeeze\(1\)$"):
+        criterion(multi, torch.zeros(4, 1, dtype=torch.int64), index)
     with pytest.raises(ValueError, match="with class indices only, but got labels 0 and 1; use base"):
         CorrectnessRankingLoss(shares, label_smoothing=0.1)(multi, torch.zeros(4, 3), index)
     assert shares.examined.sum() == 0

@@ -11,7 +11,15 @@ from confrank import confidence as confidences
 from confrank.confidence import Confidence, ConfidenceName
 from confrank.history import CorrectnessHistory, check_tensor
 from confrank.loss.cross_entropy import element_losses, mean_cross_entropy, reduced
-from confrank.loss.forms import Batch, confidence_of, events_of, label_of_sample, read_batch, samples_kept
+from confrank.loss.forms import (
+    Batch,
+    can_read,
+    confidence_of,
+    events_of,
+    label_of_sample,
+    read_batch,
+    samples_kept,
+)
 from confrank.loss.ranking import Reduction, Ring, ranking_loss, shared_ranking_loss
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
@@ -147,8 +155,10 @@ class CorrectnessRankingLoss(CorrectnessRanking):
     so has one in which every label is ignored. The first two are for class labels only.
 
     `base` replaces cross-entropy: a function of logits and label that returns the mean, or one loss per sample or
-    element. It has to ignore labels by itself. With `reduction="none"` the loss is [b]: the base loss of each sample
-    (the mean over its elements) plus weight x the hinge of this sample and the next one.
+    element. Labels of 0 and 1 are given to it as floats, and one logit per sample as [b]. It has to ignore class
+    labels by itself, as `torch.nn.CrossEntropyLoss` does (NaN if all are ignored). Labels of 0 and 1 can be ignored
+    only if it returns one loss for each of them. With `reduction="none"` the loss is [b]: the base loss of each
+    sample (the mean over its elements) plus weight x the hinge of this sample and the next one.
 
     >>> history = CorrectnessHistory(100)
     >>> criterion = CorrectnessRankingLoss(history, confidence="margin", weight=0.5)
@@ -178,7 +188,7 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         super().__init__(
             history, confidence, ignore_index=ignore_index, stretched=stretched, reduction=reduction, ring=ring
         )
-        if isinstance(weight, str) or not 0 <= weight < math.inf:
+        if isinstance(weight, str) or weight is None or not 0 <= weight < math.inf:
             raise ValueError(f"expected weight to be a finite number >= 0, but got {weight!r}")
         if base is not None and not callable(base):
             raise ValueError(f"expected base to be a function of logits and label, but got {base!r}")
@@ -258,6 +268,10 @@ class CorrectnessRankingLoss(CorrectnessRanking):
 
     def _custom_base(self, base: BaseLoss, batch: Batch, sample_weight: Tensor | None) -> Tensor:
         losses, shapes = base(batch.logits, batch.label), ((len(batch.label),), batch.label.shape)
+        if not isinstance(losses, Tensor):
+            raise ValueError(f"expected base to return a tensor, but got {losses!r}")
+        if batch.binary and losses.shape != batch.label.shape:
+            losses = _of_complete_labels(losses, batch)
         if losses.ndim == 0 and self.reduction == "mean" and sample_weight is None:
             return losses
         if losses.shape not in shapes:
@@ -267,6 +281,21 @@ class CorrectnessRankingLoss(CorrectnessRanking):
             )
         keep = samples_kept(batch) if losses.ndim == 1 else batch.keep
         return reduced(losses, torch.ones_like(losses), keep, sample_weight, self.reduction)
+
+
+def _of_complete_labels(losses: Tensor, batch: Batch) -> Tensor:
+    """Losses over labels 0 and 1, which cannot leave out single ones: an error if one is ignored, or NaN unread."""
+    if batch.keep is None:
+        return losses
+    complete = batch.keep.all()
+    if not can_read(batch.label):
+        return losses * torch.where(complete, 1.0, torch.nan)
+    if not complete:
+        raise ValueError(
+            f"expected base to return one loss per label, {tuple(batch.label.shape)}, since some labels are ignored,"
+            f" but got shape {tuple(losses.shape)}; most losses do with reduction='none'"
+        )
+    return losses
 
 
 def _check_weights(sample_weight: Tensor, size: int) -> None:

@@ -38,7 +38,7 @@ def read_batch(logits: Tensor, label: Tensor, ignore_index: int | None) -> Batch
         wide, label = wide.flatten(), label.flatten()
     label = label.to(wide.dtype)
     keep = _not_ignored(label, ignore_index, 2)
-    return Batch(wide, label if _can_read(label) else _without_soft_labels(label, keep), keep, binary)
+    return Batch(wide, label if can_read(label) else _without_soft_labels(label, keep), keep, binary)
 
 
 def confidence_of(batch: Batch, confidence: Confidence) -> Tensor:
@@ -144,22 +144,25 @@ def _check_logits(logits: Tensor) -> None:
 
 
 def _check_classes(logits: Tensor, label: Tensor) -> None:
+    if logits.shape[1] < 2:
+        converted = "label.float()" if label.shape == logits.shape else "label.unsqueeze(1).float()"
+        raise ValueError(
+            f"expected logits with at least 2 classes in their second dimension, but got {tuple(logits.shape)};"
+            f" for one logit per element, give the labels 0 and 1 the shape of the logits, as floats: {converted}"
+        )
     expected = (len(logits), *logits.shape[2:])
     if label.shape != expected or label.dtype != torch.int64:
         raise ValueError(
             f"expected label to hold class indices, an int64 tensor of shape {expected} for logits"
             f" {tuple(logits.shape)}, but got {tuple(label.shape)} of {label.dtype}; {_remedy(logits, label)}"
         )
-    if logits.shape[1] < 2:
-        raise ValueError(
-            f"expected logits with at least 2 classes in their second dimension, but got {tuple(logits.shape)};"
-            " for one logit per element, give the labels 0 and 1 the shape of the logits: label.unsqueeze(1).float()"
-        )
 
 
 def _remedy(logits: Tensor, label: Tensor) -> str:
     if label.shape == (len(logits), *logits.shape[2:]):
         return "convert them with label.long()"
+    if label.shape == (len(logits), 1, *logits.shape[2:]):
+        return f"convert them with label.squeeze(1){'' if label.dtype == torch.int64 else '.long()'}"
     if label.shape == logits.shape:
         return "convert multi-label targets with label.float(), and one-hot labels with label.argmax(1)"
     if label.shape == logits.shape[:-1]:
@@ -171,7 +174,7 @@ def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> T
     """Which labels are not ignored; None if it is known that none is ignored."""
     if not label.numel():  # samples without an element are ignored too
         return torch.ones_like(label, dtype=torch.bool)
-    if _can_read(label):
+    if can_read(label):
         low, high = (bound.item() for bound in label.aminmax())
         if ignore_index is None or not low <= ignore_index <= high:
             if label.is_floating_point() or low < 0 or high >= num_classes:
@@ -181,8 +184,8 @@ def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> T
     return None if ignore_index is None else label != ignore_index
 
 
-def _can_read(label: Tensor) -> bool:
-    # Reading the labels is cheap on the CPU and saves work; elsewhere it would stall the device or break a graph.
+def can_read(label: Tensor) -> bool:
+    """Whether reading the labels is cheap: on the CPU; elsewhere it would stall the device or break a graph."""
     return label.device.type == "cpu" and not torch.compiler.is_compiling()
 
 

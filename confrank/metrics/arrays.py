@@ -53,6 +53,11 @@ def to_numpy(values: ArrayLike) -> Array:
 
 def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
     """A finite 1-D array of float32 or float64; either type keeps its precision."""
+    if name == "confidence" and (isinstance(values, str) or callable(values)):
+        raise ValueError(
+            f"expected the confidence of each prediction, but got {values!r}; compute it, e.g."
+            " confidence=margin(logits) with margin from confrank.confidence"
+        )
     scores = to_numpy(values)
     if scores.ndim != 1 or scores.dtype.kind not in "fiub":
         raise ValueError(f"expected {name} to be a 1-D array of numbers, but got {describe(scores)}")
