@@ -239,3 +239,39 @@ def test_the_elements_of_a_repeated_sample_count_once():
     kept = label != -100
     expected = evaluate(logits=logits.movedim(1, -1)[kept], label=label[kept]).metrics
     assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)
+
+
+def predictions_of_each_label(logits, label):
+    """Probabilities and class of each label 0 or 1 that is not ignored, in plain Python."""
+    pairs = zip(logits.flatten().tolist(), label.flatten().tolist(), strict=True)
+    known = [(1 / (1 + np.exp(-z)), int(y)) for z, y in pairs if y != -100]
+    return [[1 - p, p] for p, _ in known], [y for _, y in known]
+
+
+@pytest.mark.parametrize("shape", [(20,), (20, 1), (20, 3), (20, 2, 4)])
+def test_each_of_several_labels_is_one_prediction(shape):
+    generator = torch.Generator().manual_seed(5)
+    logits = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    label = torch.randint(0, 2, shape, generator=generator).float()
+    label[2] = -100
+    metrics = ConfidenceMetrics()
+    metrics.update(logits[:15], label[:15], torch.arange(15))
+    metrics.update(logits[10:], label[10:], torch.arange(10, 20))
+    probabilities, classes = predictions_of_each_label(logits, label)
+    expected = evaluate(probabilities=probabilities, label=classes).metrics
+    assert {key: value.item() for key, value in metrics.compute().items()} == pytest.approx(expected, abs=1e-12)
+
+
+def test_metrics_check_a_batch_when_it_comes():
+    metrics, logits = ConfidenceMetrics(), torch.randn(4, 3)
+    metrics.update(logits, torch.tensor([0, 1, 2, 1], dtype=torch.int32))
+    for label, problem in (
+        (torch.zeros(5, dtype=torch.int64), r"shape \(4,\) for logits \(4, 3\), but got \(5,\)"),
+        (torch.full((4,), 3), r"within 0..2 as label, but got 3"),
+        (torch.full((4, 3), 0.5), "labels 0 and 1 for logits of the same shape, but got 0.5"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            metrics.update(logits, label)
+    with pytest.raises(ValueError, match="got builtins.dict; pass its logits"):
+        metrics.update({"logits": logits}, torch.zeros(4, dtype=torch.int64))
+    assert len(metrics.label) == len(metrics.index) == 1

@@ -1,5 +1,7 @@
 """confrank inside the Trainer of transformers, with the real one and a small BERT."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -211,7 +213,8 @@ def test_a_column_index_of_other_rows_is_left_out(tmp_path):
 def bert(kind, **options):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    return kind(BertConfig(vocab_size=40, max_position_embeddings=8, num_labels=3, **sizes, **options))
+    options = {"num_labels": 3, **options}
+    return kind(BertConfig(vocab_size=40, max_position_embeddings=8, **sizes, **options))
 
 
 def tokens(num_samples=NUM_SAMPLES):
@@ -280,6 +283,34 @@ def test_several_labels_in_a_trainer(tmp_path):
     assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
     assert 0 < criterion.history.correct.sum() < 2 * 1000 * NUM_SAMPLES
     assert trainer.findings == []
+    trainer.compute_metrics = partial(confidence_metrics, confidence="margin")
+    rows[0]["labels"][1] = -100.0
+    told = trainer.evaluate(rows)
+    logits, label, _ = trainer.predict(rows)
+    probability = 1 / (1 + np.exp(-logits[label >= 0].astype(np.float64)))
+    expected = evaluate(
+        probabilities=np.stack((1 - probability, probability), axis=1),
+        label=label[label >= 0].astype(int),
+        confidence=abs(2 * probability - 1),
+    ).metrics
+    assert len(probability) == 3 * NUM_SAMPLES - 1
+    assert {key: told[f"eval_{key}"] for key in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_one_logit_in_a_trainer(tmp_path):
+    rows = [{**row, "labels": float(row["input_ids"][0] > 20)} for row in samples()]
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    model = bert(BertForSequenceClassification, num_labels=1)
+    trainer = RankingTrainer(
+        model, arguments(tmp_path), train_dataset=rows, criterion=criterion, compute_metrics=confidence_metrics
+    )
+    trainer.train()
+    told = trainer.evaluate(rows)
+    logits, label, _ = trainer.predict(rows)
+    assert logits.shape == (NUM_SAMPLES, 1)
+    assert told["eval_acc"] == ((logits[:, 0] > 0) == label).mean()
+    correct, confidence = (logits[:, 0] > 0) == label, 1 / (1 + np.exp(-abs(logits[:, 0].astype(np.float64))))
+    assert told["eval_ece"] == pytest.approx(evaluate(confidence=confidence, correct=correct).metrics["ece"])
 
 
 def test_metrics_are_those_of_evaluate(tmp_path):

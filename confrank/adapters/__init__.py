@@ -1,1 +1,1 @@
-"""confrank in other frameworks; each module needs the extra of the same name."""
+"""confrank in other frameworks; a module named after a framework needs the extra of that name."""

@@ -9,10 +9,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from confrank import confidence as confidences
+from confrank.adapters.elements import metrics_of, one_per_label
 from confrank.confidence import ConfidenceName
-from confrank.metrics import KEYS, evaluate
-
-IGNORED = -100  # as in torch.nn.CrossEntropyLoss
+from confrank.metrics import KEYS
 
 
 class ConfidenceMetrics(Metric):
@@ -45,34 +44,28 @@ class ConfidenceMetrics(Metric):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def update(self, logits: Tensor, label: Tensor, index: Tensor | None = None) -> None:
-        """Logits [b, K] and labels [b] of a batch; or [b, K, ...] and [b, ...], each element being one prediction.
+        """Logits and labels of a batch in any form of `CorrectnessRankingLoss`; each label is one prediction.
 
-        Labels of -100 are ignored. With the data set indices `index` [b], a repeated sample counts once.
+        So multi-label targets [b, K] are b x K predictions among two classes. Labels of -100 are ignored. With the
+        data set indices `index` [b], a repeated sample counts once.
         """
+        rows, classes = one_per_label(logits, label)
         if index is not None and index.shape != label.shape[:1]:
             raise ValueError(f"expected index of shape {(len(label),)}, but got {tuple(index.shape)}")
+        wide = (rows.cpu() if rows.device.type == "mps" else rows).double()  # that device has no float64
         self.index.append(_element_numbers(label, index))
-        logits = logits.detach()
-        if logits.ndim > 2:
-            logits, label = logits.movedim(1, -1).flatten(0, -2), label.flatten()
-        wide = (logits.cpu() if logits.device.type == "mps" else logits).double()  # that device has no float64
-        self.logits.append(logits)
-        self.score.append(self.confidence(wide))
-        self.label.append(label.detach())
+        self.logits.append(rows.detach())
+        self.score.append(self.confidence(wide.detach()))
+        self.label.append(classes)
 
     def compute(self) -> dict[str, Tensor]:
         """Each metric as a raw fraction, float64."""
-        metrics: dict[str, float | None] = dict.fromkeys(KEYS)
+        metrics = dict.fromkeys(KEYS, float("nan"))
         if len(self.logits):
-            every = [dim_zero_cat(values) for values in (self.logits, self.score, self.label)]
-            counted = _first_rows(dim_zero_cat(self.index)) & (every[2] != IGNORED)
-            logits, score, label = (values[counted] for values in every)
-            if logits.isfinite().all():
-                metrics = evaluate(logits=logits, label=label, confidence=score).metrics
-        nan = float("nan")
-        return {
-            key: torch.tensor(nan if (value := metrics[key]) is None else value, dtype=torch.float64) for key in KEYS
-        }
+            first = _first_rows(dim_zero_cat(self.index))
+            logits, label, score = (dim_zero_cat(rows)[first] for rows in (self.logits, self.label, self.score))
+            metrics = metrics_of(logits, label, score)
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in metrics.items()}
 
 
 def _element_numbers(label: Tensor, index: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -13,15 +13,16 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 from transformers.utils import logging
 
+from confrank import confidence as confidences
+from confrank.adapters.elements import metrics_of, one_per_label
 from confrank.atomic import write_atomically
+from confrank.confidence import ConfidenceName
 from confrank.distributed import SharedHistory
 from confrank.history import CorrectnessHistory
 from confrank.indexed import IndexedDataset
 from confrank.loss import CorrectnessRankingLoss
-from confrank.metrics import KEYS, evaluate
 
 HISTORY_FILE = "correctness_history.safetensors"
-IGNORED = -100  # the label of padding and word pieces in transformers
 logger = logging.get_logger(__name__)
 
 
@@ -122,19 +123,18 @@ class _EpochEnds(TrainerCallback):
             logger.warning_once(finding)
 
 
-def confidence_metrics(prediction: EvalPrediction) -> dict[str, float]:
+def confidence_metrics(
+    prediction: EvalPrediction, confidence: ConfidenceName = "max_probability"
+) -> dict[str, float]:
     """Every metric of `confrank.evaluate`, for `Trainer(compute_metrics=...)`; NaN if undefined or not finite.
 
-    With a label per token, each token whose label is not -100 is one prediction.
+    Each label that is not -100 is one prediction: of a sample, of a token, or of one of several labels. To rank by
+    another confidence, use `functools.partial(confidence_metrics, confidence="margin")`.
     """
-    logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-    label = np.asarray(prediction.label_ids)
-    if logits.ndim == 3 and label.ndim == 2:
-        logits, label = logits[label != IGNORED], label[label != IGNORED]
-    if not np.isfinite(logits).all():
-        return dict.fromkeys(KEYS, float("nan"))
-    metrics = evaluate(logits=logits, label=label).metrics
-    return {key: float("nan") if (value := metrics[key]) is None else value for key in KEYS}
+    outputs = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+    logits, label = torch.as_tensor(outputs), torch.as_tensor(prediction.label_ids)
+    rows, classes = one_per_label(_classes_second(logits, label), label)
+    return metrics_of(rows, classes, confidences.get(confidence)(rows.double()))
 
 
 def _classes_second(logits: Tensor, label: Tensor) -> Tensor:

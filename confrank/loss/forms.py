@@ -41,14 +41,17 @@ def read_batch(logits: Tensor, label: Tensor, ignore_index: int | None) -> Batch
     return Batch(wide, label if can_read(label) else _without_soft_labels(label, keep), keep, binary)
 
 
+def class_logits(batch: Batch) -> Tensor:
+    """The logits with the classes of each label last, [..., K]; a single logit z has the two-class logits [0, z]."""
+    logits = batch.logits
+    if batch.binary:
+        return torch.stack((torch.zeros_like(logits), logits), dim=-1)
+    return logits.movedim(1, -1) if logits.ndim > 2 else logits
+
+
 def confidence_of(batch: Batch, confidence: Confidence) -> Tensor:
     """The confidence of each sample: the mean over its elements that are not ignored. -> [b]"""
-    logits = batch.logits
-    # A single logit z has the two-class logits [0, z].
-    if batch.binary:
-        logits = torch.stack((torch.zeros_like(logits), logits), dim=-1)
-    elif logits.ndim > 2:
-        logits = logits.movedim(1, -1)
+    logits = class_logits(batch)
     values = confidence(logits)
     if not isinstance(values, Tensor) or values.shape != logits.shape[:-1]:
         raise ValueError(
