@@ -234,6 +234,14 @@ def test_selective_classifier_options():
         SelectiveClassifier(nn.Identity(), math.nan)
     with pytest.raises(ValueError, match="positive temperature"):
         SelectiveClassifier(nn.Identity(), 0.5, temperature=-1)
+    for outputs, problem in (
+        (torch.zeros(2, 3, 8, 8), r"shape \(2, 3, 8, 8\); for classes per pixel"),
+        (logits[0], r"shape \(3,\)"),
+        ({"logits": logits}, "dict; wrap it in a module that returns its logits alone"),
+        ((logits, logits), "tuple; wrap it"),
+    ):
+        with pytest.raises(ValueError, match=rf"a model that returns logits \[n, K\], but got {problem}"):
+            SelectiveClassifier(nn.Identity(), 0.5)(outputs)
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])

@@ -236,6 +236,9 @@ def test_torch_exports_the_forward_of_a_selective_classifier():
 def test_errors_in_words(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"expected a batch of example inputs, but got shape \[0, 3\]"):
         export_program(nn.Identity(), torch.zeros(0, 3))
+    for example, kind in (([[1.0, 2.0]], "list"), ((torch.zeros(1, 3), torch.zeros(1, 3)), "tuple")):
+        with pytest.raises(ValueError, match=f"example to be one tensor.*but got {kind}; wrap a model with several"):
+            export_onnx(nn.Identity(), tmp_path / "m.onnx", example)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ValueError, match=r"but onnxscript is missing: pip install 'confrank\[onnx\]'"):
         export_onnx(nn.Identity(), tmp_path / "m.onnx", torch.zeros(1, 3))

@@ -74,6 +74,7 @@ class SelectiveClassifier(nn.Module):
         ([1], [0.622], [False])
         """
         logits: Tensor = self.model(inputs)
+        _check_logits(logits)
         if self.policy is not None and logits.shape[-1] != self.policy.input.num_classes:
             raise ValueError(
                 f"expected a model with the {self.policy.input.num_classes} classes of the policy, but got"
@@ -92,6 +93,19 @@ class SelectiveClassifier(nn.Module):
     def confidence(self, logits: Tensor) -> Tensor:
         """The confidence [n] that is compared with the threshold."""
         return self._confidence(logits.detach().double() / _exact(self.temperature))
+
+
+def _check_logits(logits: object) -> None:
+    if not isinstance(logits, Tensor):
+        raise ValueError(
+            f"expected a model that returns logits [n, K], but got {type(logits).__name__}; wrap it in a module that"
+            " returns its logits alone"
+        )
+    if logits.ndim != 2:
+        raise ValueError(
+            f"expected a model that returns logits [n, K], but got shape {tuple(logits.shape)}; for classes per"
+            " pixel, [n, K, h, w], wrap it in a module that returns logits.movedim(1, -1).flatten(0, -2)"
+        )
 
 
 def _exact(value: float) -> Tensor:

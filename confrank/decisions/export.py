@@ -30,6 +30,11 @@ def export_program(model: nn.Module, example: Tensor) -> "ExportedProgram":
     >>> label.tolist(), accepted.tolist()
     ([0, 1, 1], [True, False, True])
     """
+    if not isinstance(example, Tensor):
+        raise ValueError(
+            f"expected example to be one tensor, a batch of inputs, but got {type(example).__name__}; wrap a model"
+            " with several inputs in a module that takes one tensor"
+        )
     if not example.ndim or not len(example):
         raise ValueError(f"expected a batch of example inputs, but got shape {list(example.shape)}")
     twin = copy.deepcopy(model).cpu().eval()
