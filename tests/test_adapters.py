@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
 from torch import distributed, multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -172,6 +172,53 @@ def test_lightning_takes_a_label_per_element(tmp_path):
     logits = module.network(signal).detach().movedim(1, 2)[label >= 0]
     expected = evaluate(logits=logits, label=label[label >= 0]).metrics
     assert {key: value.item() for key, value in module.metrics.compute().items()} == pytest.approx(expected)
+
+
+class Normalised(Module):
+    """With a buffer before and after those of the history."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = torch.nn.Sequential(torch.nn.BatchNorm1d(5), self.network)
+        self.register_buffer("last", torch.zeros(2))
+
+
+def averaged_fit(folder, callbacks, epochs=2):
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, default_root_dir=folder, **quiet)
+    module, loader = Normalised(), DataLoader(IndexedDataset(samples()), batch_size=8, shuffle=True)
+    trainer.fit(module, loader, DataLoader(IndexedDataset(samples()), batch_size=7))
+    return module, trainer
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_lightning_averages_weights_and_no_counts(tmp_path, first):
+    average = EMAWeightAveraging(use_buffers=False, update_every_n_steps=4)
+    ranking, saved = RankingCallback(), ModelCheckpoint(tmp_path, filename="last")
+    module, _ = averaged_fit(tmp_path, [average, ranking, saved] if first else [ranking, average, saved])
+    state = torch.load(tmp_path / "last.ckpt", weights_only=False)["state_dict"]
+    for history in (module.criterion.history.state_dict(), {key[18:]: value for key, value in state.items()}):
+        assert np.array_equal(counted(module.events), (history["examined"], history["correct"]))
+        assert torch.equal(history["lowest_label"], samples().tensors[1])
+    assert ranking.findings == []
+    with pytest.raises(ValueError, match=r"but got use_buffers=True; use EMAWeightAveraging\(use_buffers=False\)"):
+        averaged_fit(tmp_path, [EMAWeightAveraging(), RankingCallback()])
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_batches_of_one_sample_are_reported(size):
+    callback = RankingCallback()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        accumulate_grad_batches=8,
+        callbacks=[callback],
+        enable_checkpointing=False,
+        **quiet,
+    )
+    trainer.fit(Module(), DataLoader(IndexedDataset(samples()), batch_size=size))
+    assert [finding[:32] for finding in callback.findings] == ["every batch had one sample, so t"] * (size == 1)
 
 
 def test_lightning_wants_a_history(tmp_path):

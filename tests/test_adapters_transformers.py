@@ -118,8 +118,17 @@ def test_accumulated_batches_train_as_one(tmp_path):
     parts = ranking_trainer(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4, **options)
     for trainer in (whole, parts):
         trainer.train()
+        assert trainer.findings == []
     assert all(map(torch.allclose, whole.model.parameters(), parts.model.parameters()))
     assert torch.equal(whole.criterion.history.examined, parts.criterion.history.examined)
+
+
+def test_batches_of_one_sample_are_reported(tmp_path):
+    options = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 4, "num_train_epochs": 1}
+    trainer = ranking_trainer(tmp_path, **options)
+    trainer.train()
+    (finding,) = trainer.findings
+    assert finding.startswith("every batch had one sample, so the ranking loss was 0: samples are paired within")
 
 
 def _train_as(rank, folder):

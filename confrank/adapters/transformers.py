@@ -1,7 +1,6 @@
 """The correctness ranking loss in a transformers `Trainer` (extra `transformers`)."""
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from transformers.utils import logging
 
 from confrank import confidence as confidences
 from confrank.adapters.elements import metrics_of, one_per_label
+from confrank.adapters.findings import findings
 from confrank.atomic import write_atomically
 from confrank.confidence import ConfidenceName
 from confrank.distributed import SharedHistory
@@ -32,7 +32,8 @@ class RankingTrainer(Trainer):
     Classifiers of texts, images and audio, with one label or several, and of tokens; labels of -100 are ignored.
     Each training sample gets the column "index". The history is saved in every checkpoint, restored from it, and
     added up over all processes at the end of an epoch and before a checkpoint. After training, `findings` holds the
-    messages of `audit`, without those about samples examined too often, which samplers explain.
+    messages of `audit`, without those about samples examined too often, which samplers explain, and one if every
+    batch had a single sample.
     """
 
     def __init__(self, *arguments: Any, criterion: CorrectnessRankingLoss, **options: Any) -> None:
@@ -117,8 +118,9 @@ class _EpochEnds(TrainerCallback):
         self.trainer.shared.add_up()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        audit = replace(self.trainer.criterion.history.audit(), too_often=[])
-        self.trainer.findings = [] if audit.ok else [str(audit)]
+        criterion = self.trainer.criterion
+        paired = args.train_batch_size > 1 or criterion.ring is not None
+        self.trainer.findings = findings([criterion.history], paired=paired)
         for finding in self.trainer.findings:
             logger.warning_once(finding)
 
