@@ -3,7 +3,7 @@ from collections import UserDict
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset
 
@@ -162,6 +162,39 @@ def test_indexed_dataset_needs_positions():
         assert IndexedDataset([row])[0] == {"image": 1, "index": 0}
     with pytest.raises(ValueError, match="map-style data set"):
         IndexedDataset(iter([1, 2]))
+    with pytest.raises(ValueError, match=r"but got Stream; a stream .* can yield \(image, label, index\) itself"):
+        IndexedDataset(Stream())
+    with pytest.raises(ValueError, match="without the key 'index', .* but got 'image', 'index'; rename it, or omit"):
+        IndexedDataset([{"image": 1, "index": 7}])[0]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([(1, 2)])
+
+    def __len__(self):
+        return 1
+
+
+class Whole(TensorDataset):
+    """A data set that reads batches as a whole, and nothing else."""
+
+    def __getitem__(self, index):
+        raise AssertionError
+
+    def __getitems__(self, indices):
+        return list(zip(*(values[indices] for values in self.tensors), strict=True))
+
+
+@pytest.mark.parametrize("kind", [TensorDataset, Whole])
+def test_batches_are_read_as_a_whole_if_the_data_set_can(kind):
+    dataset = labelled_set()
+    loader = DataLoader(IndexedDataset(kind(*dataset.tensors)), batch_size=8, shuffle=True)
+    seen = []
+    for data, label, index in loader:
+        assert torch.equal(data, dataset.tensors[0][index]) and torch.equal(label, dataset.tensors[1][index])
+        seen += index.tolist()
+    assert sorted(seen) == [*range(len(dataset))]
 
 
 def test_indices_from_the_end_are_positions():
