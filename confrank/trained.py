@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.checkpoint import DamagedCheckpointError, load_latest
+from confrank.checkpoint import Checkpoint, DamagedCheckpointError, load_latest
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
 from confrank.data.vocabulary import FIRST_WORD
@@ -75,7 +75,7 @@ def load_trained(
             f"expected a finished run in {run}, but it has {epoch} of {config.epochs} epochs;"
             " wait for it to finish, or run the training command again to resume"
         )
-    provenance = Provenance.from_dict({**checkpoint.meta, "config": config.as_dict()})
+    provenance = _record_of(checkpoint, config)
     network = network or _network(provenance, checkpoint.meta.get("num_classes"))
     with weights_errors(run):
         models.load_weights(network, checkpoint.weights)
@@ -84,19 +84,36 @@ def load_trained(
     return Trained(provenance, network.to(device or torch.device("cpu")))
 
 
-def initial_weights(source: str | Path) -> dict[str, Tensor]:
-    """The weights in a run folder (of its newest intact checkpoint) or in a weights file, in float32."""
+@dataclass(frozen=True)
+class InitialWeights:
+    """Weights to start from, in float32, and the classes and words of their network; empty if not recorded."""
+
+    source: Path
+    weights: dict[str, Tensor]
+    class_names: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+
+
+def initial_weights(source: str | Path) -> InitialWeights:
+    """The weights in a run folder (of its newest intact checkpoint) or in a weights file, as a start for another."""
     path = Path(source)
     with weights_errors(path):
         if path.suffix == ".safetensors":
-            weights = load_file(path)
+            weights, record = load_file(path), read_provenance(path)
         elif RunFolder(path).config.exists():
-            weights = load_latest(RunFolder(path).checkpoint)[0].weights
+            checkpoint = load_latest(RunFolder(path).checkpoint)[0]
+            weights, record = checkpoint.weights, _record_of(checkpoint, load_config(path))
         elif path.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {path} is neither")
         else:
             raise FileNotFoundError
-    return {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
+    weights = {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
+    return InitialWeights(path, weights, *((record.class_names, record.vocabulary) if record else ()))
+
+
+def _record_of(checkpoint: Checkpoint, config: RunConfig) -> Provenance:
+    """The record in a checkpoint; the first formats have no config there."""
+    return Provenance.from_dict({**checkpoint.meta, "config": config.as_dict()})
 
 
 def _predicted_classes(run: Path) -> tuple[str, ...]:

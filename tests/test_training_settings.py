@@ -2,15 +2,21 @@
 
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
 
 from confrank.config import RunConfig, learning_rate
-from confrank.data import load
-from confrank.models import create, start_from
-from confrank.trained import load_trained, save_weights_file
+from confrank.data import hold_out, load
+from confrank.models import OtherWeightsError, create, start_from
+from confrank.phrasing import InputError
+from confrank.trained import InitialWeights, load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
+from confrank.training.start import start_from as start_with_data
 
 CPU = torch.device("cpu")
 
@@ -71,6 +77,96 @@ def test_other_classes_get_a_new_head():
     assert start_from(second, first.state_dict(), 4) == ["head.weight", "head.bias"]
     assert torch.equal(second.head.weight, head)
     assert torch.equal(second.state_dict()["blocks.0.0.weight"], first.state_dict()["blocks.0.0.weight"])
+
+
+def test_other_classes_of_the_same_number_get_a_new_head(pretrained, tmp_path):
+    notes, still = [], {"epochs": 1, "lr": 1e-12, "weight_decay": 0.0, "momentum": 0.0}
+    data = load("digits")
+    data = replace(data, class_names=data.class_names[::-1])
+    config = RunConfig(**still, init=str(pretrained / "run"))
+    train(config, tmp_path / "run", device="cpu", data=data, on_note=notes.append)
+    train(RunConfig(**still), tmp_path / "fresh", device="cpu")
+    runs = (tmp_path / "run", tmp_path / "fresh", pretrained / "run")
+    here, fresh, there = (load_trained(run).network.state_dict() for run in runs)
+    assert torch.allclose(here["head.weight"], fresh["head.weight"], atol=1e-6)
+    assert torch.allclose(here["blocks.0.0.weight"], there["blocks.0.0.weight"], atol=1e-6)
+    assert any(note.endswith("start anew: head.weight, head.bias: a row per class") for note in notes)
+
+
+def test_weights_with_as_many_rows_as_classes_are_no_head():
+    """A stem of 16 maps has no row per class; its weights for grey images do not fit colour images."""
+    grey, colour = create("small", 10, in_channels=1), create("small", 16, in_channels=3)
+    with pytest.raises(OtherWeightsError, match=r"blocks\.0"):
+        start_from(colour, grey.state_dict(), 16)
+
+
+@pytest.mark.parametrize(("there", "other_classes"), [(5, False), (5, True), (4, True)])
+@pytest.mark.parametrize("head_first", [False, True])
+def test_a_custom_network_gets_a_new_head(there, other_classes, head_first):
+    def network(classes):
+        layers = [("hidden", nn.Linear(3, 4)), ("wide", nn.Linear(4, 7)), ("out", nn.Linear(7, classes))]
+        return nn.ModuleDict([layers[2], layers[1]] if head_first else layers)
+
+    here, source = network(4), network(there).state_dict()
+    head = here["out"].weight.clone()
+    assert start_from(here, source, 4, other_classes=other_classes) == ["out.weight", "out.bias"]
+    assert torch.equal(here["out"].weight, head)
+    assert all(torch.equal(values, source[name]) for name, values in here.state_dict().items() if "out" not in name)
+
+
+@pytest.fixture(scope="module")
+def pretrained_texts(tmp_path_factory):
+    """A run on texts, and other texts with some of its words, which get other numbers there."""
+    folder = tmp_path_factory.mktemp("texts")
+    for name, words in (("a", "one one one two two three"), ("b", "three three three two two one new new rare")):
+        rows = "".join(f"{words},{label}\n" for label in "xyxyxyxyxy")
+        (folder / f"{name}.csv").write_text(f"text,label\n{rows}")
+    train(_texts(folder / "a.csv", lr=0.1), folder / "run", device="cpu")
+    save_weights_file(folder / "run", folder / "weights.safetensors")
+    save_file(load_file(folder / "weights.safetensors"), folder / "plain.safetensors")
+    return folder
+
+
+def _texts(data, **settings):
+    return RunConfig(dataset=str(data), model="bag-of-embeddings", method="baseline", epochs=1, **settings)
+
+
+@pytest.mark.parametrize("source", ["run", "weights.safetensors"])
+def test_words_take_over_their_vectors(pretrained_texts, tmp_path, source):
+    notes = []
+    config = _texts(pretrained_texts / "b.csv", lr=1e-12, weight_decay=0.0, init=str(pretrained_texts / source))
+    train(config, tmp_path / "run", device="cpu", on_note=notes.append)
+    train(replace(config, init=""), tmp_path / "fresh", device="cpu")
+    vectors = []
+    for run in (tmp_path / "run", pretrained_texts / "run", tmp_path / "fresh"):
+        trained = load_trained(run)
+        words = ("padding", "unknown", *trained.provenance.vocabulary)
+        vectors.append(dict(zip(words, trained.network.embedding.weight, strict=True)))
+    here, there, fresh = vectors
+    assert [*here] == ["padding", "unknown", "three", "new", "two", "one", "rare"]
+    assert [*there] == ["padding", "unknown", "one", "two", "three"]
+    for word, vector in here.items():
+        assert torch.allclose(vector, there.get(word, fresh[word]), atol=1e-3), word
+    assert any(note.endswith("these start anew: the vectors of 2 words that it does not have") for note in notes)
+
+
+def test_vectors_without_their_words_are_refused(pretrained_texts, tmp_path):
+    config = _texts(pretrained_texts / "b.csv", init=str(pretrained_texts / "plain.safetensors"))
+    with pytest.raises(InputError, match="expected the words of the network in .*plain.*, but it does not name them"):
+        train(config, tmp_path / "run", device="cpu")
+
+
+def test_words_of_a_custom_network_need_a_row_each(pretrained_texts):
+    class Hashed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(3, 2)
+
+    data, _ = hold_out(load(str(pretrained_texts / "b.csv")), 0)
+    initial = InitialWeights(Path("a"), Hashed().state_dict(), data.class_names, ("one", "two", "three"))
+    with pytest.raises(OtherWeightsError, match="its words are other ones"):
+        start_with_data(Hashed(), initial, data)
+    assert start_with_data(Hashed(), replace(initial, vocabulary=data.vocabulary), data) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from typing import Any, TypeVar
 
 import torch
@@ -118,18 +119,39 @@ def load_weights(network: nn.Module, weights: dict[str, Tensor]) -> None:
         raise OtherWeightsError(" ".join(str(error).split())[:200]) from None
 
 
-def start_from(network: nn.Module, weights: dict[str, Tensor], num_classes: int) -> list[str]:
-    """Load weights of the same network for other classes; the names of those that keep their initial values.
+def start_from(
+    network: nn.Module, weights: dict[str, Tensor], num_classes: int, *, other_classes: bool = False
+) -> list[str]:
+    """Load weights of the same network; the names of those that keep their initial values.
 
-    These are the ones with a row per class. Any other difference is an `OtherWeightsError`.
+    These are the ones with a row per class, if there are `other_classes` or another number of them. Any other
+    difference is an `OtherWeightsError`.
     """
-    there = network.state_dict()
-    per_class = [
-        name for name, values in there.items()
-        if values.ndim and len(values) == num_classes and (name not in weights or values.shape != weights[name].shape)
+    here = network.state_dict()
+    anew = [
+        name for name in _per_class(network, weights, num_classes)
+        if other_classes or name not in weights or here[name].shape != weights[name].shape
     ]  # fmt: skip
-    load_weights(network, {**weights, **{name: there[name] for name in per_class}})
-    return per_class
+    load_weights(network, {**weights, **{name: here[name] for name in anew}})
+    return anew
+
+
+def _per_class(network: nn.Module, weights: dict[str, Tensor], num_classes: int) -> list[str]:
+    """The names of the weights with a row per class.
+
+    In a custom network these are the last parameters with as many rows, and all that differ in their rows alone.
+    """
+    here = network.state_dict()
+    if isinstance(network, Network):
+        return [name for name in here if name.startswith(("head.", "variance_head."))]
+    sized = [name for name, values in here.items() if values.ndim and len(values) == num_classes]
+    backwards = dropwhile(lambda name: name not in sized, reversed([name for name, _ in network.named_parameters()]))
+    last = {*takewhile(lambda name: name in sized, backwards)}
+    return [name for name in sized if name in last or _differs_in_rows(here[name], weights.get(name))]
+
+
+def _differs_in_rows(here: Tensor, there: Tensor | None) -> bool:
+    return there is None or (here.shape != there.shape and here.shape[1:] == there.shape[1:])
 
 
 @torch.no_grad()

@@ -230,7 +230,7 @@ def _start_notes(run: Run) -> list[str]:
     """What a run that starts from other weights starts from, and what it starts anew."""
     if not run.config.init or run.epoch or run.next_step:
         return []
-    anew = f", except {', '.join(run.started_anew)}: they have a row per class" if run.started_anew else ""
+    anew = f"; these start anew: {'; '.join(run.started_anew)}" if run.started_anew else ""
     return [f"starting from the weights in {run.config.init}{anew}"]
 
 

@@ -14,6 +14,7 @@ from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.phrasing import Remedied
+from confrank.trained import InitialWeights
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.fit import check_network, check_settings
@@ -21,6 +22,7 @@ from confrank.training.mixing import Mixing, epoch_mixing, mix
 from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
 from confrank.training.soft_labels import SoftLabels
+from confrank.training.start import start_from
 from confrank.training.step import PLAIN, Output, StepFunctions
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes
@@ -44,7 +46,7 @@ class Run:
         device: torch.device,
         *,
         network: nn.Module | None = None,
-        initial: dict[str, Tensor] | None = None,
+        initial: InitialWeights | None = None,
     ) -> None:
         device = _with_number(device)
         self.config, self.device = config, device
@@ -54,7 +56,7 @@ class Run:
         if network is None:
             network = self.method.network(config.model, data.num_classes, data.in_channels, head=config.head)
         check_network(network, config, data)
-        self.started_anew = [] if initial is None else models.start_from(network, initial, data.num_classes)
+        self.started_anew = [] if initial is None else start_from(network, initial, data)
         self.model = network.to(device).train()
         if device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -13,6 +13,7 @@ from confrank.data import DataSet
 from confrank.distributed import SharedHistory, SharedRing
 from confrank.loss import CorrectnessRanking
 from confrank.phrasing import InputError
+from confrank.trained import InitialWeights
 from confrank.training.draws import step_seed
 from confrank.training.processes import Processes, reporting_lost_peers
 from confrank.training.run import Run
@@ -38,7 +39,7 @@ class SharedRun(Run):
         *,
         processes: Processes,
         network: nn.Module | None = None,
-        initial: dict[str, Tensor] | None = None,
+        initial: InitialWeights | None = None,
     ) -> None:
         if config.batch_size < processes.size:
             raise InputError(
