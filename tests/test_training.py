@@ -16,7 +16,7 @@ from PIL import Image
 from torch import nn
 from torch._dynamo.utils import counters
 
-from confrank.checkpoint import load_latest, saved
+from confrank.checkpoint import load_checkpoint, load_latest, save_checkpoint, saved
 from confrank.cli import main
 from confrank.config import RunConfig, changes, learning_rate
 from confrank.data import Split, load
@@ -313,6 +313,43 @@ def test_a_checkpoint_from_before_the_choice_of_optimizers_resumes():
         run.step()
     for key, value in first.model.state_dict().items():
         assert torch.equal(value, second.model.state_dict()[key]), key
+
+
+class GpuGenerator:
+    """A stand-in for the generator of a GPU: its state has 16 bytes, and it takes no other."""
+
+    def __init__(self):
+        self.state = torch.arange(16, dtype=torch.uint8)
+
+    def get_state(self):
+        return self.state.clone()
+
+    def set_state(self, state):
+        assert state.shape == self.state.shape, "expected 16 bytes"
+        self.state = state.clone()
+
+
+@pytest.mark.parametrize("from_gpu", [False, True])
+def test_the_random_state_of_another_kind_of_device_is_left_out(from_gpu):
+    first, second = (Run(tiny(), load("digits"), CPU) for _ in range(2))
+    (first if from_gpu else second).random = GpuGenerator()
+    first.step()
+    before = second.random.get_state()
+    second.load_state(*first.snapshot())
+    assert torch.equal(second.random.get_state(), before)
+    assert (second.next_step, second.step_loss[0]) == (1, first.step_loss[0])
+
+
+def test_a_finished_run_of_a_gpu_opens_on_a_cpu(tmp_path):
+    notes = []
+    train(tiny(epochs=1), tmp_path, device="cpu")
+    (path,) = saved(tmp_path / "checkpoint")
+    there = load_checkpoint(path)
+    there.state["random"] = GpuGenerator().get_state()
+    there.state["environment"] |= {"device": "NVIDIA H200"}
+    save_checkpoint(tmp_path / "checkpoint", (1, 0), there)
+    train(tiny(epochs=1), tmp_path, device="cpu", on_note=notes.append)
+    assert any("not equal an uninterrupted run bit for bit: device NVIDIA H200 -> " in note for note in notes)
 
 
 def test_the_optimizer_is_part_of_what_a_run_is(tmp_path):

@@ -272,7 +272,8 @@ class Run:
             mine.copy_(saved)
         self.step_loss.copy_(state["step_loss"])
         self.num_correct.copy_(state["num_correct"])
-        self.random.set_state(state["random"])
+        if state["random"].shape == self.random.get_state().shape:  # those of a CPU and of a GPU differ
+            self.random.set_state(state["random"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         if self.soft_labels is not None:
