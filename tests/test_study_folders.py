@@ -80,6 +80,42 @@ def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_pa
     assert wanted.to_train(*folders) == []
 
 
+def test_a_run_that_is_trained_again_leaves_its_result_alone(tmp_path):
+    notes, one = [], replace(ONE, epochs=5)
+    assert run(one, tmp_path, shift=True) == []
+    (path,) = (tmp_path / "results").glob("*.json")
+    before, arrays = path.read_text(), path.with_suffix(".npz").read_bytes()
+    assert json.loads(before)["shift"] and json.loads(before)["mirrored"]
+    shutil.rmtree(tmp_path / "runs")
+    assert run(replace(one, methods=("aes-10",)), tmp_path, shift=True, on_note=notes.append) == []
+    assert (path.read_text(), path.with_suffix(".npz").read_bytes()) == (before, arrays)
+    assert (tmp_path / "results" / "digits-small-aes-10-seed0.json").exists()
+    (note,) = [note for note in notes if "stays" in note]
+    assert note.startswith(f"{path} stays: it is of an earlier training of digits-small-baseline-seed0")
+    # A call with nothing to train has nothing to say.
+    notes.clear()
+    assert run(replace(one, methods=("aes-10",)), tmp_path, on_note=notes.append) == notes == []
+
+
+def test_a_result_gets_no_measurements_of_another_training_or_other_data(tmp_path):
+    own = tmp_path / "data" / "own.npz"
+    write_set(own, seed=0)
+    pair = replace(PAIR, datasets=(str(own),))
+    assert run(replace(pair, methods=("baseline",)), tmp_path) == []
+    shutil.rmtree(tmp_path / "runs")
+    problems = run(pair, tmp_path, shift=True)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        f"shift of own-small-baseline-seed{seed}" for seed in (0, 1)
+    ]
+    assert all("but it was trained again; remove the result" in problem for problem in problems)
+    shutil.rmtree(tmp_path / "runs")
+    (tmp_path / "results" / "own-small-ensemble-baseline-of2.json").unlink()
+    write_set(own, seed=1)
+    problems = run(pair, tmp_path)
+    assert len(problems) == 2
+    assert all("is from other data; remove it" in problem for problem in problems)
+
+
 def test_a_result_without_its_npz_is_made_again(tmp_path):
     assert run(ONE, tmp_path) == []
     (npz,) = (tmp_path / "results").glob("*.npz")

@@ -9,7 +9,7 @@ from confrank.data import DataSet, Split
 from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
 from confrank.environment import default_device
 from confrank.metrics import evaluate
-from confrank.study.results import extend_result, load_result
+from confrank.study.results import extend_result, is_of_run, load_result
 from confrank.trained import TrainedOn, load_run
 
 Metrics = dict[str, float | None]
@@ -30,6 +30,8 @@ def examine_run(
     path = results / f"{run.name}.json"
     if load_result(path).shift:
         return path
+    if not is_of_run(path, run):
+        raise ValueError(f"expected the network of {path} in {run}, but it was trained again; remove the result")
     trained = load_run(run, root=root, device=device or default_device(), data=data)
     if trained.data.is_text:
         raise ValueError(f"expected images to mirror and corrupt, but {run} was trained on texts")

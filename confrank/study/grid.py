@@ -21,7 +21,7 @@ from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete
 from confrank.study.ray_tasks import Settings, train_on_ray
-from confrank.study.results import environment_of, export_average, finished_run, load_result
+from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
 from confrank.study.speeds import step_ms
 from confrank.trained import save_weights_file
 from confrank.training import Options
@@ -191,11 +191,10 @@ def _derive(item: Average, out: Path, results: Path) -> None:
 
 def _check_fresh(item: Average, path: Path, out: Path) -> None:
     """Raise if the members of an average have been trained on other data since."""
-    then = load_result(path).environment.get("data")  # that of the first member; held-out images depend on the seed
+    # The result has the data of the first member; held-out images depend on the seed.
     for member in [member for member in item.members if not member.holdout] or item.members[:1]:
         folder = RunFolder(out / member.run_name)
-        now = environment_of(folder).get("data") if folder.environment.exists() else None
-        if None not in (now, then) and now != then:
+        if has_other_data(path, folder):
             raise ValueError(f"expected an average of {folder.path}, but {path} is from other data; remove it")
 
 

@@ -14,7 +14,8 @@ from confrank.config import RunConfig
 from confrank.folders import HeldError
 from confrank.run_folder import RunFolder
 from confrank.study.exam import examine_run
-from confrank.study.results import export_run
+from confrank.study.plan import has_result
+from confrank.study.results import export_run, has_other_data, is_of_run
 from confrank.training import Failed, Options, train_together
 from confrank.training.jobs import Note, Record
 
@@ -52,7 +53,7 @@ def train_group(group: Runs, out: Path, results: Path, options: Options, shift: 
     outcome = Outcome()
     for config, result in zip(group, trained, strict=True):
         if not isinstance(result, Failed):
-            write = partial(_write_results, out / config.run_name, results, options, shift)
+            write = partial(_write_results, config, out / config.run_name, results, options, shift)
             outcome.problems.update(tried(config.run_name, write))
         elif isinstance(result.error, HeldError):
             outcome.held[config.run_name] = result.error.holder
@@ -61,8 +62,17 @@ def train_group(group: Runs, out: Path, results: Path, options: Options, shift: 
     return outcome
 
 
-def _write_results(run: Path, results: Path, options: Options, shift: bool) -> None:
-    export_run(run, results)
+def _write_results(config: RunConfig, run: Path, results: Path, options: Options, shift: bool) -> None:
+    """Write the result of a finished run, unless there is one: an earlier training stays what was measured."""
+    path = results / f"{run.name}.json"
+    if not has_result(config, results):
+        export_run(run, results)
+    elif has_other_data(path, RunFolder(run)):
+        raise ValueError(f"expected a result of the same images as {run}, but {path} is from other data; remove it")
+    elif not is_of_run(path, run):
+        if note := options.get("on_note"):
+            note(f"{path} stays: it is of an earlier training of {run.name}, which was trained again for other cells")
+        return
     if shift:
         examine_run(run, results, root=options.get("root"), device=options.get("device"))
 

@@ -119,6 +119,18 @@ def environment_of(folder: RunFolder) -> dict[str, Any]:
     return environment
 
 
+def has_other_data(path: Path, folder: RunFolder) -> bool:
+    """Whether a result comes from other data than the run in a folder; early ones do not say."""
+    then = load_result(path).environment.get("data")
+    now = environment_of(folder).get("data") if folder.environment.exists() else None
+    return None not in (now, then) and now != then
+
+
+def is_of_run(path: Path, run: Path) -> bool:
+    """Whether a result is of the training in this folder: no two have the same log, which holds seconds."""
+    return load_result(path).log == RunFolder(run).read_log()
+
+
 def finished_run(path: Path) -> tuple[RunFolder, RunConfig, list[dict[str, Any]]]:
     """The folder, config and epoch log of a run, which must be finished."""
     folder, config = RunFolder(path), load_config(path)
