@@ -182,6 +182,47 @@ def test_vector_scaling_rewrites_predictions_that_it_changes(tmp_path, command):
     assert cells(tmp_path / "c.csv")["correct"] == [str(int(right)) for right in best.argmax(axis=1) == label]
 
 
+@pytest.mark.parametrize("form", ["prediction", "correct"])
+@pytest.mark.parametrize("method", CALIBRATION_METHODS)
+def test_ties_stay_with_the_class_that_the_file_predicts(method, form, tmp_path, command):
+    rng = np.random.default_rng(0)
+    sure, label = rng.uniform(0.4, 0.48, 300).round(3), rng.integers(0, 3, 300)
+    shares = np.stack([sure, sure, 1 - 2 * sure], axis=1)
+    shares[::3] = rng.dirichlet([2, 1, 1], 100)
+    label = np.where(rng.random(300) < 0.7, label % 2, label)
+    prediction = np.where((shares[:, 0] == shares[:, 1]) & (rng.random(300) < 0.8), label % 2, shares.argmax(axis=1))
+    answers = [NAMES[k] for k in prediction] if form == "prediction" else (prediction == label).astype(int)
+    path = write(
+        tmp_path / "p.csv", ["label", form, *(f"probability_{name}" for name in NAMES)],
+        [NAMES[k] for k in label], answers, *shares.T,
+    )  # fmt: skip
+    right = (prediction == label).mean()
+    command("calibrate", path, "--method", method, "--out", tmp_path / "c.csv", "--json", tmp_path / "c.json")
+    result = json.loads((tmp_path / "c.json").read_text())
+    assert result["before"]["metrics"]["acc"] == pytest.approx(right)
+    if method != "vector":
+        assert result["after"]["metrics"]["acc"] == pytest.approx(right)
+        assert evaluate(**read(tmp_path / "c.csv").evaluation_inputs()).metrics["acc"] == pytest.approx(right)
+    command("calibrate", path, "--method", method, "--out", tmp_path / "c.safetensors")
+    once, again = (evaluate(**read(tmp_path / f"c.{kind}").evaluation_inputs()) for kind in ("csv", "safetensors"))
+    assert once.metrics["acc"] == again.metrics["acc"]
+
+
+def test_the_prediction_that_a_calibrator_used_is_written(tmp_path, command):
+    logits, label = table()
+    shifted = logits + np.array([4, 0, 0])
+    path = write(
+        tmp_path / "p.csv", ["label", "prediction", *(f"logit_{name}" for name in NAMES)],
+        [NAMES[k] for k in label], [NAMES[k] for k in shifted.argmax(axis=1)], *shifted.T,
+    )  # fmt: skip
+    policy = ["--policy", tmp_path / "p.json", "--rows", "all"]
+    command("calibrate", path, "--method", "vector", *policy)
+    command("calibrate", path, "--method", "platt", *policy, "--out", tmp_path / "c.csv")
+    best = calibrate("vector", logits=shifted, label=label).apply(logits=shifted).argmax(axis=1)
+    assert (best != shifted.argmax(axis=1)).any()
+    assert cells(tmp_path / "c.csv")["prediction"] == [NAMES[k] for k in best]
+
+
 def test_csv_from_another_format(tmp_path, command):
     logits, label = table()
     ids = np.array([f"a{k}" for k in range(240)])

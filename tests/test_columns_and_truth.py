@@ -218,6 +218,44 @@ def test_the_positive_class_may_be_the_first(tmp_path):
         read(path, positive="c")
 
 
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("label,prediction,probability_a,probability_b\nb,b,0.5,0.5\na,a,0.5,0.5\na,b,0.2,0.8\n", {}),
+        ("label,prediction,logit_a,logit_b\nb,b,2,2\na,a,2,2\na,b,2,3\n", {}),
+        ("label,prediction,y_prob\n1,1,0.5\n0,0,0.5\n0,1,0.8\n", {}),
+        ("label,prediction,score\nb,b,0.5\na,a,0.5\na,b,0.8\n", {"positive": "b"}),
+    ],
+)
+def test_the_file_predicts_one_of_several_largest_classes(tmp_path, text, asked):
+    loaded = read(written(tmp_path, "a.csv", text), **asked)
+    assert loaded.prediction.tolist() == [1, 0, 1] and loaded.label.tolist() == [1, 0, 0]
+    assert metrics_of(loaded)["acc"] == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="expected the prediction to be the class with the largest"):
+        read(written(tmp_path, "b.csv", "label,prediction,probability_a,probability_b\na,b,0.6,0.4\n"))
+
+
+def test_names_of_classes_are_not_numbers_from_one(tmp_path):
+    text = "label,probability_a,probability_b\nb,0.2,0.8\nb,0.7,0.3\nb,0.9,0.1\n"
+    assert read(written(tmp_path, "a.csv", text)).label.tolist() == [1, 1, 1]
+    with pytest.raises(ValueError, match="which seem to start at 1"):
+        read(written(tmp_path, "b.csv", text.replace("\nb", "\n1")))
+
+
+def test_predictions_by_another_threshold_than_one_half(tmp_path):
+    label, score = binary(np.random.default_rng(5))
+    score = (score / 2.5).round(4)  # never 0.5: the other class is always the more probable one
+    prediction = (score >= 0.1).astype(int)
+    lines = [f"{'ab'[a]},{'ab'[b]},{c}" for a, b, c in zip(label, prediction, score, strict=True)]
+    path = written(tmp_path, "a.csv", "\n".join(["label,prediction,score", *lines, ""]))
+    loaded = read(path, positive="b")
+    assert loaded.confidence.tolist() == pytest.approx(np.where(prediction, score, 1 - score).tolist())
+    assert metrics_of(loaded)["acc"] == np.mean(prediction == label)
+    new = read(path, {"confidence": "score"}, positive="b", labelled=False)
+    assert new.label is None and (new.prediction == prediction).all()
+    assert (new.confidence == loaded.confidence).all()
+
+
 def test_a_confidence_of_two_classes_is_not_doubted(tmp_path):
     label, score = binary(np.random.default_rng(2))
     prediction, confidence = (score > 0.5).astype(int), np.maximum(score, 1 - score)

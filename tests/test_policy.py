@@ -48,6 +48,8 @@ def test_a_digest_depends_on_values_types_and_labels():
     ]
     assert file_digest(first) == file_digest(made(50))
     assert len({file_digest(one) for one in [first, *others]}) == 5
+    # Policies were written when predictions next to a table were not read.
+    assert file_digest(replace(first, prediction=first.probabilities.argmax(axis=1))) == file_digest(first)
 
 
 @pytest.mark.parametrize("digits", [17, 5, 3, 2, 1])
@@ -276,6 +278,16 @@ def test_a_given_prediction_decides_between_tied_classes():
     )  # fmt: skip
     assert policy.apply(reordered).prediction.tolist() == [1, 0, 1]
     assert policy.correct(reordered).tolist() == [True, True, False]
+    for method, parameters in [
+        ("temperature", {"temperature": 3.0}),
+        ("vector", {"factor": [1.0, 1.0], "bias": [0.0, 0.0]}),
+    ]:
+        calibrated = policy_with(CalibratorPart(method, parameters), predictions)
+        assert calibrated.apply(predictions).prediction.tolist() == [1, 0, 1]
+        assert calibrated.apply(reordered).prediction.tolist() == [1, 0, 1]
+        assert calibrated.correct(predictions).tolist() == [True, True, False]
+    biased = policy_with(CalibratorPart("vector", {"factor": [1.0, 1.0], "bias": [1.0, 0.0]}), predictions)
+    assert biased.apply(predictions).prediction.tolist() == [0, 0, 0]
     with pytest.raises(ValueError, match="the class with the largest value, but got 1 in row 1"):
         policy.apply(replace(predictions, prediction=np.array([1, 1, 1])))
 

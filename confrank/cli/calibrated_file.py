@@ -24,13 +24,16 @@ def calibrated_predictions(
     predictions: "Predictions", samples: "Samples", values: "Floats", metadata: Mapping[str, str]
 ) -> "Predictions":
     """The predictions with calibrated logits [n, K], or with a calibrated confidence [n] instead of a table."""
+    from confrank.metrics.samples import with_largest
     from confrank.predictions import Predictions
 
     unchanged = {name: getattr(predictions, name) for name in UNCHANGED}
     # Both classes are there now, and a confidence is that of the prediction.
     known = {key: value for key, value in predictions.metadata.items() if key != "binary"} | dict(metadata)
     if values.ndim == 2:
-        return Predictions(logits=values, **unchanged, metadata=known)
+        is_given = predictions.prediction is not None or predictions.correct is not None
+        prediction = with_largest(samples.prediction, values) if is_given and samples.prediction is not None else None
+        return Predictions(logits=values, prediction=prediction, **unchanged, metadata=known)
     if samples.label is None or samples.prediction is None:
         return Predictions(confidence=values, correct=samples.correct, **unchanged | {"label": None}, metadata=known)
     return Predictions(confidence=values, prediction=samples.prediction, **unchanged, metadata=known)
@@ -96,19 +99,22 @@ def _replaced(given: "Predictions", result: "Predictions", reading: Mapping[str,
     if result.logits is None:
         assert result.confidence is not None, "a calibrator of confidence gives one"
         name = by_role.get("confidence", "confidence")
-        columns: Columns = {name: _rescaled(result.confidence, name, reading)}
-        if given.table is None:
-            return columns, []
-        if "prediction" not in by_role and result.prediction is not None:
-            columns = {"prediction": _named(result.prediction, given.class_names)} | columns
-        return columns, [other for other in classes if other != name]
-    columns = _class_columns(given, result.logits, by_role, reading)
-    changed = result.logits.argmax(axis=1)
-    if "prediction" in by_role and given.table is not None and (changed != given.table.argmax(axis=1)).any():
-        columns[by_role["prediction"]] = _named(changed, given.class_names)
-        if "correct" in by_role:
-            columns[by_role["correct"]] = [int(right) for right in changed == given.label]
-    return columns, []
+        columns: Columns = _changed_answers(given, result.prediction, by_role)
+        columns[name] = _rescaled(result.confidence, name, reading)
+        return columns, [] if given.table is None else [other for other in classes if other != name]
+    columns, answers = _class_columns(given, result.logits, by_role, reading), {"prediction", "correct"} & {*by_role}
+    changed = _changed_answers(given, result.prediction, by_role)
+    return columns | {name: changed[name] for role in answers if (name := by_role[role]) in changed}, []
+
+
+def _changed_answers(given: "Predictions", used: "NDArray[Any] | None", by_role: Mapping[str, str]) -> Columns:
+    """The columns prediction and correct, if the predictions that were used [n] are not those of the file."""
+    columns: Columns = {}
+    if used is not None and (given.prediction is None or (used != given.prediction).any()):
+        columns[by_role.get("prediction", "prediction")] = _named(used, given.class_names)
+    if used is not None and given.correct is not None and ((used == given.label) != given.correct).any():
+        columns[by_role["correct"]] = [int(right) for right in used == given.label]
+    return columns
 
 
 def _class_columns(

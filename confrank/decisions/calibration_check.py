@@ -9,6 +9,7 @@ from confrank.decisions.calibrators import TABLE_METHODS, Calibrator, calibrate,
 from confrank.decisions.operating import random_folds, random_split
 from confrank.metrics import Evaluation, Samples, adaptive_ece, classwise_ece, evaluation_of, sample_values
 from confrank.metrics.arrays import Array, Floats
+from confrank.metrics.samples import with_largest
 
 FOLDS = 5
 Errors = dict[str, float | None]
@@ -103,7 +104,9 @@ def _before(method: str, samples: Samples, arrays: dict[str, Array], rows: Array
 def _after(samples: Samples, values: Floats) -> tuple[Samples, dict[str, Array]]:
     if values.ndim == 2:
         assert samples.label is not None, "calibrators of a table need labels"
-        return sample_values(logits=values, label=samples.label), {"logits": values}
+        assert samples.prediction is not None, "there is a table"
+        prediction = with_largest(samples.prediction, values)
+        return sample_values(logits=values, label=samples.label, prediction=prediction), {"logits": values}
     return replace(samples, confidence=values, probability=values, nll=None, brier=None), {}
 
 

@@ -60,6 +60,7 @@ from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_flags
+from confrank.metrics.samples import with_largest
 from confrank.phrasing import InputError, joined
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
@@ -211,7 +212,11 @@ class Policy:
                 "name it with {columns}, as in confidence=COLUMN",
             )
         confidence = predictions.confidence if ranked else None
-        prediction = predictions.prediction if self.table_calibrator is None else None
+        prediction = predictions.prediction
+        if self.table_calibrator is not None and predictions.table is not None:
+            # Ties survive a temperature, and rounding makes new ones: the prediction decides both.
+            before = predictions.table.argmax(axis=1) if prediction is None else prediction
+            prediction = with_largest(before, table["logits"])
         return ranking_confidence(self.confidence_calibrator, self.score, confidence, table, prediction)
 
     def confidence(self, predictions: Predictions) -> Array:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from confrank.metrics.samples import first_not_largest
 from confrank.phrasing import InputError
 from confrank.predictions.cells import Column
 from confrank.predictions.classes import as_text, shown, whole_number
@@ -40,9 +41,10 @@ def with_positive(
     """Columns, probabilities [n, 2], confidence [n] and class names, if `score` [n] is the probability of a class.
 
     Predictions that are not the more probable class, say by another threshold than 0.5, keep the probability of what
-    they predict as confidence. Without labels, `classes` are the names of both classes.
+    they predict as confidence. Without labels, `classes` are the names of both classes; without these too, only the
+    confidence of the predictions is known.
     """
-    if score is None or ("label" not in columns and classes is None):
+    if score is None or (classes is None and not {"label", "prediction"} & {*columns}):
         raise InputError("expected label and the score of a class, but got others", "leave out {positive}")
     texts = {role: as_text(columns[role], {}, role) for role in ("label", "prediction") if role in columns}
     names = _two_names({value for text in texts.values() for value in text.values} | {*(classes or ())}, positive)
@@ -59,10 +61,12 @@ def with_positive(
     notes.append(f"the score read as the probability of {positive}")
     found: dict[str, Column] = {role: column for role, column in columns.items() if role not in texts}
     kept = None if names == ["0", "1"] else names
-    prediction = numbers.get("prediction")
-    if prediction is None or (table[np.arange(len(table)), prediction] >= table.max(axis=1)).all():
-        return found | {role: column for role, column in numbers.items() if role == "label"}, table, None, kept
-    notes.append("the predictions are not always the more probable class; their probability is the confidence")
+    prediction, has_classes = numbers.get("prediction"), "label" in columns or classes is not None
+    is_larger = prediction is not None and first_not_largest(prediction, table) is None
+    if prediction is None or (is_larger and has_classes):
+        return found | numbers, table, None, kept
+    more = "" if is_larger else ", which is not always the more probable one"
+    notes.append(f"the confidence is the probability of the predicted class{more}")
     return found | numbers, None, table[np.arange(len(table)), prediction], kept
 
 

@@ -61,8 +61,9 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
         words = classes.get("label")
         by_name = isinstance(words, Text) and names is not None and {*words.values} <= {*names}
         arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
-        arrays.pop("prediction", None)
-    elif {"label", "prediction", "confidence"} <= {*arrays} and "confidence" not in layout.declared:
+    elif {"label", "prediction", "confidence"} <= {*arrays} and not (
+        "confidence" in layout.declared or reading.positive is not None
+    ):
         name = layout.names.get("confidence", "confidence")
         refuse_probability_of_a_class(arrays["label"], arrays["prediction"], arrays["confidence"], name, names)
     if names and not (table is not None and table.shape[1] == 1):
@@ -196,7 +197,8 @@ def _tabled(
             refuse_odd_columns(table, layout.class_names, unnamed)
         if kind == "logits" and unnamed:
             metadata["unnamed"] = shown(unnamed)
-    refuse_numbering_from_one(label, table)
+    if not by_name:
+        refuse_numbering_from_one(label, table)
     check_prediction(arrays.get("prediction"), table, kind)
     return {kind: table}
 
