@@ -1,15 +1,17 @@
 """Groups of predictions, against a naive loop over the groups."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binom, binomtest
 
 import confrank
 from confrank.analysis import grouping_of
+from confrank.analysis.groups import exact_interval
 from confrank.metrics import KEYS, Samples, evaluate, risk_at_coverage, sample_values
-from confrank.metrics.groups import MOST_GROUPS, accepted_at, rows_by_group, wilson_interval
+from confrank.metrics.groups import MOST_GROUPS, Acceptance, accepted_at, rows_by_group
 from confrank.predictions import Predictions
 from confrank.report.groups import group_lines, verdict_sentences
 
@@ -107,12 +109,16 @@ def test_the_threshold_accepts_the_chosen_share_of_all():
         grouping_of("region", samples, rows_by_group(group), coverage=0)
 
 
-@pytest.mark.parametrize(("share", "number"), [(0.0, 10), (0.1, 50), (1.0, 7), (0.37, 1234)])
-def test_wilson_interval_solves_its_equation(share, number):
-    """Its limits p satisfy |share - p| = z sqrt(p (1 - p) / n)."""
-    z = norm.ppf(0.975)
-    for limit in wilson_interval(share, number):
-        assert abs(share - limit) == pytest.approx(z * np.sqrt(limit * (1 - limit) / number), abs=1e-9)
+@pytest.mark.parametrize(("wrong", "number"), [(0, 10), (5, 50), (7, 7), (456, 1234)])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_the_interval_of_the_error_rate_is_scipys_exact_one(wrong, number, level):
+    found = exact_interval(Acceptance(0.5, number, wrong, 1.0, wrong / number, number), level)
+    expected = binomtest(wrong, number).proportion_ci(level, method="exact")
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_an_error_rate_of_no_accepted_predictions_may_be_anything():
+    assert exact_interval(Acceptance(0.5, 0, 0, 0.0, None, 0.0)) == (0, 1)
 
 
 def test_acceptance_with_weights_counts_rows_and_shares_weight():
@@ -133,12 +139,12 @@ def grouped(sizes_and_errors):
 
 
 def test_the_worst_group_is_named_and_small_ones_are_not_judged():
-    grouping = grouped({"a": (1000, 50), "b": (1000, 90), "tiny": (5, 1)})
+    grouping = grouped({"a": (1000, 50), "b": (1000, 95), "tiny": (5, 1)})
     assert grouping.worst.value == "b" and grouping.is_clear(grouping.worst)
     assert [one.value for one in grouping.by_risk] == ["b", "a", "tiny"]
     assert verdict_sentences(grouping) == [
-        "By site, b is worst: 9.00% of its accepted predictions are wrong (95% interval 7.38% to 10.93%), against"
-        " 7.03% of all.",
+        "By site, b is worst: 9.50% of its accepted predictions are wrong (95% interval 7.75% to 11.49%), against"
+        " 7.28% of all.",
         "Too small to say: tiny. The 95% interval of their error rate among accepted includes that of all, and is"
         " wider than it.",
     ]
@@ -146,6 +152,25 @@ def test_the_worst_group_is_named_and_small_ones_are_not_judged():
 
 def test_a_small_group_that_is_clearly_worse_is_judged():
     assert grouped({"a": (1000, 50), "tiny": (8, 8)}).worst.value == "tiny"
+
+
+@pytest.mark.parametrize(("sizes", "rate"), [([1000] + [8] * 20, 0.05), ([2000] + [6] * 20, 0.03), ([500] * 5, 0.1)])
+def test_groups_of_the_same_error_rate_are_rarely_called_worse_beyond_chance(sizes, rate):
+    """The chance that any group is, added up over its possible numbers of errors, is at most half of 5%."""
+    none_clear = 1.0
+    for size in set(sizes):
+        clear = []
+        for wrong in range(size + 1):
+            grouping = grouped({"one": (size, wrong)} | {f"g{number}": (2, 1) for number in range(len(sizes) - 1)})
+            grouping = replace(grouping, overall=replace(grouping.overall, risk=rate))
+            clear.append(grouping.is_clear(grouping["one"]))
+            exact = binomtest(wrong, size, rate, alternative="greater").pvalue
+            assert clear[-1] == (exact < 0.025 / len(sizes)), (size, wrong)
+            if all(clear[-3:]) and wrong > size * rate + 3:
+                clear += [True] * (size - wrong)  # more errors are clearer still
+                break
+        none_clear *= (1 - binom.pmf(range(size + 1), size, rate)[clear].sum()) ** sizes.count(size)
+    assert 0 < 1 - none_clear <= 0.025
 
 
 def test_a_difference_that_may_be_chance_is_called_that():
@@ -300,7 +325,3 @@ def test_roles_of_columns_group_and_weight_too(tmp_path, capsys, command):
     capsys.readouterr()
     command("threshold", path, "--risk", 0.5, "--columns", "sample_weight=w", code=2)
     assert "a guarantee counts errors among equally weighted rows" in capsys.readouterr().err
-
-
-def test_a_share_of_no_samples_may_be_anything():
-    assert wilson_interval(0.0, 0) == (0, 1)

@@ -38,10 +38,15 @@ class Group:
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""
 
+    @property
+    def risk_interval(self) -> tuple[float, float]:
+        """The exact 95% interval of its error rate among accepted."""
+        return exact_interval(self.acceptance)
+
     def as_dict(self) -> dict[str, Any]:
         point = self.acceptance
         at_threshold = asdict(point)
-        at_threshold["risk_interval"] = None if point.risk is None else list(point.interval(LEVEL))
+        at_threshold["risk_interval"] = None if point.risk is None else list(self.risk_interval)
         result: dict[str, Any] = {
             "n": self.evaluation.num_samples,
             "metrics": self.evaluation.metrics,
@@ -82,7 +87,7 @@ class Grouping:
 
     def is_clear(self, group: Group) -> bool:
         """Whether a group's error rate exceeds that of all predictions beyond chance, for this many groups."""
-        low, _ = group.acceptance.interval(1 - (1 - LEVEL) / len(self.groups))
+        low, _ = exact_interval(group.acceptance, 1 - (1 - LEVEL) / len(self.groups))
         return low > (self.overall.risk or 0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -120,5 +125,23 @@ def _is_too_small(point: Acceptance, overall: Acceptance) -> bool:
     """Whether the interval of the error rate includes that of all predictions, and is wider than that is high."""
     if point.risk is None:
         return True
-    risk, (low, high) = overall.risk or 0.0, point.interval(LEVEL)
+    risk, (low, high) = overall.risk or 0.0, exact_interval(point)
     return risk > 0 and low <= risk <= high and high - low > risk
+
+
+def exact_interval(point: Acceptance, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of Clopper and Pearson of the error rate among accepted; (0, 1) if nothing is accepted.
+
+    It is for a threshold that was not chosen on these predictions. With weights, it is that of the effective number.
+    Approximate intervals exclude the true rate too often where groups are small and errors rare.
+
+    >>> tuple(round(limit, 4) for limit in exact_interval(Acceptance(0.5, 50, 5, 1.0, 0.1, 50)))
+    (0.0333, 0.2181)
+    """
+    from scipy.special import betaincinv  # slow to import, and only groups need it
+
+    number, tail = point.num_effective, (1 - level) / 2
+    wrong = number * (point.risk or 0.0)
+    low = float(betaincinv(wrong, number - wrong + 1, tail)) if wrong else 0.0
+    high = float(betaincinv(wrong + 1, number - wrong, 1 - tail)) if wrong < number else 1.0
+    return low, high

@@ -1,7 +1,6 @@
 """Groups of predictions: the rows of each value of a column, and what one threshold does to each group."""
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -93,10 +92,6 @@ class Acceptance:
     risk: float | None
     num_effective: float
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """Wilson's interval of the risk for a threshold that was not chosen on these predictions."""
-        return wilson_interval(self.risk or 0.0, self.num_effective, level)
-
 
 def accepted_at(samples: Samples, threshold: float) -> Acceptance:
     """What a threshold does to these samples.
@@ -114,17 +109,3 @@ def accepted_at(samples: Samples, threshold: float) -> Acceptance:
     coverage = weighted_mean(chosen, samples.weight) if samples.weight.any() else 0.0
     risk = weighted_mean(wrong[chosen], weight) if weight.any() else None
     return Acceptance(threshold, *counts, coverage, risk, effective_number(weight))
-
-
-def wilson_interval(share: float, number: float, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share of `number` samples; (0, 1) without samples.
-
-    >>> tuple(round(limit, 4) for limit in wilson_interval(0.1, 50))
-    (0.0435, 0.2136)
-    """
-    if not number:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    centre, spread = share + z * z / (2 * number), z * np.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
-    low, high = (float(value / (1 + z * z / number)) for value in (centre - spread, centre + spread))
-    return max(0.0, low) if share else 0.0, min(1.0, high) if share < 1 else 1.0

@@ -41,7 +41,7 @@ def _accepted(group: Group) -> list[str]:
     point = group.acceptance
     if point.risk is None:
         return [percent(point.coverage), "none accepted"]
-    low, high = point.interval()
+    low, high = group.risk_interval
     small = "\ntoo small to say" if group.too_small else ""
     return [percent(point.coverage), f"{percent(point.risk, 2)}\n({100 * low:.2f}, {100 * high:.2f}){small}"]
 
@@ -98,7 +98,7 @@ def _worst_sentence(grouping: Grouping) -> str:
         if not grouping.overall.wrong:
             return f"By {column}: no accepted prediction is wrong in any group."
         return f"By {column}: no group is large enough to say which is worst."
-    low, high = worst.acceptance.interval()
+    low, high = worst.risk_interval
     assert worst.acceptance.risk is not None
     sentence = (
         f"By {column}, {shortened(worst.value)} is worst: {percent(worst.acceptance.risk, 2)} of its accepted"
@@ -152,7 +152,7 @@ def _chart(group: Group, grouping: Grouping, limit: float) -> dict[str, Any]:
 
 def _row(group: Group, order: int) -> dict[str, Any]:
     point, metrics = group.acceptance, group.evaluation.metrics
-    low, high = point.interval()
+    low, high = group.risk_interval
     return {
         "value": group.value,
         "order": order,
