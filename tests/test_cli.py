@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -165,6 +166,28 @@ def test_without_a_terminal_progress_is_lines_on_the_error_stream(tmp_path, monk
     ]
     command("predict", tmp_path / "run", "--device", "cpu")
     assert capsys.readouterr().err == "predicting: 897 of 897\n"
+
+
+def test_resampling_shows_its_progress(tmp_path, monkeypatch, capsys, command):
+    """Blocks of 1,000 of 4,000 rows: the complete set, then two groups. What takes long is announced."""
+    rng = np.random.default_rng(0)
+    table = rng.dirichlet(np.ones(3), 20)
+    np.savez(tmp_path / "p.npz", probabilities=table, label=rng.integers(0, 3, 20), site=np.arange(20) % 2)
+    monkeypatch.setattr("confrank.metrics.intervals.BLOCK", 1000)
+    evaluate = "evaluate", tmp_path / "p.npz", "--by", "site", "--resamples", 100
+    command(*evaluate)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("confrank.report.progress.LINE_SECONDS", 0)
+    command(*evaluate)
+    shares = [line.rpartition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert shares == ["0%", "25%", "50%", "50%", "75%", "75%", "100%"]
+    monkeypatch.setattr("confrank.report.progress.LINE_SECONDS", 1000)
+    monkeypatch.setattr("confrank.report.progress.LONG_SECONDS", 0)
+    monkeypatch.setattr("confrank.report.progress.JUDGED_AFTER", 0)
+    for arguments in (evaluate, ("scores", tmp_path / "p.npz", "--resamples", 100)):
+        command(*arguments)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert re.search(r": about \d+ s$", line)
 
 
 def piped(*arguments):

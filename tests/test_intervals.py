@@ -182,6 +182,13 @@ def test_the_number_of_resamples_falls_with_n():
         bootstrap([example(), example(size=100)], 5)
 
 
+def test_progress_counts_the_resampled_rows_of_all_sets(monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", 2 * 120)
+    seen = []
+    bootstrap([example(), example(1)], 5, on_progress=lambda *numbers: seen.append(numbers))
+    assert seen == [(done * 120, 10 * 120) for done in (0, 2, 4, 6, 8, 9, 10)]
+
+
 def test_classes_equal_a_loop_over_them():
     samples = example(size=90)
     summaries = class_summaries(samples)

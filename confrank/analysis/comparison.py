@@ -1,6 +1,6 @@
 """Several models next to each other: metrics, intervals and paired differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from confrank.predictions import Array, Predictions, as_predictions, pairing
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
 Resampled = dict[str, Floats]
+Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
 
@@ -130,8 +131,12 @@ def compare_samples(
     by: Sequence[str] = (),
     sample_weight: str | None = None,
     coverage: float = COVERAGE,
+    on_progress: Progress | None = None,
 ) -> Comparison:
-    """`compare` for one or more named models whose samples have been computed, with columns by name."""
+    """`compare` for one or more named models whose samples have been computed, with columns by name.
+
+    `on_progress` is called with the number of rows resampled so far and their total.
+    """
     check_resamples(resamples)
     pairings = [pairing(predictions[0], one) for one in predictions]
     wanted = list(dict.fromkeys([*by, *([] if sample_weight is None else [sample_weight])]))
@@ -144,13 +149,32 @@ def compare_samples(
         source = one.describe() + (f", parsed {parser}" if parser else "")
         models.append(analyse(name, values, source, one.class_names, one.key_of))
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
-    models = with_intervals(models, samples, pairings, counts, seed)
+    if on_progress is not None:
+        on_progress = _joined(on_progress, (1 + len(by)) * _num_resampled(samples, pairings, counts))
+    models = with_intervals(models, samples, pairings, counts, seed, on_progress)
     if sample_weight is not None:
         models = [replace(model, weighted_by=sample_weight) for model in models]
     for column in by:
         cells = [shared[column] for shared in columns]
-        models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage)
+        models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage, on_progress)
     return Comparison(tuple(models), tuple(samples))
+
+
+def _num_resampled(samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int]) -> int:
+    """How many rows are resampled for the intervals of all models; their groups of one column have as many."""
+    return sum(num_resamples[group[0]] * len(samples[number]) for group in _paired(pairings) for number in group)
+
+
+def _joined(on_progress: Progress, total: int) -> Progress:
+    """The progress of several calls of `bootstrap`, one after another, with this total, as that of one."""
+    finished = 0
+
+    def advance(done: int, total_of_call: int) -> None:
+        nonlocal finished
+        on_progress(finished + done, total)
+        finished += total_of_call if done == total_of_call else 0
+
+    return advance
 
 
 def _weighted(name: str, samples: Samples, columns: Mapping[str, Array], column: str) -> Samples:
@@ -167,6 +191,7 @@ def _with_groups(
     column: str,
     cells: Sequence[Array],
     coverage: float,
+    on_progress: Progress | None,
 ) -> list[Analysis]:
     """Add the groups of one column; groups have as many resamples as the whole set, shared by paired models."""
     results = list(models)
@@ -178,7 +203,8 @@ def _with_groups(
         for position, chosen in enumerate(rows.values()):
             same = [(np.arange(len(chosen)), pairings[number][1]) for number in group]
             found = [grouping.groups[position] for grouping in groupings]
-            judged.append(with_intervals(found, [one.select(chosen) for one in aligned], same, counts, seed))
+            selected = [one.select(chosen) for one in aligned]
+            judged.append(with_intervals(found, selected, same, counts, seed, on_progress))
         for number, grouping, parts in zip(group, groupings, zip(*judged, strict=True), strict=True):
             finished = replace(grouping, groups=parts)
             results[number] = replace(results[number], groups=results[number].groups | {column: finished})
@@ -197,12 +223,14 @@ def with_intervals(
     pairings: Sequence[Pairing],
     num_resamples: Sequence[int],
     seed: int = 0,
+    on_progress: Progress | None = None,
 ) -> list[Result]:
     """Add intervals to each model, and differences to the first for those with the same samples.
 
-    `pairings` gives, for each model, its rows in the order of the first model's (None if its samples differ).
+    `pairings` gives, for each model, its rows in the order of the first model's (None if its samples differ);
+    `bootstrap` calls `on_progress`.
     """
-    resampled = _resampled(samples, pairings, num_resamples, seed)
+    resampled = _resampled(samples, pairings, num_resamples, seed, on_progress)
     first, results = analyses[0].evaluation.metrics, []
     for number, (model, (rows, reason)) in enumerate(zip(analyses, pairings, strict=True)):
         metrics = model.evaluation.metrics
@@ -219,14 +247,18 @@ def with_intervals(
 
 
 def _resampled(
-    samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int], seed: int
+    samples: Sequence[Samples],
+    pairings: Sequence[Pairing],
+    num_resamples: Sequence[int],
+    seed: int,
+    on_progress: Progress | None,
 ) -> dict[int, Resampled]:
     """Resampled metrics by model number; models with the first one's samples share its resamples."""
     values: dict[int, Resampled] = {}
     for group in _paired(pairings):
         if num_resamples[group[0]]:
             aligned = [_aligned(samples[number], pairings[number][0]) for number in group]
-            values |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed), strict=True)
+            values |= zip(group, bootstrap(aligned, num_resamples[group[0]], seed, on_progress), strict=True)
     return values
 
 

@@ -127,15 +127,14 @@ def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """Show in a terminal what takes a while, until it is done."""
-    if not sys.stderr.isatty():
-        yield
-        return
+def working(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Show what takes a while; call the result with the work done and the total, where they are known."""
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
-        yield
+    from confrank.report.progress import work_bar
+
+    with work_bar(Console(stderr=True, force_terminal=sys.stderr.isatty()), what) as advance:
+        yield advance
 
 
 def drop_output(stream: TextIO) -> None:

@@ -96,10 +96,11 @@ def _evaluate(arguments: Arguments) -> None:
     if arguments.show:
         show_sources(make_console(), sources)
         return
-    with working("measuring the predictions, and intervals by resampling them"):
+    with working("measuring the predictions, and intervals by resampling them") as advance:
         compared = compare_sources(
-            sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage
-        )
+            sources, arguments.resamples, arguments.seed, by=by, sample_weight=weight, coverage=arguments.coverage,
+            on_progress=advance,
+        )  # fmt: skip
     models = list(compared.models)
     # Files first, since a reader of the output may close the pipe after a few lines.
     written = []

@@ -1,5 +1,6 @@
 """Compare confidence scores of a file of predictions, and choose one."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
@@ -39,15 +40,21 @@ def _scores(arguments: Arguments) -> None:
             f" {source.predictions.describe()}"
         )
     policy = open_policy(arguments, source.predictions)
-    with working("fitting and comparing the scores"):
-        choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, every=every)
+    with working("fitting and comparing the scores") as advance:
+        choice, rows = _chosen(source, policy, arguments.seed, arguments.resamples, advance, every=every)
     saved = [] if policy is None else _save(arguments, policy, choice, rows)
     write_json(out, {"file": arguments.file, **choice_as_dict(choice)})
     _print(source, choice, saved)
 
 
 def _chosen(
-    source: Source, policy: "Policy | None", seed: int, resamples: int | None, *, every: bool
+    source: Source,
+    policy: "Policy | None",
+    seed: int,
+    resamples: int | None,
+    advance: Callable[[int, int], None],
+    *,
+    every: bool,
 ) -> "tuple[Choice, UsedRows | None]":
     """The choice on all rows, or on those that the policy grants, of the table that it calibrates."""
     from confrank.scores.choice import chosen
@@ -56,10 +63,10 @@ def _chosen(
     predictions = source.predictions
     if policy is None:
         table = table_of(predictions.logits, predictions.probabilities)
-        return chosen(table, source.samples.correct, seed, resamples), None
+        return chosen(table, source.samples.correct, seed, resamples, on_progress=advance), None
     index, rows = policy.usable(predictions, "design", file=source.name, seed=seed, every=every)
     table = table_of(**policy.table(predictions))
-    return chosen(table, policy.correct(predictions), seed, resamples, index), rows
+    return chosen(table, policy.correct(predictions), seed, resamples, index, advance), rows
 
 
 def _save(arguments: Arguments, policy: "Policy", choice: "Choice", rows: "UsedRows | None") -> list[str]:

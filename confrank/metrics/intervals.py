@@ -5,7 +5,7 @@ resample's ranking (a row drawn twice ties with itself), so one array operation 
 Several sets of predictions for the same samples share their resamples, so their differences are paired.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -55,19 +55,30 @@ def default_resamples(num_samples: int) -> int:
     return 0 if num_samples > LARGEST else max(FEWEST, min(MOST, BUDGET // max(1, num_samples)))
 
 
-def bootstrap(sets: Sequence[Samples], num_resamples: int, seed: int = 0) -> list[dict[str, Floats]]:
-    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN if undefined."""
+def bootstrap(
+    sets: Sequence[Samples], num_resamples: int, seed: int = 0, on_progress: Callable[[int, int], None] | None = None
+) -> list[dict[str, Floats]]:
+    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN if undefined.
+
+    `on_progress` is called with the number of rows resampled so far, over all sets, and their total.
+    """
     if num_resamples < 1:
         raise ValueError(f"expected at least 1 resample, but got {num_resamples}")
     sizes = {len(samples) for samples in sets}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"expected sets of predictions for the same samples, but got lengths {sorted(sizes)}")
+    size = sizes.pop()
+    done, total = 0, num_resamples * size * len(sets)
+    report = on_progress or (lambda done, total: None)
     prepared = [_sorted(samples) for samples in sets]
     values: list[dict[str, list[Floats]]] = [{key: [] for key in KEYS} for _ in sets]
-    for counts in _resamples(sizes.pop(), num_resamples, np.random.default_rng(seed)):
+    report(done, total)
+    for counts in _resamples(size, num_resamples, np.random.default_rng(seed)):
         for item, collected in zip(prepared, values, strict=True):
             for key, resampled in _metrics(item, counts).items():
                 collected[key].append(resampled)
+            done += counts.size
+            report(done, total)
     return [{key: np.concatenate(parts) for key, parts in collected.items() if parts} for collected in values]
 
 

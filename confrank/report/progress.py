@@ -1,4 +1,4 @@
-"""Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left.
+"""Progress bars: epochs with loss, accuracy and time left; downloads with speed and time left; work in per cent.
 
 If the output is not a terminal, a plain line on the error stream every half minute instead.
 """
@@ -16,6 +16,7 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     TaskID,
+    TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -23,6 +24,8 @@ from rich.progress import (
 from rich.table import Column
 
 LINE_SECONDS = 30.0
+# What takes longer than this is announced, by what was done in the first seconds.
+LONG_SECONDS, JUDGED_AFTER = 20.0, 2.0
 
 
 class _Lines:
@@ -32,8 +35,8 @@ class _Lines:
         self._silent = console.is_terminal
         self._last = time.monotonic()
 
-    def say(self, text: str) -> None:
-        if not self._silent and time.monotonic() - self._last >= LINE_SECONDS:
+    def say(self, text: str, *, at_once: bool = False) -> None:
+        if not self._silent and (at_once or time.monotonic() - self._last >= LINE_SECONDS):
             self._last = time.monotonic()
             with suppress(OSError):  # the reader is gone; the work continues
                 print(text, file=sys.stderr, flush=True)
@@ -98,6 +101,32 @@ def sample_bar(console: Console, what: str) -> Iterator[Callable[[int, int], Non
         def advance(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
             lines.say(f"{what}: {done:,} of {total:,}")
+
+        yield advance
+
+
+@contextmanager
+def work_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with the work done, first 0, and the total, in any unit; the bar is removed afterwards.
+
+    If the output is not a terminal, the first line comes early if the work will take long, and says how long.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    lines = _Lines(console)
+    start: float | None = None
+    with _progress(console, *columns) as progress:
+        task = progress.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            nonlocal start
+            progress.update(task, completed=done, total=total)
+            if not done:
+                start = time.monotonic()
+            elif start is not None and (elapsed := time.monotonic() - start) >= JUDGED_AFTER:
+                start = None
+                if (seconds := elapsed * total / done) > LONG_SECONDS:
+                    lines.say(f"{what}: about {seconds:.0f} s", at_once=True)
+            lines.say(f"{what}: {done / total:.0%}")
 
         yield advance
 

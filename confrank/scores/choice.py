@@ -1,6 +1,6 @@
 """Choose a score on one half of the rows, and judge it on the other half."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ FEWEST_ROWS = 8
 NEGLIGIBLE = 1e-6
 Parameters = Mapping[str, Mapping[str, Any]]
 Metrics = dict[str, float | None]
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,14 @@ def _flags(table: Table, label: ArrayLike | None, correct: ArrayLike | None) -> 
 
 
 def chosen(
-    table: Table, correct: Flags, seed: int = 0, resamples: int | None = 0, rows: Ints | None = None
+    table: Table,
+    correct: Flags,
+    seed: int = 0,
+    resamples: int | None = 0,
+    rows: Ints | None = None,
+    on_progress: Progress | None = None,
 ) -> Choice:
-    """`choose` for a checked table, from these rows of it; all by default."""
+    """`choose` for a checked table, from these rows of it; all by default. `bootstrap` calls `on_progress`."""
     rows = np.arange(len(table)) if rows is None else rows
     if len(rows) < FEWEST_ROWS:
         raise InputError(
@@ -108,7 +114,7 @@ def chosen(
     candidate, unfit = _candidate(table, correct, parts[:2], [name for name in SCORES if name not in refused])
     refused |= unfit
     parameters = {name: fitted(name, table, correct, choosing) for name in SCORES if name not in refused}
-    judged = _judged(table, correct, judging, parameters, candidate, resamples, seed)
+    judged = _judged(table, correct, judging, parameters, candidate, resamples, seed, on_progress)
     better = judged.difference is not None and judged.difference.high < 0
     name = candidate if better and candidate is not None else STANDARD
     values = {key: plain(given) for key, given in parameters.items()}
@@ -176,15 +182,17 @@ def _judged(
     candidate: str | None,
     resamples: int | None,
     seed: int,
+    on_progress: Progress | None,
 ) -> Judged:
     right = correct[rows]
     samples = {name: Samples(values, right) for name, values in scored(table, rows, parameters).items()}
     metrics = {name: _metrics(one) for name, one in samples.items()}
     count = default_resamples(len(rows) * len(samples)) if resamples is None else resamples
-    drawn = zip(samples, bootstrap(list(samples.values()), count, seed), strict=True) if count else ()
+    sets = list(samples.values())
+    drawn = zip(samples, bootstrap(sets, count, seed, on_progress), strict=True) if count else ()
     intervals = {name: _intervals(values, metrics[name], samples[name]) for name, values in drawn}
     pair = [] if candidate is None else [samples[STANDARD], samples[candidate]]
-    del samples  # by far the largest part
+    del samples, sets  # by far the largest part
     return Judged(rows, metrics, intervals, count, _difference(*pair) if pair else None)
 
 
