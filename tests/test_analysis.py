@@ -77,6 +77,15 @@ def test_too_few_resamples_are_refused():
         compare(logits_of_model(0), logits_of_model(1), resamples=99)
 
 
+def test_overconfidence_is_mean_confidence_minus_accuracy():
+    confidence, correct, weight = np.array([0.9, 0.7, 0.8]), np.array([True, False, True]), [1, 2, 1]
+    model = {"confidence": confidence, "correct": correct}
+    (plain, _), (weighted, _) = compare(model, model).models, compare(model, model, sample_weight=weight).models
+    assert plain.overconfidence == pytest.approx(0.8 - 2 / 3)
+    assert weighted.as_dict()["overconfidence"] == pytest.approx(np.average(confidence, weights=weight) - 0.5)
+    assert analyse("scores", Samples(10 * confidence, correct)).as_dict()["overconfidence"] is None
+
+
 def test_thresholds_accept_near_ties():
     """As `at_or_above` does, and so SelectiveClassifier: 0.7 accepts what a softmax rounded to a little less."""
     confidence, correct = np.array([0.9, 0.7, 0.7 - 1e-13, 0.2]), np.array([True, True, False, True])

@@ -60,6 +60,20 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
     assert "ranks its answers worse than" in printed
 
 
+def test_the_command_says_how_overconfident_a_model_is(tmp_path, capsys, command):
+    confidence, correct = np.linspace(0.6, 1, 50), np.arange(50) % 2 == 0
+    np.savez(tmp_path / "a.npz", confidence=confidence, correct=correct)
+    np.savez(tmp_path / "b.npz", confidence=-confidence, correct=confidence > 0.7)
+    command("evaluate", tmp_path / "a.npz", "--resamples", 0, "--json", tmp_path / "a.json")
+    assert "\nMean confidence is 80.0%: overconfident by 30.0 percentage points.\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / "a.json").read_text())["overconfidence"] == pytest.approx(0.3)
+    command("evaluate", tmp_path / "a.npz", tmp_path / "b.npz", "--resamples", 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert f"{tmp_path / 'a.npz'}: Mean confidence is 80.0%: overconfident by 30.0 percentage points." in lines
+    question = "Is the confidence an uncertainty, which is lower for surer answers?"
+    assert [line for line in lines if line.startswith(f"{tmp_path / 'b.npz'}: C") and line.endswith(question)]
+
+
 def test_a_p_value_is_written_in_one_way(files, tmp_path, capsys, command):
     command("evaluate", *files, "--json", tmp_path / "o.json", "--report", tmp_path / "r.html", "--resamples", 1000)
     gap = json.loads((tmp_path / "o.json").read_text())[1]["difference_to_first"]["aurc"]

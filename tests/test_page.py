@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu
 
 from confrank.active import STRATEGIES
 from confrank.analysis import analyse, compare, repeats_of, with_images, with_intervals
@@ -534,7 +535,8 @@ def test_a_million_predictions_fit_in_the_page():
 ])  # fmt: skip
 def test_odd_predictions_have_a_page_too(samples):
     content = page([analyse("odd", samples)])
-    assert "Accept the most confident 100%" in content or len(samples) == 3
+    few = "Accept the most confident 67%, and 100.0% of them are wrong."
+    assert (few if len(samples) == 3 else "All have the same confidence, so no threshold can separate") in content
     assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
 
 
@@ -567,6 +569,47 @@ def test_the_verdict_says_what_was_counted():
         [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
     assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC ×10³ differs by +")
+
+
+@pytest.mark.parametrize(("confidence", "weight", "sentence"), [
+    ([0.9, 0.9, 0.8, 0.8, 0.8], None, "Accept the most confident 40%, and 50.0% of them are wrong."),
+    ([0.9, 0.8, 0.8, 0.8, 0.8], [0, 1, 1, 1, 1], "All have the same confidence, so no threshold can separate"),
+    (np.append(np.linspace(1, 0.9, 399), 0.5), None, "Accept the most confident 80%, and"),
+    (np.append(np.full(399, 0.9), 0.5), None, "Accept the most confident over 99%, and"),
+])  # fmt: skip
+def test_the_verdict_rejects_something_if_a_threshold_can(confidence, weight, sentence):
+    samples = Samples(np.asarray(confidence), np.arange(len(confidence)) % 2 == 0)
+    samples = samples if weight is None else samples.weighted(weight)
+    assert verdict(analyse("model", samples))[1].startswith(sentence)
+
+
+@pytest.mark.parametrize("resamples", [0, 199])
+@pytest.mark.parametrize(("skill", "is_inverted"), [(1.0, False), (0.0, False), (-1.0, True), (-100.0, True)])
+def test_the_verdict_notices_an_uncertainty(skill, is_inverted, resamples):
+    """A score that falls with being right, down to a perfect separation, which has no interval."""
+    rng = np.random.default_rng(0)
+    correct = rng.random(300) < 0.8
+    samples = Samples(rng.normal(size=300) + skill * correct, correct)
+    (model,) = with_intervals([analyse("model", samples)], [samples], [(np.arange(300), "")], [resamples])
+    assert (model.intervals.get("auroc") is None) == (not resamples or skill == -100)
+    said = [sentence for sentence in verdict(model) if "wrong more often than others" in sentence]
+    assert len(said) == is_inverted
+    if is_inverted:
+        assert f"(AUROC % is {100 * model.evaluation.metrics['auroc']:.2f}" in said[0]
+
+
+def test_without_an_interval_an_uncertainty_is_judged_as_mann_and_whitney_do():
+    """Against scipy's U test: one side of a two-sided level of 5%."""
+    rng = np.random.default_rng(1)
+    verdicts = set()
+    for shift in np.linspace(0, 1, 21):
+        correct = np.arange(80) % 4 > 0
+        confidence = rng.normal(size=80) - shift * correct
+        test = mannwhitneyu(confidence[correct], confidence[~correct], alternative="less", use_continuity=False)
+        said = any("an uncertainty" in one for one in verdict(analyse("model", Samples(confidence, correct))))
+        assert said == (test.pvalue < 0.025)
+        verdicts.add(said)
+    assert verdicts == {True, False}
 
 
 def test_pictures_become_small_pngs():

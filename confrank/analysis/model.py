@@ -92,9 +92,19 @@ class Analysis:
         """Whether confidence is in [0, 1] and can be shown in per cent."""
         return bool(self.histogram.edges[0] == 0 and self.histogram.edges[-1] == 1)
 
+    @property
+    def overconfidence(self) -> float | None:
+        """Mean confidence minus accuracy; None if the confidence is not a probability."""
+        accuracy = self.evaluation.metrics["acc"]
+        return None if self.mean_probability is None or accuracy is None else self.mean_probability - accuracy
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the evaluation, and intervals, differences to the first model and classes where there are any."""
-        extra: dict[str, Any] = {"read": self.source, "num_resamples": self.num_resamples}
+        extra: dict[str, Any] = {
+            "overconfidence": self.overconfidence,
+            "read": self.source,
+            "num_resamples": self.num_resamples,
+        }
         if self.intervals:
             extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
             extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}

@@ -153,10 +153,13 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
     from confrank.report.groups import group_lines, group_tables, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
-    from confrank.report.verdict import comparisons, footnotes
+    from confrank.report.verdict import comparisons, confidence_sentences, footnotes
 
     evaluations = {model.name: model.evaluation for model in models}
     console.print(evaluation_table(evaluations, {model.name: model.intervals for model in models}))
+    for model in models:
+        prefix = f"{model.name}: " if len(models) > 1 else ""
+        say(console, *(prefix + sentence for sentence in confidence_sentences(model)))
     differences = {model.name: model.differences for model in models if model.differences}
     if differences:
         console.print(difference_table(differences, models[0].name))

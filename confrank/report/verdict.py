@@ -1,9 +1,12 @@
 """The numbers in sentences: what a reader wants to know before looking at a chart."""
 
+import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from confrank.analysis import COVERAGE, Analysis
-from confrank.metrics import Evaluation
+from confrank.metrics import Evaluation, RiskCoverageCurve
 from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, p_text, shown
 
@@ -27,19 +30,49 @@ def percent(share: float, digits: int = 1) -> str:
 
 def verdict(model: Analysis) -> list[str]:
     """Sentences about one set of predictions."""
-    curve, metrics = model.curve, model.evaluation.metrics
-    position = curve.at_coverage(COVERAGE)
+    metrics = model.evaluation.metrics
     assert metrics["acc"] is not None and metrics["aurc"] is not None
-    risk = float(curve.risk[position])
-    sentences = [
-        f"Accuracy is {percent(metrics['acc'])} over {counted(curve.num_samples, 'prediction')}.",
-        f"Accept the most confident {curve.coverage[position]:.0%}, and {percent(risk)} of them are wrong.",
+    return [
+        f"Accuracy is {percent(metrics['acc'])} over {counted(model.curve.num_samples, 'prediction')}.",
+        _accepting(model.curve),
         f"Accept all, and {percent(1 - metrics['acc'])} are wrong.",
         f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(model, 'aurc')}.",
+        *confidence_sentences(model),
     ]
-    if model.mean_probability is not None:
-        sentences.append(_calibration(model.mean_probability, metrics["acc"]))
+
+
+def _accepting(curve: RiskCoverageCurve) -> str:
+    """What the threshold does that accepts about the chosen share, and rejects something."""
+    rejecting = np.flatnonzero((curve.coverage > 0) & (curve.coverage < 1))
+    if not len(rejecting):
+        return "All have the same confidence, so no threshold can separate right answers from wrong ones."
+    position = min(curve.at_coverage(COVERAGE), int(rejecting[-1]))
+    share, risk = float(curve.coverage[position]), float(curve.risk[position])
+    return f"Accept the most confident {percent(share, 0)}, and {percent(risk)} of them are wrong."
+
+
+def confidence_sentences(model: Analysis) -> list[str]:
+    """Whether confidence is higher or lower than accuracy, and whether it ranks the wrong way round."""
+    accuracy, sentences = model.evaluation.metrics["acc"], []
+    if model.mean_probability is not None and accuracy is not None:
+        sentences.append(_calibration(model.mean_probability, accuracy))
+    if _is_inverted(model):
+        auroc = shown("auroc", model.evaluation.metrics["auroc"])
+        sentences.append(
+            f"Confident answers are wrong more often than others ({SHOWN['auroc'].heading} is"
+            f" {auroc}{_limits(model, 'auroc')}). Is the confidence an uncertainty, which is lower for surer answers?"
+        )
     return sentences
+
+
+def _is_inverted(model: Analysis) -> bool:
+    """Whether right predictions have lower confidence than wrong ones, beyond chance."""
+    auroc, limits = model.evaluation.metrics["auroc"], model.intervals.get("auroc")
+    if auroc is None or limits is not None:
+        return limits is not None and limits.high < 0.5
+    # The standard error of an AUROC of 50% (Mann and Whitney): a perfectly inverted ranking has no interval.
+    number, wrong = model.curve.num_samples, model.curve.num_wrong
+    return 0.5 - auroc > 1.96 * math.sqrt((number + 1) / (12 * wrong * (number - wrong)))
 
 
 def ece_note(models: Sequence[Analysis]) -> str:
