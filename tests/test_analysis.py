@@ -72,6 +72,14 @@ def test_compare_says_which_model_is_wrong(model, message):
         compare(logits_of_model(0), model)
 
 
+def test_one_model_has_intervals_and_groups_but_no_differences():
+    model = logits_of_model(0)
+    region = np.arange(len(model["label"])) % 2
+    one, two = (compare(*models, by={"region": region}, resamples=100) for models in ([model], [model, model]))
+    assert (one.metrics, one.intervals, one.differences) == (two.metrics[:1], two.intervals[:1], ())
+    assert one.groups[0]["region"].as_dict() == two.groups[0]["region"].as_dict()
+
+
 def test_too_few_resamples_are_refused():
     with pytest.raises(ValueError, match="expected 100 resamples or more, but got 99; raise `resamples`, or set it"):
         compare(logits_of_model(0), logits_of_model(1), resamples=99)
@@ -80,7 +88,7 @@ def test_too_few_resamples_are_refused():
 def test_overconfidence_is_mean_confidence_minus_accuracy():
     confidence, correct, weight = np.array([0.9, 0.7, 0.8]), np.array([True, False, True]), [1, 2, 1]
     model = {"confidence": confidence, "correct": correct}
-    (plain, _), (weighted, _) = compare(model, model).models, compare(model, model, sample_weight=weight).models
+    (plain,), (weighted,) = compare(model).models, compare(model, sample_weight=weight).models
     assert plain.overconfidence == pytest.approx(0.8 - 2 / 3)
     assert weighted.as_dict()["overconfidence"] == pytest.approx(np.average(confidence, weights=weight) - 0.5)
     assert analyse("scores", Samples(10 * confidence, correct)).as_dict()["overconfidence"] is None

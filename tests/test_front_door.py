@@ -245,6 +245,7 @@ reveal_type(detection([0.9], [0.1], aupr="trapezoid"))
 reveal_type(roc_curve([0.9], [0.1]))
 reveal_type(confrank.ranking_loss(torch.zeros(2), torch.zeros(2)))
 reveal_type(confrank.compare({}, {}))
+reveal_type(confrank.compare({}))
 aurc("0.9", [True])
 aurc([0.9], [True], estimator="simpson")
 confrank.CorrectnessRankingLoss(history, "softmax")
@@ -262,6 +263,7 @@ REVEALED = [
     "confrank.metrics.separation.Detection",
     "confrank.metrics.separation.RocCurve",
     "torch._tensor.Tensor",
+    "confrank.analysis.comparison.Comparison",
     "confrank.analysis.comparison.Comparison",
 ]
 REFUSED = ["arg-type", "arg-type", "arg-type", "attr-defined"]

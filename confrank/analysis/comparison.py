@@ -65,7 +65,6 @@ class Comparison:
 
 def compare(
     first: Predictions | Mapping[str, ArrayLike],
-    second: Predictions | Mapping[str, ArrayLike],
     *others: Predictions | Mapping[str, ArrayLike],
     by: Columns | None = None,
     sample_weight: str | ArrayLike | None = None,
@@ -73,7 +72,7 @@ def compare(
     seed: int = 0,
     coverage: float = COVERAGE,
 ) -> Comparison:
-    """Metrics, 95% intervals and paired differences of two or more models, as `confrank evaluate A B` gives them.
+    """Metrics, 95% intervals and paired differences of one or more models, as `confrank evaluate A B` gives them.
 
     Each model is a `Predictions` or a mapping of arrays: what `evaluate` takes, and `index` or `key` to match rows
     by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
@@ -94,7 +93,7 @@ def compare(
     """
     columns, arrays = named_columns(by, "group")
     weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
-    predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, second, *others)]
+    predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
     names = [f"model {number + 1}" for number in range(len(predictions))]
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
