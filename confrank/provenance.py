@@ -10,7 +10,7 @@ from confrank.config import RunConfig
 DIGESTS = ("data", "test_data")
 SEQUENCES = ("class_names", "input_shape", "mean", "std", "vocabulary")
 # "image_shape" was the name of "input_shape" in the first files.
-STORED = ("config", "input_kind", "versions", "image_shape", *SEQUENCES, *DIGESTS)
+STORED = ("config", "input_kind", "versions", "image_shape", "from_pool", *SEQUENCES, *DIGESTS)
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Provenance:
     """The settings of a run (data set, model and method among them), its classes, its input, versions and data.
 
     An image has the shape [h, w, c] and is normalised by `mean` and `std` [c]; a text has a vocabulary.
-    `digests` are fingerprints of the data: "data" of both splits, "test_data" of the test split.
+    `digests` are fingerprints of the data: "data" of both splits, "test_data" of the test split. The labels of a run
+    `from_pool` are not with its data.
     Files of earlier versions lack some of these; what they lack is empty.
 
     >>> record = Provenance(RunConfig(), ("cat", "dog"), (8, 8, 1), (0.5,), (0.2,))
@@ -35,6 +36,7 @@ class Provenance:
     input_kind: str = "image"
     versions: Mapping[str, str] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
+    from_pool: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without what is empty."""
@@ -43,6 +45,7 @@ class Provenance:
             "input_kind": self.input_kind,
             **{name: list(getattr(self, name)) for name in SEQUENCES},
             "versions": dict(self.versions),
+            "from_pool": self.from_pool,
             **self.digests,
         }
         return {name: value for name, value in values.items() if value}
@@ -55,6 +58,7 @@ class Provenance:
             RunConfig.from_dict(values["config"]),
             input_kind=values.get("input_kind", "image"),
             versions=values.get("versions", {}),
+            from_pool=values.get("from_pool", False),
             digests={name: values[name] for name in DIGESTS if name in values},
             **{name: tuple(values.get(name, ())) for name in SEQUENCES},
         )

@@ -207,6 +207,7 @@ def completed(provenance: Provenance, data: DataSet) -> Provenance:
         std=provenance.std or data.std,
         vocabulary=data.vocabulary,
         input_kind="text" if data.is_text else "image",
+        from_pool=data.from_pool,
     )
 
 
@@ -215,8 +216,9 @@ def _data_of(
 ) -> tuple[DataSet, Split | None]:
     """The data set of a run, checked against its digests, and the split that was held out."""
     config, stored = provenance.config, provenance.digests
-    data = load_of(source, config.dataset, root, **config.reading) if given is None else given
-    used, held_out = hold_out(data, config.holdout, config.seed)
+    if given is None:
+        given = load_of(source, config.dataset, root, from_pool=provenance.from_pool, **config.reading)
+    used, held_out = hold_out(given, config.holdout, config.seed)
     test_only = test_only and "test_data" in stored
     check_digests(source, stored, **{"test_data" if test_only else "data": used.digest(test_only=test_only)})
     return used, held_out

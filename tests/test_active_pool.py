@@ -397,7 +397,10 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
     assert "has others; choose another --out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["predict", str(out), "--device", "cpu"])
-    assert "a run that was trained on the labels of a pool can only be evaluated" in capsys.readouterr().err
+    assert (
+        "a run that was trained on the labels of a pool can be evaluated (confrank evaluate)"
+        in capsys.readouterr().err
+    )
 
 
 def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_path):

@@ -99,7 +99,7 @@ def test_rounds_of_asking_labelling_and_training(
     assert record.config.method == "baseline"
     capsys.readouterr()
     command("predict", *network, code=2)
-    assert "has no column label; a run that was trained on the labels of a pool" in capsys.readouterr().err
+    assert "has none; a run that was trained on the labels of a pool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("strategy", ["least-confidence", "margin", "entropy"])

@@ -1,6 +1,7 @@
 """Custom data and sets of images: folders, archives and npz files, intact and damaged."""
 
 import io
+import json
 import tarfile
 from pathlib import Path
 
@@ -414,3 +415,39 @@ def test_a_folder_val_is_the_test_split(tmp_path):
         write_classes(tmp_path / "photos" / split, {"cat": 3, "dog": 2})
     data = load(str(tmp_path / "photos"))
     assert len(data.test) == 5 and data.notes[0] == f"no folder test: {tmp_path / 'photos' / 'val'} is the test split"
+
+
+def test_a_run_on_class_folders_is_used_like_any_other(tmp_path, command, capsys):
+    flat, new, run = tmp_path / "flat", tmp_path / "new", tmp_path / "runs" / "flat-small-baseline-seed0"
+    write_classes(flat, {"cat": 10, "dog": 10})
+    write_classes(new, {"owl": 6})
+    cells = ("--models", "small", "--methods", "baseline", "--seeds", 0, "--epochs", 1)
+    folders = ("--out", run.parent, "--results", tmp_path / "results", "--device", "cpu")
+    command("study", "table-clf-perf", "--datasets", flat, *cells, *folders, "--shift")
+    result = json.loads((tmp_path / "results" / f"{run.name}.json").read_text())
+    assert result["shift"] and result["mirrored"]
+    command("predict", run, "--split", "train", "--device", "cpu")
+    assert "16 predictions, 2 classes" in capsys.readouterr().out
+    command("ood", run, "--against", new, "--detectors", "energy", "--device", "cpu")
+    command("report", "events", run, "--out", tmp_path / "events.png")
+    assert (tmp_path / "events.png").exists()
+    (flat / "cat" / "0.png").unlink()
+    for arguments in (("predict", run, "--split", "train", "--device", "cpu"), ("report", "events", run)):
+        command(*arguments, code=2)
+        assert "images, labels or classes have changed since" in capsys.readouterr().err
+
+
+def test_the_folders_of_a_pool_are_no_classes(tmp_path, command, capsys):
+    pool, run = tmp_path / "pool", tmp_path / "run"
+    write_classes(pool, {"monday": 10, "tuesday": 10})
+    names = [f"{day}/{number}.png" for day in ("monday", "tuesday") for number in range(10)]
+    # The labels say what the folders say: the digests alone could not tell them apart.
+    labelled = "".join(f"{name},{name.partition('/')[0]}\n" for name in names)
+    (tmp_path / "labelled.csv").write_text(f"path,label\n{labelled}")
+    flags = ("--model", "small", "--method", "baseline", "--epochs", 1, "--device", "cpu", "--out", run)
+    command("active", "train", "--pool", pool, "--labelled", tmp_path / "labelled.csv", *flags)
+    capsys.readouterr()
+    command("predict", run, "--device", "cpu", code=2)
+    assert f"expected the data of {run} with labels, but {pool} has none; a run that" in capsys.readouterr().err
+    command("evaluate", run, "--report", tmp_path / "page.html")
+    assert "no images of mistakes" in capsys.readouterr().out

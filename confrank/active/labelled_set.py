@@ -39,11 +39,12 @@ def labelled_set(
         if both := [name for name in test.labels if name in labelled.labels]:
             raise ValueError(f"expected test samples that are not trained on, but {test.path} shares {named(both)}")
         data = pool.data_set(classes, (rows, numbers), _numbered(pool, test, classes))
-        return replace(data, notes=(*data.notes, *_untrained(labelled, test)))
+        return replace(data, from_pool=True, notes=(*data.notes, *_untrained(labelled, test)))
     if not 0 < share < 1:
         raise InputError(f"expected samples to test on, but got a share of {share}", "set {test} or {test_share}")
     held = stratified(numbers, len(classes), share, seed=0)
-    return pool.data_set(classes, (rows[~held], numbers[~held]), (rows[held], numbers[held]))
+    data = pool.data_set(classes, (rows[~held], numbers[~held]), (rows[held], numbers[held]))
+    return replace(data, from_pool=True)
 
 
 def _untrained(labelled: Labelled, test: Labelled) -> list[str]:

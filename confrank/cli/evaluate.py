@@ -245,7 +245,8 @@ def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any
 
     if run is None and dataset not in LOADERS:  # a file must not choose which folders are opened
         return {}
-    data = load_of(run or path, dataset, root, image_size=image_size)
+    from_pool = "from_pool" in predictions.metadata
+    data = load_of(run or path, dataset, root, from_pool=from_pool, image_size=image_size)
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
         raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")

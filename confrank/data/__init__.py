@@ -13,9 +13,9 @@ from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images,
 from confrank.data.digits import load_digits
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
-from confrank.data.sets import DataSet, Split, check_digests, hold_out, split_of
+from confrank.data.sets import DataSet, Split, UnlabelledError, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
-from confrank.data.texts import UnlabelledError, is_text_file
+from confrank.data.texts import is_text_file
 from confrank.phrasing import InputError, similar_path
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
@@ -61,30 +61,28 @@ def load(
     raise _unknown(name, LOADERS)
 
 
-def load_of(source: str | Path, name: str, root: str | Path | None = None, **reading: Any) -> DataSet:
+def load_of(
+    source: str | Path, name: str, root: str | Path | None = None, *, from_pool: bool = False, **reading: Any
+) -> DataSet:
     """`load` the data that `source` was trained on; if they have moved, the error says how to give their new path.
 
-    `reading` are the other arguments of `load`.
+    A pool (`from_pool`) has no labels of its own: its folders are no classes. `reading` are the other arguments of
+    `load`.
     """
-    if name not in (*LOADERS, *IMAGE_SETS):
-        path = custom_path(name, root)
-        if path is None:
-            raise InputError(
-                f"expected the data of {source} at {name}, but nothing is there (relative to {Path.cwd()})",
-                "set {root} to the folder that holds them now (in Python, you can pass the data set as `data`)",
-            )
-        if path.is_dir() and not (path / "train").is_dir():
-            raise ValueError(
-                f"expected the data of {source}, train/ and test/, in {path}, but it holds only images;"
-                " a run that was trained on the labels of a pool can only be evaluated (confrank evaluate)"
-            )
+    if name not in (*LOADERS, *IMAGE_SETS) and custom_path(name, root) is None:
+        raise InputError(
+            f"expected the data of {source} at {name}, but nothing is there (relative to {Path.cwd()})",
+            "set {root} to the folder that holds them now (in Python, you can pass the data set as `data`)",
+        )
     try:
+        if from_pool:
+            raise UnlabelledError
         return load(name, root, **reading)
     except UnlabelledError:
         raise InputError(
-            f"expected the data of {source} with labels, but {name} has no column label",
+            f"expected the data of {source} with labels, but {name} has none",
             "a run that was trained on the labels of a pool can be evaluated (confrank evaluate), and it classifies"
-            " {texts}",
+            " {images} or {texts}",
         ) from None
 
 

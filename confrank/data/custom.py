@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
-from confrank.data.sets import AUGMENTED, DataSet, Split, split_of, stratified
+from confrank.data.sets import AUGMENTED, DataSet, Split, UnlabelledError, split_of, stratified
 from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
 from confrank.limits import check_npz
 from confrank.phrasing import InputError
@@ -115,7 +115,7 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
     """The data set in a folder of class folders; those without images, such as runs, are no classes."""
     classes = {name: files for name in _class_folders(folder) if (files := _pictures(folder / name))}
     if len(classes) < 2:
-        raise ValueError(
+        raise (ValueError if classes else UnlabelledError)(
             f"expected two folders of images or more in {folder}, one per class, or train/CLASS/ and test/CLASS/,"
             f" but got {', '.join(classes) or 'none'}"
         )
@@ -171,7 +171,7 @@ def _read_splits(
 def _class_folders(split: Path) -> tuple[str, ...]:
     names = sorted(path.name for path in split.iterdir() if path.is_dir() and not path.name.startswith("."))
     if not names:
-        raise ValueError(f"expected a folder for each class in {split}, but there is none")
+        raise UnlabelledError(f"expected a folder for each class in {split}, but there is none")
     return tuple(names)
 
 

@@ -78,12 +78,17 @@ def split_of(images: Inputs, labels: NDArray[np.int64], path: NDArray[np.bytes_]
 AUGMENTED = "training shifts and mirrors colour images at random (settings padding and flip)"
 
 
+class UnlabelledError(ValueError):
+    """Data have no labels: a file of texts without a column label, or a folder of images without class folders."""
+
+
 @dataclass(frozen=True)
 class DataSet:
     """Both splits; per-channel mean and std on the 0-1 scale; augmentation: zero-padding for crops, flips.
 
     Texts have a vocabulary instead; `hold_out` limits it to the `vocabulary_size` most frequent words of the texts
     that remain for training. `notes` say what loading did, and training will do, to the images; commands print them.
+    The labels of a data set `from_pool` are not in its files: they cannot be loaded again.
     """
 
     name: str
@@ -97,6 +102,7 @@ class DataSet:
     notes: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
     vocabulary_size: int = 0
+    from_pool: bool = False
 
     def __post_init__(self) -> None:
         for name, split in (("training", self.train), ("test", self.test)):

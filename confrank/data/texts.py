@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.sets import DataSet, Split, class_order, stratified
+from confrank.data.sets import DataSet, Split, UnlabelledError, class_order, stratified
 from confrank.data.vocabulary import count_words, encode
 from confrank.phrasing import about, named
 from confrank.predictions.csv_rows import csv_rows
@@ -40,10 +40,6 @@ class LabelledTexts(NamedTuple):
     labels: NDArray[np.int64]
     positions: NDArray[np.int64]
     keys: Sequence[str]
-
-
-class UnlabelledError(ValueError):
-    """A file of texts has no column label."""
 
 
 def is_text_file(path: Path) -> bool:
