@@ -451,3 +451,32 @@ def test_the_folders_of_a_pool_are_no_classes(tmp_path, command, capsys):
     assert f"expected the data of {run} with labels, but {pool} has none; a run that" in capsys.readouterr().err
     command("evaluate", run, "--report", tmp_path / "page.html")
     assert "no images of mistakes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [("Train", "Test"), ("training", "testing"), ("TRAIN", "eval"), ("train", "Dev")]
+)
+def test_splits_have_many_names(tmp_path, train, test):
+    write_classes(tmp_path / train, {"cat": 3, "dog": 2})
+    write_classes(tmp_path / test, {"cat": 1, "dog": 1})
+    data = load(str(tmp_path))
+    assert data.class_names == ("cat", "dog") and (len(data.train), len(data.test)) == (5, 2)
+    assert np.array_equal(load_images(str(tmp_path)), data.test.images)
+    other = () if test.lower().startswith("test") else (f"no folder test: {tmp_path / test} is the test split",)
+    assert data.notes == (*other, "2 classes: cat, dog")
+
+
+@pytest.mark.parametrize("names", [("eval", "Dev"), ("Testing", "validation"), ("fold1", "fold2")])
+def test_splits_are_not_taken_for_classes(tmp_path, names):
+    for name in names:
+        write_classes(tmp_path / name, {"cat": 3, "dog": 3})
+    with pytest.raises(ValueError, match=r"expected one folder per class in .*; rename them to train and test if"):
+        load(str(tmp_path))
+
+
+def test_classes_may_hold_folders_and_have_the_name_of_a_split(tmp_path):
+    write_classes(tmp_path / "cat", {"images": 5})
+    write_classes(tmp_path / "dog", {"images": 5})
+    assert load(str(tmp_path)).class_names == ("cat", "dog")
+    write_classes(tmp_path, {"Train": 5})
+    assert load(str(tmp_path)).class_names == ("Train", "cat", "dog")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE, changes
 from confrank.data.cifar import load_cifar10, load_cifar100
-from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images, refuse_size
+from confrank.data.custom import is_custom, load_custom, npz_arrays, npz_images, refuse_size, split_folders
 from confrank.data.digits import load_digits
 from confrank.data.pictures import read_pictures
 from confrank.data.published import PUBLISHED, default_root, locate
@@ -141,7 +141,7 @@ def load_images(name: str, root: str | Path | None = None, *, image_size: int | 
         raise ValueError(f"expected images, but {path} is a file of texts")
     if path.is_file():
         return _images_in(path)
-    if (path / "test").is_dir():
+    if None not in split_folders(path) or (path / "test").is_dir():
         return load_custom(path, image_size).test.images
     return read_pictures(path, image_size)
 

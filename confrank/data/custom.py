@@ -1,15 +1,17 @@
 """Your own data: a folder of class folders, an .npz of arrays, or a file of texts (`confrank.data.texts`).
 
 A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
-`train` in alphabetical order. If it holds `CLASS/*.png` alone, a fifth of each class is the test split, the same
-for every run; without `test`, `val` or `validation` is. An .npz holds `train_images`, `train_labels`,
-`test_images`, `test_labels` and, optionally, `class_names`. Mean and std are computed from the training images.
+`train` in alphabetical order. Without `test`, `val` or the like is the test split (`SPLIT_FOLDERS`). If a folder
+holds `CLASS/*.png` alone, a fifth of each class is the test split, the same for every run. An .npz holds
+`train_images`, `train_labels`, `test_images`, `test_labels` and, optionally, `class_names`. Mean and std are
+computed from the training images.
 Colour images are augmented as in the paper's protocol (crops after padding by 4, flips). Grey images are not: they
 are often characters or measurements, which a flip would change. A run can change this with its settings `padding`
 and `flip`.
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +19,18 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
-from confrank.data.sets import AUGMENTED, DataSet, Split, UnlabelledError, split_of, stratified
+from confrank.data.sets import AUGMENTED, DataSet, Split, UnlabelledError, class_note, split_of, stratified
 from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
 from confrank.limits import check_npz
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, named
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
 Splits = list[list[list[Path]]]  # the files of each class, for training and for the test
-TEST_FOLDERS = ("test", "val", "valid", "validation")
+# The folders of each split by name, in lower case; the first that exists counts.
+SPLIT_FOLDERS = (("train", "training"), ("test", "testing", "val", "valid", "validation", "eval", "dev"))
+# A class is hardly ever called so: alone, these folders mean that the other split is missing.
+LONE_SPLITS = ("train", "test", "val", "valid", "validation")
 
 
 def is_custom(name: str) -> bool:
@@ -75,29 +80,30 @@ def channel_statistics(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tu
 
 
 def image_folders(folder: Path) -> list[Path]:
-    """The folders of the splits that are there; the folder itself if there are none."""
-    there = [folder / name for name in ("train", *TEST_FOLDERS) if (folder / name).is_dir()]
-    return there or ([folder] if folder.is_dir() else [])
+    """The folders of the splits; the folder itself if it holds one folder per class."""
+    if None in split_folders(folder):
+        return [folder] if folder.is_dir() else []
+    return [path for split in SPLIT_FOLDERS for path in _named_folders(folder, split)]
 
 
-def _split_folders(folder: Path) -> list[Path]:
-    """The folders of the training and the test split; the folder itself if it holds one folder per class."""
-    test = next((folder / name for name in TEST_FOLDERS if (folder / name).is_dir()), None)
-    if test is None and not (folder / "train").is_dir():
-        return [folder]
-    if test is None or not (folder / "train").is_dir():
-        given, missing = (test.name, "train") if test else ("train", "test")
-        raise ValueError(
-            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of images, but it has no {missing};"
-            f" give {folder / given} itself to test on a fifth of it"
-        )
-    return [folder / "train", test]
+def split_folders(folder: Path) -> tuple[Path | None, Path | None]:
+    """The folders of the training and of the test split, where they exist."""
+    train, test = (next(iter(_named_folders(folder, names)), None) for names in SPLIT_FOLDERS)
+    return train, test
+
+
+def _named_folders(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """The folders of these names, in their order; upper case does not count."""
+    there = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
+    return [there[name] for name in names if name in there]
 
 
 def _from_folder(folder: Path, image_size: int | None) -> DataSet:
-    parts = _split_folders(folder)
-    if len(parts) == 1:
+    train, test = split_folders(folder)
+    if train is None or test is None:
+        _refuse_lone(folder, train, test)
         return _from_class_folders(folder, image_size)
+    parts = train, test
     class_names = _class_folders(parts[0])
     if extra := sorted({*_class_folders(parts[-1])} - {*class_names}):
         raise ValueError(f"expected the classes of {parts[0]} in test too, but got {', '.join(extra)} there")
@@ -107,8 +113,19 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             raise ValueError(f"expected images in {parts[0] / name}, but there are none")
     if not any(splits[-1]):
         raise ValueError(f"expected images in {parts[-1]}, but there are none")
-    note = None if parts[1].name == "test" else f"no folder test: {parts[1]} is the test split"
+    is_test = test.name.lower() in ("test", "testing")
+    note = None if is_test else f"no folder test: {test} is the test split"
     return _read_splits(folder, splits, class_names, image_size, note)
+
+
+def _refuse_lone(folder: Path, train: Path | None, test: Path | None) -> None:
+    """Raise if there is one split without the other."""
+    given = train or test
+    if given is not None and given.name in LONE_SPLITS:
+        raise ValueError(
+            f"expected {folder} to hold train/CLASS/ and test/CLASS/ folders of images, but it has no"
+            f" {'test' if train else 'train'}; give {given} itself to test on a fifth of it"
+        )
 
 
 def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
@@ -119,8 +136,25 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
             f"expected two folders of images or more in {folder}, one per class, or train/CLASS/ and test/CLASS/,"
             f" but got {', '.join(classes) or 'none'}"
         )
+    _refuse_splits(folder, classes)
     splits, note = _divided(folder, [*classes.values()], tuple(classes))
     return _read_splits(folder, splits, tuple(classes), image_size, note)
+
+
+def _refuse_splits(folder: Path, classes: Mapping[str, Sequence[Path]]) -> None:
+    """Raise if the class folders look like splits: by their names, or because all hold the same folders."""
+    splits = {name for names in SPLIT_FOLDERS for name in names}
+    inside = [{path.relative_to(folder / name).parts[0] for path in files} for name, files in classes.items()]
+    below = sorted(set.union(*inside))
+    same = len(below) > 1 and all(names == inside[0] for names in inside)
+    same = same and all((folder / name / one).is_dir() for name in classes for one in below)
+    if same or all(name.lower() in splits for name in classes):
+        all_hold = f", which all hold {named(below)}" if same else ""
+        raise ValueError(
+            f"expected one folder per class in {folder}, or train/CLASS/ and test/CLASS/, but got"
+            f" {named([*classes])}{all_hold}; rename them to train and test if they are splits, and move the images"
+            " of each class into one folder if they are classes"
+        )
 
 
 def _pictures(folder: Path) -> list[Path]:
@@ -245,5 +279,5 @@ def custom_data_set(
     mean, std = channel_statistics(train.images)
     colour = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    said = tuple(filter(None, (*notes, AUGMENTED if colour else None)))
+    said = tuple(filter(None, (*notes, class_note(class_names), AUGMENTED if colour else None)))
     return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, said)

@@ -1,7 +1,7 @@
 """A data set in memory: images as published and how to normalise and augment them, or texts as numbers of words."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.vocabulary import FIRST_WORD, refit, renumbered
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted, named
 
 # Images uint8 [n, h, w, c], or texts as numbers of words int32 [n, length] (see `confrank.data.vocabulary`).
 Inputs = NDArray[Any]
@@ -214,6 +214,14 @@ def _renumbered(dataset: DataSet, held_out: Split | None) -> tuple[DataSet, Spli
 
     used = replace(dataset, train=refitted(dataset.train), test=refitted(dataset.test), vocabulary=vocabulary)
     return used, None if held_out is None else refitted(held_out)
+
+
+def class_note(names: Sequence[str]) -> str:
+    """
+    >>> class_note(["cat", "dog"])
+    '2 classes: cat, dog'
+    """
+    return f"{counted(len(names), 'class')}: {named(names, 10)}"
 
 
 def class_order(labels: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.sets import DataSet, Split, UnlabelledError, class_order, stratified
+from confrank.data.sets import DataSet, Split, UnlabelledError, class_note, class_order, stratified
 from confrank.data.vocabulary import count_words, encode
 from confrank.phrasing import about, named
 from confrank.predictions.csv_rows import csv_rows
@@ -85,7 +85,7 @@ def text_data_set(
         return Split(encode(part.texts, vocabulary, length), part.labels, part.positions, keys)
 
     splits = numbered(train), numbered(test)
-    notes = tuple(filter(None, (note, _cut_note(splits, length))))
+    notes = tuple(filter(None, (note, class_note(class_names), _cut_note(splits, length))))
     return DataSet(
         path.resolve().stem, *splits, class_names, (), (),
         notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size,
