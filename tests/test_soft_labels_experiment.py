@@ -73,3 +73,12 @@ def test_the_result_and_the_page_show_the_runs():
     section = page.partition("## Soft labels on small data")[2].partition("\n## ")[0]
     there, shown = (INTERVAL.findall(text.replace("**", "")) for text in (printed, section))
     assert len(shown) > 50 and {*shown} <= {*there}
+
+
+def test_the_page_on_ingredients_shows_differences_of_the_result():
+    page, result = (ROOT / "docs/how-to/ingredients.md").read_text(), RESULT.read_text()
+    shown = re.findall(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", page)
+    assert len(shown) == 6
+    for row, differences in (("swa | plain", shown[:3]), ("swa+both | swa", shown[3:])):
+        lines = re.findall(rf"^\| {re.escape(row)} \| 12 \| \*\*(.+?)\*\* (\S+ \S+) \|", result, re.M)
+        assert lines == [(f"-{value}", f"[-{high}, -{low}]") for value, low, high in differences]
