@@ -52,6 +52,7 @@ class WeightAverage:
             values.copy_(mean)
 
     def state_dict(self) -> dict[str, Any]:
+        """The tensors of the average itself, not copies, as in torch."""
         return {"mean": self.mean, "count": self.count}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

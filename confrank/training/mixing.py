@@ -34,6 +34,7 @@ class Mixing(NamedTuple):
     size: tuple[int, int] | None = None
 
     def to(self, device: torch.device | str) -> "Mixing":
+        """The same draws on a device."""
         return self._each(lambda values: values.to(device))
 
     def at(self, step: Tensor | int) -> "Mixing":
