@@ -126,6 +126,17 @@ class CorrectnessHistory(nn.Module):
                 f"expected the state of a history with resolution {self.resolution:,}, but got {resolution:,};"
                 f" create it with CorrectnessHistory({self.num_samples}, resolution={resolution})"
             )
+        stored = state_dict.get(f"{prefix}examined")
+        if stored is not None and len(stored) != self.num_samples:
+            raise ValueError(
+                f"expected the state of a history of {self.num_samples:,} samples, but got {len(stored):,}; "
+                + (
+                    f"create it with CorrectnessHistory({len(stored)}), load the state, then call"
+                    f" resize({self.num_samples})"
+                    if len(stored) < self.num_samples
+                    else "create it with the length of the data set that the state was counted on"
+                )
+            )
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
         if self.agreed is not None:  # all processes resume from the loaded counts; none of them counted these itself
             self.agree()

@@ -85,6 +85,7 @@ def test_the_example_of_training_runs(folder):
 def test_the_examples_in_lightning_and_transformers_run(folder):
     names, printed = run_page(FRAMEWORKS)
     assert names["ranking"].findings == [] and names["trainer"].findings == []
+    assert names["again"].criterion.history.examined.tolist() == [5] * 500
     assert "'aurc': 0." in printed[-2] and float(re.search(r"'acc': ([0-9.]+)", printed[-2])[1]) > 0.5
     assert "'eval_aurc': 0." in printed[-1]
     assert names["trainer"].evaluate()["eval_acc"] > 0.8

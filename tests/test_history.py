@@ -254,6 +254,17 @@ def test_a_state_in_other_units_is_refused():
     assert again.correct.tolist() == [250, 0, 0]
 
 
+def test_a_state_of_another_size_is_refused():
+    small = CorrectnessHistory(20)
+    with pytest.raises(
+        ValueError,
+        match=r"history of 30 samples, but got 20; create it with CorrectnessHistory\(20\), load .* resize\(30\)",
+    ):
+        CorrectnessRankingLoss(CorrectnessHistory(30)).load_state_dict(CorrectnessRankingLoss(small).state_dict())
+    with pytest.raises(ValueError, match="of 10 samples, but got 20; create it with the length of the data set"):
+        CorrectnessHistory(10).load_state_dict(small.state_dict())
+
+
 def test_a_history_grows_with_its_data_set():
     history = CorrectnessHistory(2)
     history.update(torch.tensor([0, 1]), torch.tensor([True, False]), torch.tensor([4, 5]))
