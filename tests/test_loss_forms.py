@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
 from confrank.confidence import CONFIDENCES
+from confrank.loss.forms import label_of_sample, read_batch
 
 IGNORED, NUM_SAMPLES, RESOLUTION = -100, 30, 1000
 # The shape of a sample's logits and, for class labels, of its labels.
@@ -318,6 +319,19 @@ def test_audit_sees_other_labels_of_a_multi_label_sample():
     assert history.audit(epochs=2).ok
     ranking(torch.randn(3, 3), label[[1, 0, 2]], torch.arange(3))
     assert history.audit(epochs=3).conflicting_labels == [0, 1]
+
+
+def test_every_set_of_labels_has_another_number():
+    every = torch.tensor(list(product([0.0, 1.0], repeat=12)))
+    number = label_of_sample(read_batch(torch.zeros_like(every), every, IGNORED))
+    assert len(number.unique()) == len(every)
+    assert number.min() >= 0 and number.max() < 2**62
+    history = CorrectnessHistory(1, RESOLUTION)
+    for positions in ([2, 3], [4]):  # 3 x 3 + 4 x 4 = 5 x 5
+        label = torch.zeros(1, 6)
+        label[0, positions] = 1
+        CorrectnessRanking(history)(torch.randn(1, 6), label, torch.tensor([0]))
+    assert history.audit().conflicting_labels == [0]
 
 
 def test_forms_that_are_unclear():

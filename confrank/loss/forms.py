@@ -101,7 +101,7 @@ def samples_kept(batch: Batch) -> Tensor | None:
 
 
 def label_of_sample(batch: Batch) -> Tensor | None:
-    """A number that is the same whenever a sample has the same labels, [b] int64, or None for a label per element.
+    """A number that says which labels a sample has, [b] int64 >= 0, or None for a label per element.
 
     Crops and flips change the labels of elements from epoch to epoch, so they say nothing about the index.
     """
@@ -109,8 +109,16 @@ def label_of_sample(batch: Batch) -> Tensor | None:
         return batch.label.long()
     if not batch.binary or batch.label.ndim > 2:
         return None
-    number = torch.arange(1, batch.label.shape[1] + 1, device=batch.label.device)
-    return _total(batch.label.long() * number**2, batch.keep)
+    hashes = _hashes(batch.label.shape[1], batch.label.device)
+    return _total(batch.label.long() * hashes, batch.keep) & (2**62 - 1)
+
+
+def _hashes(number: int, device: torch.device) -> Tensor:
+    """Integers whose sums over two different sets of positions practically never agree: splitmix64. [number] int64"""
+    values = torch.arange(1, number + 1, device=device) * -0x61C8864680B583EB
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        values = (values ^ (values >> shift)) * factor
+    return values ^ (values >> 31)
 
 
 def _total(values: Tensor, keep: Tensor | None) -> Tensor:
