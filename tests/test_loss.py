@@ -162,6 +162,28 @@ def test_recording_can_be_switched_off():
     assert history.examined.tolist() == [1, 1]
 
 
+def test_criteria_that_share_a_history_record_independently():
+    history = CorrectnessHistory(2)
+    first, second = CorrectnessRankingLoss(history), CorrectnessRanking(history)
+    case = torch.eye(2), torch.arange(2), torch.arange(2)
+    torch.nn.ModuleList([second]).eval()
+    second(*case)
+    first(*case)
+    assert history.examined.tolist() == [1, 1]
+    history.eval()
+    first.train()(*case)
+    assert history.examined.tolist() == [1, 1]
+
+
+def test_functional_gradients_need_no_recording():
+    history, logits, label, index = random_case(2, 6, 3)
+    criterion = CorrectnessRankingLoss(history)
+    gradient = torch.func.grad(lambda z: criterion(z, label, index, record=False))(logits)
+    logits.requires_grad_()
+    criterion(logits, label, index).backward()
+    torch.testing.assert_close(gradient, logits.grad)
+
+
 def test_autocast_and_accumulation():
     model = torch.nn.Linear(6, 3)
     history = CorrectnessHistory(8)

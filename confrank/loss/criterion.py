@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor, nn
@@ -110,6 +110,13 @@ class CorrectnessRanking(nn.Module):
     if TYPE_CHECKING:  # torch types every call of a module as Any
         __call__ = forward
 
+    def train(self, mode: bool = True) -> Self:
+        """Set training or evaluation mode; that of the history stays, since another criterion may share it."""
+        mode_of_history = self.history.training
+        super().train(mode)
+        self.history.train(mode_of_history)
+        return self
+
     def extra_repr(self) -> str:
         stretched = ", stretched=True" if self.stretched else ""
         return f"confidence={self.confidence_name!r}{stretched}"
@@ -142,6 +149,8 @@ class CorrectnessRanking(nn.Module):
         return shared_ranking_loss(confidence, rate, keep, self.ring)
 
     def _record(self, batch: Batch, index: Tensor) -> None:
+        if not self.training:
+            return
         events = events_of(batch, self.history.resolution)
         self.history._update(index, events, label_of_sample(batch), samples_kept(batch))
 
