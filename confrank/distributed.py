@@ -78,8 +78,8 @@ class SharedRing:
     batch times the number of processes, as the base loss needs it too.
 
     `sizes` are the batch sizes of all processes, if they never change; otherwise they are exchanged at every call.
-    A GPU has to wait for that, and `torch.compile(fullgraph=True)` refuses it. In a single process it is the ring of
-    its batch.
+    A GPU has to wait for that, and `torch.compile(fullgraph=True)` needs `sizes`. In a single process it is the ring
+    of its batch.
     """
 
     def __init__(

@@ -298,6 +298,8 @@ def test_a_mean_over_labels_cannot_ignore_one(form, per_sample):
     loss = compiled(logits, label, index)
     loss.backward()
     assert loss.isnan() and logits.grad.isnan().any()
+    unread = [values.to("meta") for values in (logits.detach(), label, index)]  # raises where a value is read
+    assert criterion.to("meta")(*unread).shape == ()
 
 
 def test_dense_options_mean_what_they_mean_in_cross_entropy():
