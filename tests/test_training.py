@@ -1,3 +1,4 @@
+import copy
 import json
 import os
 import pty
@@ -29,6 +30,7 @@ from confrank.run_folder import RunFolder, load_config
 from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import compiled_forward
+from confrank.training.fit import check_smallest_batch
 from confrank.training.jobs import Job, open_job
 from confrank.training.loop import CAPTURED, FUSED, _Training
 from confrank.training.step import PLAIN, StepFunctions
@@ -804,6 +806,27 @@ def test_a_damaged_newest_checkpoint_is_not_predicted_with(tmp_path):
 def test_networks_that_do_not_fit(tmp_path, change, message):
     with pytest.raises(ValueError, match=message):
         train(tiny(**change), tmp_path / "run", device=CPU)
+
+
+@pytest.mark.parametrize("batch_size", [899, 1])
+def test_a_batch_of_one_sample_is_refused_before_training(tmp_path, batch_size):
+    """The last maps of resnet18 are 1x1 for digits: batch norm has one value per channel."""
+    wide = tiny(model="resnet18", batch_size=batch_size)
+    message = f"but 900 in batches of {batch_size} give a batch of one: Expected more than 1 value .*; choose another"
+    with pytest.raises(ValueError, match=message):
+        train(wide, tmp_path / "run", device=CPU)
+    assert not (tmp_path / "run").exists()
+    for fitting in (replace(wide, batch_size=898), replace(wide, mix="mixup"), replace(wide, model="small")):
+        Run(fitting, load("digits"), CPU)
+
+
+def test_the_look_at_a_batch_of_one_sample_changes_nothing():
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten(), nn.Linear(144, 10))
+    network.eval()
+    before, state = copy.deepcopy(network.state_dict()), torch.get_rng_state()
+    check_smallest_batch(network, tiny(batch_size=899), load("digits"))
+    assert all(torch.equal(values, before[name]) for name, values in network.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state) and not network.training
 
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])

@@ -42,22 +42,19 @@ def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> No
 def check_network(network: nn.Module, config: RunConfig, data: DataSet) -> None:
     """Raise unless the network takes float32 images of this shape, or texts, and has an output for each class."""
     shape = data.train.images.shape[1:]
-    height, width, channels = shape if not data.is_text else (0, 0, 0)
-    was_training, like = network.training, next(network.parameters(), torch.zeros(1))
+    was_training = network.training
     try:
-        probe = torch.zeros(1, channels, height, width)
-        if data.is_text:
-            probe = torch.ones(1, *shape, dtype=torch.int32)
-        output = network.eval()(probe.to(like.device))
+        output = network.eval()(_one_sample(network, data))
     except Exception as error:  # a custom network may raise anything
         if kinds := {str(weights.dtype) for weights in network.parameters()} - {"torch.float32"}:
             raise ValueError(
                 f"expected a network that takes float32 images, but {config.model} has weights in"
                 f" {', '.join(sorted(kinds))} and does not; call .float() on it"
             ) from None
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
-        kind = f"texts of {shape[0]} words" if data.is_text else f"images of {height}x{width}x{channels}"
-        raise ValueError(f"expected a network for {kind}, but {config.model} does not take them: {why}") from None
+        kind = f"texts of {shape[0]} words" if data.is_text else f"images of {'x'.join(map(str, shape))}"
+        raise ValueError(
+            f"expected a network for {kind}, but {config.model} does not take them: {_first_line(error)}"
+        ) from None
     finally:
         network.train(was_training)
     logits = models.logits_of(output)
@@ -67,3 +64,42 @@ def check_network(network: nn.Module, config: RunConfig, data: DataSet) -> None:
             f"expected {config.model} to return {data.num_classes} logits, one for each class of {config.dataset},"
             f" but got {got} for one {'text' if data.is_text else 'image'}"
         )
+
+
+@torch.no_grad()
+def check_smallest_batch(network: nn.Module, config: RunConfig, data: DataSet) -> None:
+    """Raise if an epoch has a batch of one sample, and the network does not train on it, as batch norm of vectors.
+
+    The network and torch's random state stay as they are.
+    """
+    if len(data.train) % config.batch_size != 1 % config.batch_size or config.mix != "none":  # mixing adds a second
+        return
+    buffers, was_training = [values.clone() for values in network.buffers()], network.training
+    probe = _one_sample(network, data)
+    try:
+        with torch.random.fork_rng([probe.device] if probe.is_cuda else []):
+            network.train()(probe)
+    except Exception as error:  # a custom network may raise anything
+        raise InputError(
+            f"expected batches of two samples or more for {config.model}, but {len(data.train)} in batches of"
+            f" {config.batch_size} give a batch of one: {_first_line(error)}",
+            "choose another {batch_size}",
+        ) from None
+    finally:
+        network.train(was_training)
+        for values, before in zip(network.buffers(), buffers, strict=True):
+            values.copy_(before)
+
+
+def _one_sample(network: nn.Module, data: DataSet) -> Tensor:
+    """A black image, or a text of one word many times, on the device of the network."""
+    shape = data.train.images.shape[1:]
+    like = next(network.parameters(), torch.zeros(1))
+    if data.is_text:
+        return torch.ones(1, *shape, dtype=torch.int32, device=like.device)
+    height, width, channels = shape
+    return torch.zeros(1, channels, height, width, device=like.device)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

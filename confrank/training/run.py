@@ -17,7 +17,7 @@ from confrank.phrasing import Remedied
 from confrank.trained import InitialWeights
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
-from confrank.training.fit import check_network, check_settings
+from confrank.training.fit import check_network, check_settings, check_smallest_batch
 from confrank.training.mixing import Mixing, epoch_mixing, mix
 from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
@@ -56,6 +56,7 @@ class Run:
         if network is None:
             network = self.method.network(config.model, data.num_classes, data.in_channels, head=config.head)
         check_network(network, config, data)
+        check_smallest_batch(network, config, data)
         self.started_anew = [] if initial is None else start_from(network, initial, data)
         self.model = network.to(device).train()
         if device.type == "cuda":
