@@ -4,6 +4,7 @@ import json
 import random
 import time
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,17 @@ from forked import SERVER
 
 from confrank.active import STRATEGIES, covering_radius
 from confrank.active.experiment import ask, run_experiment
-from confrank.active.records import Experiment, StageFiles, collect, load_curves, save_curves
+from confrank.active.records import (
+    Curves,
+    Experiment,
+    StageFiles,
+    collect,
+    load_arrays,
+    load_curves,
+    merged,
+    save_curves,
+)
+from confrank.atomic import write_atomically
 from confrank.cli import main
 from confrank.data import load
 from confrank.methods import penultimate, predict_split
@@ -227,6 +238,52 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
     assert load_curves(Path("longer/digits-small.json")).labelled() == [20, 40, 60]
     assert run("--together", "0")[0] == 2
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
+
+
+STAGE = [{"labelled": 20, "metrics": {"acc": 0.5}}]
+
+
+def curves_of(**trials):
+    config = {"stages": 1, "strategies": [*trials], "trials": sorted({*chain(*trials.values())})}
+    arrays = {f"{name}-trial{trial}": np.arange(3) for name in trials for trial in trials[name]}
+    return Curves(config, {}, {name: [STAGE for _ in numbers] for name, numbers in trials.items()}, trials), arrays
+
+
+def test_a_kill_between_curves_and_arrays_loses_nothing(tmp_path, monkeypatch):
+    path, new = tmp_path / "kept.json", curves_of(entropy=[1])
+    save_curves(path, *curves_of(random=[0, 1], entropy=[2]))
+
+    def kill(target, content):
+        if target.suffix == ".json":
+            raise KeyboardInterrupt
+        write_atomically(target, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("confrank.active.records.write_atomically", kill)
+        with pytest.raises(KeyboardInterrupt):
+            save_curves(path, *merged(path, *new))
+    assert load_curves(path).trials == {"random": [0, 1], "entropy": [2]}
+    save_curves(path, *merged(path, *new))
+    curves = load_curves(path)
+    assert curves.trials == {"random": [0, 1], "entropy": [1, 2]} and curves.config["trials"] == [0, 1, 2]
+    assert {name: len(rows) for name, rows in curves.curves.items()} == {"random": 2, "entropy": 2}
+    assert {*load_arrays(path)} == {"random-trial0", "random-trial1", "entropy-trial1", "entropy-trial2"}
+
+
+def test_older_files_have_the_trials_in_the_names_of_their_arrays(tmp_path):
+    path = tmp_path / "kept.json"
+    curves, arrays = curves_of(random=[0, 1], entropy=[1])
+    save_curves(path, curves, arrays)
+    content = json.loads(path.read_text())
+    assert content.pop("trials") == curves.trials
+    path.write_text(json.dumps(content))
+    assert load_curves(path) == curves
+    save_curves(path, curves, arrays | {"entropy-trial0": np.arange(3)})
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        ValueError, match="expected a trial for each curve .* but got 1 curves and 2 trials of entropy"
+    ):
+        load_curves(path)
 
 
 def test_the_papers_accuracies_are_next_to_ours():

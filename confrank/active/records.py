@@ -17,7 +17,7 @@ from confrank.folders import is_lock
 from confrank.phrasing import InputError
 from confrank.run_folder import RunFolder
 
-STORED = ("config", "environment", "curves")
+STORED = ("config", "environment", "curves")  # and "trials", which older files lack
 Metrics = dict[str, float | None]
 
 
@@ -132,11 +132,15 @@ def check_settings(out: Path, settings: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Curves:
-    """A finished experiment. `curves`: strategy -> trials -> stages -> {"labelled": n, "metrics": {...}}."""
+    """A finished experiment. `curves`: strategy -> trials -> stages -> {"labelled": n, "metrics": {...}}.
+
+    `trials` are the numbers of the trials of each strategy, in the order of its curves.
+    """
 
     config: dict[str, Any]
     environment: dict[str, Any]
     curves: dict[str, list[list[dict[str, Any]]]]
+    trials: dict[str, list[int]]
 
     def values(self, key: str = "acc") -> dict[str, list[list[float]]]:
         """One metric of each strategy, [trials][stages]."""
@@ -156,15 +160,16 @@ def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dic
     The array "STRATEGY-trialN" holds the chosen rows in order; "-loss" and "-acc" the epoch logs [stages, epochs].
     """
     curves: dict[str, list[list[dict[str, Any]]]] = {}
+    trials: dict[str, list[int]] = {}
     arrays: dict[str, NDArray[Any]] = {}
     environment: dict[str, Any] = {}
-    trials = trials_in(out)
     for name in STRATEGIES:
-        for trial in trials:
+        for trial in trials_in(out):
             files = stage_files(out, trial, name, stages)
             if not _is_finished(files):
                 continue
             labelled = [stage.read_labelled() for stage in files]
+            trials.setdefault(name, []).append(trial)
             curves.setdefault(name, []).append(
                 [
                     {"labelled": len(rows), "metrics": stage.read_metrics()}
@@ -178,9 +183,13 @@ def collect(out: Path, config: dict[str, Any], stages: int) -> tuple[Curves, dic
                     [[record[key] for record in log] for log in logs], dtype=np.float32
                 )
             environment = environment or json.loads(RunFolder(files[0].run).environment.read_text())
-    entered = [trial for trial in trials if any(f"{name}-trial{trial}" in arrays for name in curves)]
-    complete = {**config, "stages": stages, "strategies": list(curves), "trials": entered}
-    return Curves(complete, environment, curves), arrays
+    complete = {**config, "stages": stages, **_entered(trials)}
+    return Curves(complete, environment, curves, trials), arrays
+
+
+def _entered(trials: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """The strategies and trials of an experiment, for its config."""
+    return {"strategies": [*trials], "trials": sorted({trial for numbers in trials.values() for trial in numbers})}
 
 
 def check_results(
@@ -189,17 +198,13 @@ def check_results(
     """Raise if writing the results of this experiment to the file `path` would lose curves that it holds."""
     if not path.exists():
         return
-    stored = load_curves(path)
-    if differing := changed_settings(settings, stored.config):
-        raise InputError(
-            f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
-        )
-    for name, curves in stored.curves.items():
+    stored = load_stored(path, settings)
+    for name, there in stored.trials.items():
         planned = {*trials} if name in names else set()
         done = {trial for trial in trials_in(out) if _is_finished(stage_files(out, trial, name, stages))}
-        if len(planned | done) < len(curves) or stages < len(stored.labelled()):
+        if not {*there} <= planned | done or stages < len(stored.labelled()):
             raise InputError(
-                f"expected to add to {path}, but it has {len(curves)} trials of {len(stored.labelled())} stages with"
+                f"expected to add to {path}, but it has {len(there)} trials of {len(stored.labelled())} stages with"
                 f" {name}, and {out} would have fewer with {stages} stages",
                 "set {stages}, {strategy} and {trials} to cover these curves, or choose another {results}",
             )
@@ -220,9 +225,12 @@ def _is_finished(files: Sequence[StageFiles]) -> bool:
 
 
 def save_curves(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the JSON, and the arrays as an .npz with the same name."""
+    """Write the JSON, and the arrays as an .npz with the same name.
+
+    After a kill between the two, the arrays also have what the JSON does not name yet; the next call adds it.
+    """
     write_atomically(path.with_suffix(".npz"), packed(**arrays))
-    write_atomically(path, json.dumps({key: getattr(curves, key) for key in STORED}, separators=(",", ":")) + "\n")
+    write_atomically(path, json.dumps(asdict(curves), separators=(",", ":")) + "\n")
 
 
 def merged(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> tuple[Curves, dict[str, NDArray[Any]]]:
@@ -232,26 +240,14 @@ def merged(path: Path, curves: Curves, arrays: dict[str, NDArray[Any]]) -> tuple
     """
     if not path.exists() or len((stored := load_curves(path)).labelled()) != curves.config["stages"]:
         return curves, arrays
-    before = load_arrays(path)
-    pairs = [(stored, before), (curves, arrays)]  # the newer ones last
-    trials = [(name, trial, one.curves[name][row]) for one, values in pairs
-              for name, ids in trials_of(one, values).items() for row, trial in enumerate(ids)]  # fmt: skip
     by_name: dict[str, dict[int, list[dict[str, Any]]]] = {}
-    for name, trial, stages in trials:
-        by_name.setdefault(name, {})[trial] = stages
-    names = [name for name in STRATEGIES if name in by_name]
-    entered = sorted({trial for _, trial, _ in trials})
-    config = {**curves.config, "strategies": names, "trials": entered}
-    lists = {name: [by_name[name][trial] for trial in sorted(by_name[name])] for name in names}
-    return Curves(config, curves.environment or stored.environment, lists), {**before, **arrays}
-
-
-def trials_of(curves: Curves, arrays: Mapping[str, NDArray[Any]]) -> dict[str, list[int]]:
-    """The trials of each strategy, in the order of its curves."""
-    return {
-        name: [trial for trial in curves.config["trials"] if f"{name}-trial{trial}" in arrays]
-        for name in curves.curves
-    }
+    for one in (stored, curves):  # the newer ones last
+        for name, numbers in one.trials.items():
+            by_name.setdefault(name, {}).update(zip(numbers, one.curves[name], strict=True))
+    trials = {name: sorted(by_name[name]) for name in STRATEGIES if name in by_name}
+    lists = {name: [by_name[name][trial] for trial in numbers] for name, numbers in trials.items()}
+    config, environment = {**curves.config, **_entered(trials)}, curves.environment or stored.environment
+    return Curves(config, environment, lists, trials), {**load_arrays(path), **arrays}
 
 
 def load_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -271,4 +267,31 @@ def load_curves(path: Path) -> Curves:
     missing = [key for key in STORED if not isinstance(content, dict) or key not in content]
     if missing:
         raise ValueError(f"expected {', '.join(STORED)} in {path}, but it lacks {', '.join(missing)}")
-    return Curves(*(content[key] for key in STORED))
+    trials = content["trials"] if "trials" in content else _named_trials(path, content)
+    return Curves(content["config"], content["environment"], content["curves"], trials)
+
+
+def load_stored(path: Path, settings: dict[str, Any]) -> Curves:
+    """The curves in a file of results, which must be of an experiment with these settings."""
+    stored = load_curves(path)
+    if differing := changed_settings(settings, stored.config):
+        raise InputError(
+            f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
+        )
+    return stored
+
+
+def _named_trials(path: Path, content: dict[str, Any]) -> dict[str, list[int]]:
+    """The trials of each strategy in an older file: those of the config, or else those with an array."""
+    every, trials = content["config"]["trials"], {}
+    for name, curves in content["curves"].items():
+        trials[name] = every
+        if len(curves) != len(every):
+            arrays = load_arrays(path)
+            trials[name] = [trial for trial in every if f"{name}-trial{trial}" in arrays]
+        if len(trials[name]) != len(curves):
+            raise ValueError(
+                f"expected a trial for each curve in {path}, but got {len(curves)} curves and {len(trials[name])}"
+                f" trials of {name}; remove it and its .npz, and run the command that wrote it again"
+            )
+    return trials

@@ -1,6 +1,6 @@
 """The active-learning table as a study: its experiments, what is done and missing, and running the rest."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -10,15 +10,12 @@ from confrank.active.records import (
     Curves,
     Experiment,
     collect,
-    load_arrays,
-    load_curves,
+    load_stored,
     merged,
     save_curves,
-    trials_of,
 )
 from confrank.active.strategies import STRATEGIES, get
 from confrank.config import RunConfig
-from confrank.data import changed_settings
 from confrank.phrasing import InputError
 from confrank.study.speeds import step_ms
 
@@ -123,23 +120,18 @@ def _missing(part: ActiveRecipe, results: Path) -> tuple[dict[int, list[str]], b
     """`missing_trials`, and whether the results hold curves with fewer stages, which this experiment replaces."""
     path, done, replaces = part.file(results), dict[str, list[int]](), False
     if path.exists():
-        stored = load_curves(path)
-        done = trials_of(stored, load_arrays(path))
-        replaces = _replaces(part, path, stored, done)
+        stored = load_stored(path, part.experiment.settings())
+        done, replaces = stored.trials, _replaces(part, path, stored)
     done = {} if replaces else done
     missing = {trial: [name for name in part.strategies if trial not in done.get(name, ())] for trial in part.trials}
     return {trial: names for trial, names in missing.items() if names}, replaces
 
 
-def _replaces(part: ActiveRecipe, path: Path, stored: Curves, done: Mapping[str, Sequence[int]]) -> bool:
-    """Whether the stored curves have fewer stages; an error if they are of another experiment or would be lost."""
-    if differing := changed_settings(part.experiment.settings(), stored.config):
-        raise InputError(
-            f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
-        )
+def _replaces(part: ActiveRecipe, path: Path, stored: Curves) -> bool:
+    """Whether the stored curves have fewer stages; an error if they would be lost."""
     if (stages := len(stored.labelled())) == part.experiment.stages:
         return False
-    for name, trials in done.items():
+    for name, trials in stored.trials.items():
         if name not in part.strategies or not {*trials} <= {*part.trials}:
             raise InputError(
                 f"expected to replace {path}, but it has trials {', '.join(map(str, trials))} of {stages} stages with"
