@@ -371,8 +371,11 @@ def test_answers_name_the_key_as_the_file_does(files, command, capsys):
     assert len(str(threshold)) <= 5  # a percentage such as 71.7% is 0.717, not 0.7170000000000001
     command("apply", "h.json", "hospital.csv", *columns, "--out", "h.csv")
     assert [*rows_of(files / "h.csv")[0]] == ["patient", "prediction", "confidence", "accepted"]
+    command("apply", "h.json", "hospital.csv", "--out", "again.csv")  # the policy knows the columns
+    assert (files / "again.csv").read_text() == (files / "h.csv").read_text()
+    (files / "renamed.csv").write_text(f"patient,truth,ki,sicher\n{rows}")
     capsys.readouterr()
-    command("apply", "h.json", "hospital.csv", "--out", "h.csv", code=2)
+    command("apply", "h.json", "renamed.csv", "--out", "h.csv", code=2)
     assert "or say what columns hold with --columns" in last_error(capsys)
 
 
@@ -417,3 +420,99 @@ def test_a_guarantee_takes_no_column_of_weights(files, command, capsys, asked):
     flags = ("--policy", "p.json", "--columns", "sample_weight=id")
     command(asked[0], "val.csv", *asked[1:], *flags, code=2)
     assert last_error(capsys).endswith("equally weighted rows; leave sample_weight out of --columns")
+
+
+def two_classes(path, threshold=0.5, name="score", size=400):
+    """A file of labels, predictions and the probability of b; with its scores and predictions."""
+    rng = np.random.default_rng(4)
+    label = rng.integers(0, 2, size)
+    score = np.clip(rng.normal(0.3 + 0.4 * label, 0.2), 0.001, 0.999).round(3) * (1 if threshold == 0.5 else 0.4)
+    prediction = (score >= threshold).astype(int)
+    lines = [f"{'ab'[a]},{'ab'[b]},{c}" for a, b, c in zip(label, prediction, score, strict=True)]
+    path.write_text("\n".join([f"label,prediction,{name}", *lines, ""]))
+    return score, prediction
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.1])
+def test_a_policy_remembers_the_positive_class(files, command, capsys, threshold):
+    score, prediction = two_classes(files / "b.csv", threshold)
+    rows = [f"{'ab'[number]},{value}" for number, value in zip(prediction, score, strict=True)]
+    (files / "new.csv").write_text("\n".join(["prediction,score", *rows]))
+    command("threshold", "b.csv", "--coverage", 0.5, "--positive", "b", "--policy", "p.json")
+    stored = json.loads((files / "p.json").read_text())["input"]["reading"]
+    assert stored == {"positive": "b", "values": ["score"]}
+    for asked in ([], ["--positive", "b"]):
+        capsys.readouterr()
+        command("apply", "p.json", "new.csv", "--out", "a.csv", *asked)
+        assert ("read as the policy records: positive=b" in capsys.readouterr().out) == (not asked)
+        answers = rows_of(files / "a.csv")
+        assert [answer["prediction"] for answer in answers] == ["ab"[k] for k in prediction]
+        confidence = [float(answer["confidence"]) for answer in answers]
+        assert confidence == pytest.approx(np.where(prediction == 1, score, 1 - score).tolist())
+    command("apply", "p.json", "new.csv", "--positive", "a", code=2)
+    assert "expected the probability of 'b', as in the file that the policy was made on" in last_error(capsys)
+    command("monitor", "p.json", "b.csv", "--json", "m.json")
+    command("evaluate", "b.csv", "--policy", "p.json", "--report", "r.html", "--resamples", 0)
+    # Another column may hold the probability of the other class.
+    text = "".join(f"{'ab'[k]},{1 - c}\n" for k, c in zip(prediction, score, strict=True))
+    (files / "other.csv").write_text("prediction,conf\n" + text)
+    command("apply", "p.json", "other.csv", "--positive", "a", "--out", "o.csv")
+    assert column(files / "o.csv", "accepted") == column(files / "a.csv", "accepted")
+    # A few rows may all have the more probable class.
+    sure = [k for k in range(len(score)) if abs(score[k] - 0.5) > 0.45 and prediction[k] == (score[k] > 0.5)][:3]
+    lines = (files / "b.csv").read_text().splitlines()
+    (files / "few.csv").write_text("\n".join([lines[0], *(lines[1 + k] for k in sure)]))
+    command("monitor", "p.json", "few.csv")
+
+
+def test_a_policy_remembers_columns_scale_and_logits(files, command, capsys):
+    lines = [line.split(",") for line in (files / "val.csv").read_text().splitlines()[1:]]
+    best = [max(map(float, cells[2:])) for cells in lines]
+    rows = [",".join([cells[1].removeprefix("="), *cells[2:]]) for cells in lines]
+    (files / "logits.csv").write_text("\n".join(["gold,cat,dog,eel", *rows]))
+    flags = ["--columns", "label=gold", "--logits"]
+    command("threshold", "logits.csv", "--coverage", 0.5, *flags, "--policy", "l.json")
+    record = {"columns": {"label": "gold"}, "kind": "logits", "values": ["cat", "dog", "eel"]}
+    assert json.loads((files / "l.json").read_text())["input"]["reading"] == record
+    command("apply", "l.json", "logits.csv", "--out", "a.csv")
+    command("monitor", "l.json", "logits.csv")
+    answers = [NAMES[int(np.argmax([float(cell) for cell in cells[2:]]))] for cells in lines]
+    rows = [f"{cells[1]},{answer},{100 * sure}" for cells, answer, sure in zip(lines, answers, best, strict=True)]
+    grouped_rows = [f"{row},{'xy'[number % 2]}" for number, row in enumerate(rows)]
+    (files / "pct.csv").write_text("\n".join(["gold,answer,sure,site", *grouped_rows]))
+    flags = ["--columns", "label=gold,prediction=answer,confidence=sure,group=site", "--scale", 100]
+    command("threshold", "pct.csv", "--risk", 0.3, "--by", "group", *flags, "--policy", "p.json")
+    capsys.readouterr()
+    command("apply", "p.json", "pct.csv", "--out", "b.csv")
+    shown = capsys.readouterr().out
+    assert "prediction=answer, confidence=sure, group=site, scale=100" in shown
+    assert [float(cell) for cell in column(files / "b.csv", "confidence")] == pytest.approx(best)
+    command("apply", "p.json", "pct.csv", "--scale", 50, "--out", "c.csv", code=2)
+    assert "expected confidences in [0, 1], like those that the policy was made on, but got" in last_error(capsys)
+    (files / "shares.csv").write_text("\n".join(["answer,sure,site", *(f"cat,{sure},x" for sure in best)]))
+    command("apply", "p.json", "shares.csv", "--out", "d.csv", code=2)
+    assert "expected a confidence up to 100 to divide, but 'sure' has values up to" in last_error(capsys)
+    command("apply", "p.json", "shares.csv", "--scale", 1, "--out", "d.csv")
+
+
+def test_policies_without_a_record_still_load(files, command, capsys):
+    two_classes(files / "b.csv")
+    command("threshold", "b.csv", "--coverage", 0.5, "--positive", "b", "--policy", "p.json")
+    content = json.loads((files / "p.json").read_text())
+    del content["input"]["reading"], content["checksum"]
+    (files / "p.json").write_text(json.dumps(content | {"checksum": checksum(content)}))
+    (files / "new.csv").write_text("id,score\nx,0.9\ny,0.2\n")
+    command("apply", "p.json", "new.csv", code=2)
+    assert "use --positive CLASS if it is the probability of a class" in last_error(capsys)
+    command("apply", "p.json", "new.csv", "--positive", "b", "--out", "a.csv")
+    assert column(files / "a.csv", "prediction") == ["b", "a"]
+
+
+def test_classes_without_names_are_taken_in_order(files, command, capsys):
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "p.json")
+    np.savez(files / "new.npz", probabilities=made().probabilities)
+    capsys.readouterr()
+    command("apply", "p.json", "new.npz", "--out", "a.csv")
+    assert "which are taken in the order cat, dog, =eel\n" in capsys.readouterr().out
+    command("apply", "p.json", "val.csv", "--out", "a.csv")
+    assert "in the order" not in capsys.readouterr().out

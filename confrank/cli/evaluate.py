@@ -84,7 +84,7 @@ def _evaluate(arguments: Arguments) -> None:
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:
         raise ValueError(f"expected --coverage in (0, 1], but got {arguments.coverage:g}")
-    reading = reading_of(arguments)
+    reading = reading_of(arguments) | {"like": None if policy is None else policy.input.reading}
     by, weight = listed(arguments.by) or role_columns(reading, "group"), weight_column(arguments, reading)
     sources: list[Source] = []
     for file in arguments.files:

@@ -70,7 +70,8 @@ def _read(arguments: Arguments, policy: "Policy") -> "tuple[Predictions, Chronol
     column = arguments.time or next(iter(role_columns(reading, "time")), None)
     labelled, keep = not arguments.unlabelled, kept(reading, *policy.columns, column)
     path = predictions_path(arguments.file)
-    predictions = read(path, **reading, labelled=labelled, classes=policy.classes, keep=keep)
+    like = policy.input.reading
+    predictions = read(path, **reading, labelled=labelled, classes=policy.classes, keep=keep, like=like)
     return predictions, None if column is None else chronology(predictions.extra[column], column)
 
 

@@ -44,7 +44,8 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
     from confrank.predictions import read
 
     path, keep = predictions_path(file), kept(reading, *policy.columns)
-    predictions = read(path, **reading, labelled=False, classes=policy.classes, keep=keep)
+    like = policy.input.reading
+    predictions = read(path, **reading, labelled=False, classes=policy.classes, keep=keep, like=like)
     if reading["skip_missing"] and "row" in row_names(predictions):
         raise ValueError(
             f"expected a column that identifies rows in {file}, since --skip-missing may leave some out,"

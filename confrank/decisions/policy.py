@@ -37,6 +37,7 @@ from confrank.decisions.policy_apply import (
     calibrated_table,
     distinguished,
     ranking_confidence,
+    refuse_other_scale,
     row_keys,
     unknown_groups,
 )
@@ -61,7 +62,7 @@ from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
 from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_flags
 from confrank.metrics.samples import with_largest
-from confrank.phrasing import InputError, joined
+from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 
@@ -119,7 +120,8 @@ class Policy:
         """The content of the policy's file."""
         parts = {slot: part_as_dict(part) for slot, part in self.parts().items()}
         others = {name: dict(values) for name in ("model", "replaced") if (values := getattr(self, name))}
-        return policy_text({"summary": self.sentences(), "input": asdict(self.input), **parts, **others})
+        taken = {name: value for name, value in asdict(self.input).items() if value != {}}
+        return policy_text({"summary": self.sentences(), "input": taken, **parts, **others})
 
     def parts(self) -> dict[str, Part]:
         """The parts by slot, in the order of the computation."""
@@ -148,6 +150,9 @@ class Policy:
                 f"the policy was made on predictions calibrated by {self.input.calibrated_by}; these do not say"
                 " whether they were"
             )
+        if self.input.class_names and predictions.table is not None and not predictions.class_names:
+            names = named(self.input.class_names)
+            notes.append(f"these predictions do not name their classes, which are taken in the order {names}")
         return notes
 
     def sentences(self) -> list[str]:
@@ -212,6 +217,8 @@ class Policy:
                 "name it with {columns}, as in confidence=COLUMN",
             )
         confidence = predictions.confidence if ranked else None
+        if confidence is not None and self.confidence_calibrator is None:
+            refuse_other_scale(self.parts(), confidence)
         prediction = predictions.prediction
         if self.table_calibrator is not None and predictions.table is not None:
             # Ties survive a temperature, and rounding makes new ones: the prediction decides both.

@@ -4,6 +4,7 @@ Everything is computed for all rows of a file; commands select rows afterwards, 
 made a part agree bit for bit.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
-from confrank.decisions.policy_parts import CalibratorPart, ScorePart, SetsPart, ThresholdPart
+from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
 from confrank.metrics.arrays import Array, Flags, Ints, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
@@ -64,6 +65,19 @@ def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> d
     if part is None:
         return given
     return {"logits": Calibrator(part.method, dict(part.parameters)).apply(**given)}
+
+
+def refuse_other_scale(parts: Mapping[str, Part], confidence: Array) -> None:
+    """Raise if confidences [n] are outside [0, 1], unlike those that a part was certified on."""
+    references = [part.rows.reference for part in parts.values() if part.rows is not None]
+    values = [value for reference in references if reference is not None for value in reference.values]
+    low, high = confidence.min(initial=0), confidence.max(initial=0)
+    if values and min(values) >= 0 and max(values) <= 1 and not (low >= 0 and high <= 1):
+        raise InputError(
+            "expected confidences in [0, 1], like those that the policy was made on, but got values from"
+            f" {confidence.min():g} to {confidence.max():g}",
+            "divide them with {scale}, or make a policy from confidences like these",
+        )
 
 
 def ranking_confidence(

@@ -29,7 +29,8 @@ class Input:
     """What a policy takes: a table of `num_classes` classes, or a confidence alone.
 
     If `ranked`, the confidence in the file ranks; otherwise it is computed from the table. `temperature` (as text)
-    and `calibrator` are what the file says it was calibrated with before.
+    and `calibrator` are what the file says it was calibrated with before. `reading` is what was said about its
+    columns, to read new files like it; {} if nothing.
     """
 
     kind: Kind
@@ -38,6 +39,7 @@ class Input:
     class_names: tuple[str, ...] | None = None
     temperature: str | None = None
     calibrator: str | None = None
+    reading: Values = field(default_factory=dict)
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Input":
@@ -52,6 +54,7 @@ class Input:
             class_names=None if table is None or names is None else tuple(names),
             temperature=predictions.metadata.get("temperature"),
             calibrator=predictions.metadata.get("calibrator"),
+            reading=predictions.reading,
         )
 
     @property
@@ -217,11 +220,15 @@ def matched(policy: Input, predictions: Predictions) -> Predictions:
 
     Predictions without class names get those of the policy.
     """
+    if policy.kind == "confidence" and "positive" in policy.reading:
+        predictions = _as_confidence(predictions)
     new = Input.of(predictions)
     if policy.kind != new.kind:
+        of_two = policy.num_classes == 2 and new.kind == "confidence"
         raise InputError(
             f"expected {_kind(policy)}, as in the file that the policy was made on, but got {_kind(new)}",
-            "give predictions in that form, or make a policy from ones like these",
+            ("use {positive} CLASS if it is the probability of a class, " if of_two else "")
+            + "give predictions in that form, or make a policy from ones like these",
         )
     if policy.num_classes != new.num_classes:
         raise InputError(
@@ -237,6 +244,14 @@ def matched(policy: Input, predictions: Predictions) -> Predictions:
             "give predictions in the same form, or put the calibrator into the policy",
         )
     return _in_order(policy.class_names, new.class_names, predictions)
+
+
+def _as_confidence(predictions: Predictions) -> Predictions:
+    """The probability of the predicted class, as `read` gives it where another class may be more probable."""
+    table, prediction = predictions.probabilities, predictions.prediction
+    if table is None or prediction is None:
+        return predictions
+    return replace(predictions, probabilities=None, confidence=table[np.arange(len(table)), prediction])
 
 
 def _kind(item: Input) -> str:

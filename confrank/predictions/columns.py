@@ -18,6 +18,7 @@ from confrank.predictions.doubts import (
     refuse_percentage,
     refuse_percentages,
     refuse_probability_of_a_class,
+    refuse_scale,
     refuse_total,
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
@@ -165,6 +166,7 @@ def _confidence(columns: dict[str, Column], layout: Layout, reading: Reading, no
         notes.append(f"{name} read as logarithms of the confidence")
         return np.exp(np.minimum(values, 0))
     if reading.scale is not None:
+        refuse_scale(values, reading.scale, name)
         notes.append(f"{name} divided by {reading.scale:g}")
         return values / reading.scale
     refuse_percentage(values, name)

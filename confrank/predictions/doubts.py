@@ -92,6 +92,16 @@ def refuse_percentage(confidence: Array, name: str) -> None:
         )
 
 
+def refuse_scale(confidence: Array, scale: float, name: str) -> None:
+    """Raise if a confidence [n] to be divided by a scale such as 100 is never above 1; a few rows may be so."""
+    if scale >= 10 and len(confidence) >= 10 and confidence.max() <= 1:
+        raise InputError(
+            f"expected a confidence up to {scale:g} to divide, but {name[:80]!r} has values up to"
+            f" {confidence.max():g}",
+            "use {scale} 1 if it is not on that scale",
+        )
+
+
 def refuse_probability_of_a_class(
     label: Array, prediction: Array, confidence: Array, name: str, words: list[str] | None
 ) -> None:

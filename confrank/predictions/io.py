@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import save
@@ -17,7 +18,7 @@ from confrank.predictions.csv_file import open_csv
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
-from confrank.predictions.reading import PLAIN, Kind, Reading, Scale
+from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
 from confrank.predictions.schema import Predictions
 from confrank.predictions.text_file import suffix_of
 from confrank.predictions.truth import with_truth
@@ -54,6 +55,7 @@ OTHER_KINDS = {
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
     ".txt": "rename it to .csv if it has columns",
 }
+SCORES = ("probabilities", "logits", "submitted", "confidence")
 COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
@@ -77,6 +79,7 @@ def read(
     max_gigabytes: float | None = None,
     labelled: bool = True,
     classes: Sequence[str] | None = None,
+    like: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed (.gz).
 
@@ -88,7 +91,8 @@ def read(
     prediction or score. The columns named in `keep` are in `.extra` of the result, as they are in the file.
     A compressed file that unpacks to more than `max_gigabytes` (default: 2) is refused before it is unpacked.
     With `labelled=False`, the file needs no labels, and those it has are not read; `classes` are then the names of
-    the classes, so that columns with other names are not taken for classes.
+    the classes, so that columns with other names are not taken for classes. `like` is the `.reading` of another file,
+    which a policy records: what was said about that file counts here too, unless you say otherwise.
 
     A `ValueError` says what was expected and what settles a doubt.
     """
@@ -105,12 +109,16 @@ def read(
         if truth is not None and on is None and Path(truth).suffix.lower() == path.suffix.lower() == ".npy":
             opened, truth = with_label_rows(path, Path(truth)), None
             notes = ["labels joined by row"]
-        if truth is None:
+        labels = None
+        if truth is not None:
+            with about(Path(truth)):
+                labels = open_file(Path(truth), max_gigabytes)
+        header = [*opened.header, *([] if labels is None else labels.header)]
+        reading, recalled_notes = recalled(reading, like or {}, header)
+        if labels is None:
             layout = layout_of(opened.header, lists=opened.lists, reading=reading, bare=opened.bare)
             content = opened.load(layout)
         else:
-            with about(Path(truth)):
-                labels = open_file(Path(truth), max_gigabytes)
             layout, content, notes = with_truth(opened, labels, reading, on, str(truth))
         predictions = predictions_of(content, layout, reading)
     if not len(predictions):
@@ -118,7 +126,11 @@ def read(
     roles = _roles(opened.header, layout, predictions)
     if content.class_names and (names := next(filter(holds_class_names, opened.header), None)):
         roles[names] = "names of the classes"
-    return replace(predictions, notes=(*notes, *predictions.notes), roles=roles)
+    values = [opened.header[column] for column in layout.table]
+    values += [layout.names[role] for role in SCORES if role in layout.names]
+    notes += recalled_notes
+    record = record_of(reading, values)
+    return replace(predictions, notes=(*notes, *predictions.notes), roles=roles, reading=record)
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:

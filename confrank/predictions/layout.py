@@ -17,14 +17,13 @@ from confrank.predictions.names import (
     key_of,
     role_of,
 )
-from confrank.predictions.reading import CLASS_ROLES, EXTRA_ROLES, PLAIN, Reading
+from confrank.predictions.reading import CLASS_ROLES, EXTRA_ROLES, PLAIN, TRUE_ROLES, Reading
 
 FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
 UNLABELLED = "probability_NAME or logit_NAME of each class (or arrays probabilities or logits), or a confidence"
-TRUE_ROLES = ("label", "correct")
 
 
 @dataclass(frozen=True)

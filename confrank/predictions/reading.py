@@ -1,9 +1,9 @@
 """How to read a file of predictions: what the caller says about its columns."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from confrank.phrasing import InputError
 
@@ -14,6 +14,9 @@ EXTRA_ROLES = ("group", "sample_weight", "text", "time")
 COLUMN_ROLES = (
     "label", "prediction", "confidence", "correct", "probabilities", "logits", "index", "key", *EXTRA_ROLES
 )  # fmt: skip
+TRUE_ROLES = ("label", "correct")
+# Roles that another file of the same kind need not have: its record leaves them out.
+UNRECORDED = ("sample_weight", "text", "time")
 CLASS_ROLES: dict[str, Kind] = {"probability:": "probabilities", "logit:": "logits"}
 
 
@@ -45,3 +48,48 @@ class Reading:
 
 
 PLAIN = Reading()
+
+
+def record_of(reading: Reading, values: Sequence[str]) -> dict[str, Any]:
+    """What was said about a file, to read others like it; {} if nothing. `values` are the columns of its scores.
+
+    >>> record_of(Reading(columns={"label": "gold"}, scale=100), ["score"])
+    {'columns': {'label': 'gold'}, 'scale': 100, 'values': ['score']}
+    """
+    columns = {role: name for role, name in reading.columns.items() if role not in UNRECORDED}
+    said = {"columns": columns, "positive": reading.positive, "scale": reading.scale, "kind": reading.kind}
+    given = {name: value for name, value in said.items() if value}
+    return given | {"values": [*values]} if given else {}
+
+
+def recalled(reading: Reading, record: Mapping[str, Any], header: Collection[str]) -> tuple[Reading, list[str]]:
+    """The reading of a file with these columns, completed by the record of another file, and a note on what it added.
+
+    Columns of the record count where the file has them, and the rest if it has the columns of the scores. What the
+    caller says overrides it, except that another positive class is an error.
+    """
+    present = {name.strip().lower() for name in header}
+    settled = {*reading.columns, *(() if reading.labelled else TRUE_ROLES)}
+    columns = {
+        role: name
+        for role, name in record.get("columns", {}).items()
+        if name.strip().lower() in present and role not in settled and name not in reading.columns.values()
+    }
+    is_alike = {name.strip().lower() for name in record.get("values", ())} <= present
+    said = {name: record.get(name) for name in ("positive", "scale", "kind")} if is_alike else {}
+    if reading.positive is not None and said.get("positive") not in (None, reading.positive):
+        raise InputError(
+            f"expected the probability of {said['positive']!r}, as in the file that the policy was made on, but got"
+            f" that of {reading.positive!r}",
+            "leave out {positive}",
+        )
+    added: dict[str, Any] = {
+        name: value for name, value in said.items() if value is not None and getattr(reading, name) is None
+    }
+    notes = [
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in (columns | added).items()
+    ]
+    keep = [name for name in reading.keep if name not in columns]
+    completed = replace(reading, keep=keep, columns={**reading.columns, **columns}, **added)
+    return completed, [f"read as the policy records: {', '.join(notes)}"] if notes else []

@@ -5,7 +5,8 @@ There is `label` with `logits` or `probabilities` [n, K], or `label`, `predictio
 published split; `key` [n] identifies samples otherwise (file names or ids, as bytes in UTF-8), and so does each field
 of `other_keys` [n]. `extra` are further columns of the file [n], by name: text as str objects, or numbers. The
 metadata give class names, data set, split, method, model and seed, and the name of `key`. `notes` say how a file was
-read, and `roles` what each of its columns was taken for; neither is written to files.
+read, `roles` what each of its columns was taken for, and `reading` what the caller said about it; none is written to
+files.
 """
 
 import json
@@ -40,6 +41,7 @@ class Predictions:
     extra: dict[str, Array] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     roles: dict[str, str] = field(default_factory=dict)
+    reading: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_shapes(self.arrays())
