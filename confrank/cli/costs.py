@@ -64,7 +64,7 @@ def choose_by_cost(arguments: Arguments) -> None:
     rule, checked = _chosen(arguments, samples, _error_costs(arguments, samples, predictions.class_names))
     name, averaged = confidence_rule(predictions)
     temperature = temperature_of(predictions, arguments.file)
-    lines = cost_lines(rule, checked)
+    lines = cost_lines(rule, checked, arguments.cost_error)
     if rule.held_out is None:
         lines.append(f"new rows    not measured: {counted(len(samples), 'row')} cannot be split into folds")
     point = OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples)

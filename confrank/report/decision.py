@@ -52,14 +52,18 @@ def classifier_lines(
     return [f"python      SelectiveClassifier(model, {options})"]
 
 
-def cost_lines(rule: CostThreshold, checked: str) -> list[str]:
-    """The threshold of least cost, what it costs, and what it costs on rows that it was not chosen on."""
+def cost_lines(rule: CostThreshold, checked: str, cost_of_others: float | None = None) -> list[str]:
+    """The threshold of least cost, what it costs, and what it costs on rows that it was not chosen on.
+
+    `cost_of_others` is the cost of the errors that are not in a table of costs.
+    """
     lines = threshold_lines(OperatingPoint(rule.threshold, rule.accepted, rule.wrong, rule.num_samples), None, 0)
     if rule.threshold == math.inf:
         lines = ["accept      nothing: rejecting every prediction costs least"]
     elif rule.threshold == -math.inf:
         lines[0] = "accept      everything: accepting every prediction costs least"
-    error = "what the table says" if rule.cost_error is None else f"{rule.cost_error:g}"
+    others = "" if cost_of_others is None else f" ({cost_of_others:g} if it is not there)"
+    error = f"what the table says{others}" if rule.cost_error is None else f"{rule.cost_error:g}"
     lines.append(
         f"cost        {rule.cost:.4g} per prediction; an error costs {error}, a rejection {rule.cost_reject:g}"
     )
