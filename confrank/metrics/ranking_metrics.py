@@ -140,7 +140,9 @@ def _threshold_aurc(curve: RiskCoverageCurve) -> float | None:
 
 
 def e_aurc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
-    """AURC minus that of a perfect ranking at the same error rate r, r + (1 - r) ln(1 - r).
+    """AURC minus approximately that of a perfect ranking at the same error rate r, r + (1 - r) ln(1 - r).
+
+    The published form is that of large n: a perfect ranking of a few predictions is not at 0.
 
     >>> round(e_aurc([0.7, 0.6, 0.8], [True, False, True]), 4)
     0.0481

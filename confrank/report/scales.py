@@ -19,7 +19,7 @@ class Shown:
 SHOWN: dict[str, Shown] = {
     "acc": Shown("accuracy %", 100, False, "share of right predictions"),
     "aurc": Shown("AURC ×10³", 1000, True, "mean error rate among accepted, over all coverages"),
-    "e_aurc": Shown("E-AURC ×10³", 1000, True, "AURC above that of a perfect ranking with as many errors"),
+    "e_aurc": Shown("E-AURC ×10³", 1000, True, "approximately how far AURC is above that of a perfect ranking"),
     "augrc": Shown("AUGRC ×10³", 1000, True, "mean share of undetected errors over all coverages"),
     "aupr_error": Shown("AUPR-Err %", 100, False, "average precision of low confidence as a detector of errors"),
     "fpr95": Shown("FPR-95%-TPR %", 100, True, "share of errors accepted when 95% of right predictions are"),
