@@ -10,9 +10,10 @@ from torch import nn
 
 from confrank.classify_images import Answers
 from confrank.data import split_of
-from confrank.data.texts import SUFFIXES, is_text_file, read_texts
+from confrank.data.texts import is_text_file, read_texts
 from confrank.data.vocabulary import encode
 from confrank.phrasing import similar_path
+from confrank.recipes import TEXT_SUFFIXES
 from confrank.trained import load_trained
 
 
@@ -32,7 +33,7 @@ def answer_texts(
     if not file.exists():
         raise ValueError(f"expected a file of texts, but {file} does not exist{similar_path(file)}")
     if not is_text_file(file):
-        state = f"does not end in {' or '.join(SUFFIXES)}" if file.is_file() else "is not a file"
+        state = f"does not end in {' or '.join(TEXT_SUFFIXES)}" if file.is_file() else "is not a file"
         raise ValueError(f"expected a file of texts, but {file} {state}")
     content = read_texts(file, labelled=False)
     trained = load_trained(run, device, network)

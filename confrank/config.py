@@ -73,6 +73,13 @@ def changes(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {wanted[key]} (there: {there.get(key)})" for key in differing)
 
 
+def usual_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings as the recipe of a run sets them for its data set, network and learning rate."""
+    recipe = config.get("recipe", "paper")
+    depends_on = {key: config[key] for key in ("dataset", "model", "lr") if key in config}
+    return {**RunConfig().as_dict(), **recipes.values(recipe, **depends_on), "recipe": recipe}
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
@@ -191,9 +198,15 @@ class RunConfig:
     @property
     def departures(self) -> dict[str, Any]:
         """The settings of how to train that differ from those of the recipe, except the held-out share."""
-        usual = {**RunConfig(dataset=self.dataset).as_dict(), **recipes.values(self.recipe, self.dataset)}
         mine = self.as_dict()
+        usual = usual_settings(mine)
         return {name: mine[name] for name in (*NAMED_LATER, *NAMED) if mine[name] != usual[name]}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The settings of the recipe that these data or this network cannot have, each with the reason in words."""
+        reasons, usual = recipes.left_out(self.recipe, self.dataset, self.model), usual_settings(self.as_dict())
+        return {name: why for name, why in reasons.items() if getattr(self, name) == usual[name]}
 
     @property
     def _recipe_name(self) -> str:

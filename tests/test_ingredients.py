@@ -596,6 +596,54 @@ def test_recipes_resolve_once():
         recipes.settings("best", mixing="both")
 
 
+def test_the_learning_rate_of_averaging_follows_that_of_the_recipe(tmp_path, command, capsys):
+    absolute = {("fmfp", "cifar10"): 0.05, ("best", "digits"): 0.05, ("best", "cifar100"): 0.02}
+    for (name, dataset), rate in absolute.items():
+        assert recipes.settings(name, dataset=dataset).averaging_lr == rate  # as before, to the bit
+        lower = recipes.settings(name, dataset=dataset, lr=0.001)
+        assert lower.averaging_lr == pytest.approx(rate / 100, rel=1e-12)
+        assert lower.departures == {"lr": 0.001}
+    assert recipes.settings("best", averaging_lr=0.07, lr=0.01).departures == {"lr": 0.01, "averaging_lr": 0.07}
+    flags = [
+        "--epochs",
+        1,
+        "--batch-size",
+        300,
+        "--model",
+        "mlp",
+        "--device",
+        "cpu",
+        "--recipe",
+        "fmfp",
+        "--lr",
+        0.01,
+    ]
+    command("train", *flags, "--out", tmp_path / "run")
+    assert load_config(tmp_path / "run").averaging_lr == 0.005
+    assert "warning" not in capsys.readouterr().out
+    command("train", *flags, "--averaging-lr", 0.05, "--out", tmp_path / "rising")
+    assert "warning: the learning rate rises from 0.01 to 0.05" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_recipe_leaves_out_what_texts_cannot_have():
+    texts = recipes.settings("best", dataset="reviews.csv")
+    assert (texts.mix, texts.epochs, texts.optimizer, texts.lr, texts.averaging_lr) == (
+        "none", 20, "adamw", 0.003, 0.0015,
+    )  # fmt: skip
+    assert texts.departures == {} and texts.run_name == "reviews-bag-of-embeddings-baseline-adamw-best-seed0"
+    assert texts.left_out == {"epochs": "texts are trained for 20", "mix": "texts cannot be mixed"}
+    longer = recipes.settings("best", dataset="reviews.csv", epochs=40)
+    assert longer.departures == {"epochs": 40} and list(longer.left_out) == ["mix"]
+    assert recipes.settings("sure", dataset="reviews.csv").method == "crl-softmax-stretched"
+    assert recipes.settings("paper", dataset="reviews.csv") == RunConfig(
+        dataset="reviews.csv", model="bag-of-embeddings", method="baseline", optimizer="adamw", lr=0.003, epochs=20
+    )
+    own = recipes.settings("sure", model="own:network")
+    assert own.head == "linear" and own.departures == {}
+    assert own.left_out == {"head": "your own network has a head"}
+    assert recipes.settings("best").left_out == {} == RunConfig().left_out
+
+
 def test_every_recipe_says_what_it_is():
     for name, recipe in recipes.RECIPES.items():
         config = recipes.settings(name)
@@ -610,9 +658,13 @@ def test_flags_override_the_recipe(tmp_path, command, capsys):
     changes = {"epochs": 1, "batch_size": 300, "model": "mlp", "averaging_start": 0.0}
     assert config == recipes.settings("fmfp", **changes)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "departures from the recipe fmfp: epochs 1, batch_size 300, averaging_start 0.0" in printed
+    assert "departures from the recipe fmfp: --epochs 1, --batch-size 300, --averaging-start 0.0" in printed
     command("train", "--config", tmp_path / "run" / "config.yaml", "--device", "cpu", "--out", tmp_path / "again")
     assert load_config(tmp_path / "again") == config
+    command(
+        "train", "--config", tmp_path / "run" / "config.yaml", "--recipe", "best", "--out", tmp_path / "x", code=2
+    )
+    assert "expected --recipe fmfp, whose settings" in capsys.readouterr().err
     command("train", "--recipe", "bst", *flags, "--out", tmp_path / "no", code=2)
     assert "expected a recipe among paper, fmfp, sure, best, but got 'bst'" in capsys.readouterr().err
 

@@ -13,8 +13,9 @@ from torch import nn
 
 from confrank.config import RunConfig
 from confrank.folders import Lock
+from confrank.models import TEXT_MODELS
 from confrank.run_folder import RunFolder
-from confrank.study.catalogue import Recipe, narrowed
+from confrank.study.catalogue import TEXT_NETWORKS, Recipe, narrowed
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.group import Outcome, train_group
@@ -482,3 +483,20 @@ def test_an_environment_that_is_none(tmp_path):
     (tmp_path / "runs" / "digits-small-baseline-seed0" / "environment.json").write_text("[]")
     (problem,) = run(PAIR, tmp_path)
     assert "expected a JSON object in" in problem and "environment.json, but got something else" in problem
+
+
+def test_texts_get_the_networks_and_the_training_of_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews.csv").write_text("text,label\ngood,1\nbad,0\n")
+    planned = plan(*narrowed("table-clf-perf", datasets=["reviews.csv", "digits"], methods=["baseline"], seeds=[0]))
+    assert (*TEXT_MODELS,) == TEXT_NETWORKS
+    assert [(run.dataset, run.model) for run in planned.runs] == [
+        *(("digits", model) for model in ("vgg16", "resnet110", "densenet-bc")),
+        *(("reviews.csv", model) for model in TEXT_NETWORKS),
+    ]
+    assert planned.runs[-2] == RunConfig(
+        dataset="reviews.csv", model="bag-of-embeddings", method="baseline", optimizer="adamw", lr=0.003, epochs=20
+    )
+    for dataset, model in (("reviews.csv", "vgg16"), ("digits", "text-encoder")):
+        with pytest.raises(ValueError, match=f"expected networks for {dataset} among .*, but got '{model}'"):
+            narrowed("table-clf-perf", datasets=[dataset], models=[model])

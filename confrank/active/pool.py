@@ -18,7 +18,6 @@ from confrank.active.strategies import Rows
 from confrank.active.text_pool import TextPool, read_text_pool
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import picture_files
-from confrank.data.texts import SUFFIXES as TEXT_SUFFIXES
 from confrank.limits import check_npz
 from confrank.phrasing import InputError, about, named
 from confrank.predictions import Array
@@ -27,6 +26,7 @@ from confrank.predictions.csv_file import filled, open_csv
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
 from confrank.predictions.text_file import encoding_of
+from confrank.recipes import TEXT_SUFFIXES
 from confrank.spreadsheet import long_fields
 
 SCORES = ("probabilities", "logits", "confidence")

@@ -36,7 +36,7 @@ REPORT_SECONDS = 10.0
 class Command:
     """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it.
 
-    `defaults` are defaults of its options that depend on the options given.
+    `defaults` are defaults of its options that depend on those given, on the command line or in a file of settings.
     """
 
     summary: str
@@ -44,7 +44,7 @@ class Command:
     add_arguments: Callable[["ArgumentParser"], None]
     run: Callable[["Namespace"], None]
     guide: str = ""
-    defaults: Callable[["Namespace"], dict[str, Any]] | None = None
+    defaults: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
 
 def make_parser(command: Command, prog: str) -> "ArgumentParser":
@@ -62,11 +62,10 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
             return settings
 
         def parse_args(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> "Namespace":  # type: ignore[override]
-            given = super().parse_args(args, *others, **options)
-            if command.defaults is not None and (defaults := command.defaults(given)):
-                self.set_defaults(defaults)
-                given = super().parse_args(args, *others, **options)
-            return given
+            if command.defaults is not None:
+                given = super().parse_args(args, *others, **{**options, "defaults": False})
+                self.set_defaults(command.defaults(vars(given)))
+            return super().parse_args(args, *others, **options)
 
         def format_help(self, formatter: HelpFormatter | None = None) -> str:
             return help_text(help_of(self, command.example, command.guide))

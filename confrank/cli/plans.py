@@ -5,6 +5,7 @@ from itertools import product
 from pathlib import Path
 
 from confrank.active.records import stage_files
+from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
 from confrank.ood import DETECTORS
 from confrank.phrasing import counted
@@ -26,6 +27,7 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
         lines.append(f"{'measure' if names else 'done':>9}  {item.name}{some}")
     if any(has_result(config, results) for config in to_train.values()):
         lines.append("again: the result exists, but not the predictions or the network that another cell needs")
+    lines += dict.fromkeys(line for config in wanted.runs for line in left_out_lines(config))
     lines += _group_lines(wanted.runs, to_train)
     runs, estimate = counted(len(wanted.runs), "run"), _estimate(to_train.values())
     lines.append(f"{runs}, {len(to_train)} to train ({estimate}), {counted(len(wanted.averages), 'average')}")
@@ -33,6 +35,11 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
         measured = f"{len(missing)} to measure (about {_minutes(len(missing) * MINUTES / 60)} on one H200)"
         lines[-1] += f", {counted(len(wanted.detections), 'detection')}, {measured}"
     return lines
+
+
+def left_out_lines(config: RunConfig) -> list[str]:
+    """What the recipe of a run does not do for its data or its network."""
+    return [f"recipe {config.recipe} without its {flag_of(name)}: {why}" for name, why in config.left_out.items()]
 
 
 def _run_line(config: RunConfig, missing: bool, results: Path) -> str:

@@ -20,9 +20,10 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
-from confrank.cli.train import TEXT_DEFAULTS, show_runs
+from confrank.cli.train import show_runs
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.phrasing import counted
+from confrank.recipes import TEXT_DEFAULTS
 
 if TYPE_CHECKING:
     from jsonargparse._core import ArgumentGroup

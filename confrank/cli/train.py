@@ -4,7 +4,7 @@ import dataclasses
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,8 +27,9 @@ from confrank.cli.command import (
     say_once,
 )
 from confrank.cli.names import with_names
-from confrank.cli.wording import in_words
+from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
+from confrank.recipes import TEXT_TRAINING, holds_texts
 
 if TYPE_CHECKING:
     import torch
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from confrank.config import RunConfig
     from confrank.training import Finished, Processes
     from confrank.training.jobs import Job
-
-# For texts, SGD hardly moves the vectors of rare words, CRL harms (docs/when-to-use.md), and of 5, 20, 60 and 200
-# epochs on 4,000 reviews, 20 ranked best (experiments/when_imdb_epyc-2core_202611.md).
-TEXT_DEFAULTS = {"model": "bag-of-embeddings", "method": "baseline", "optimizer": "adamw", "lr": 0.003}
-TEXT_TRAINING = TEXT_DEFAULTS | {"epochs": 20}
 
 
 def _train_arguments(parser: Parser) -> None:
@@ -81,18 +77,27 @@ def _train_arguments(parser: Parser) -> None:
     parser.add_argument("--config", action="config", metavar="FILE", help=config)
 
 
-def _defaults(arguments: Arguments) -> dict[str, Any]:
-    """The settings for texts and of the recipe, in place of the defaults: flags and --config still override them."""
+def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the recipe for the data set, in place of the defaults: what is given still overrides them."""
     from confrank import recipes
 
-    texts = TEXT_TRAINING if _is_texts(arguments.dataset) else {}
-    return {**texts, **recipes.values(arguments.recipe, arguments.dataset)}
+    names, recipe = ("dataset", "model", "lr"), given.get("recipe", "paper")
+    for file in (Path(str(one)) for one in given.get("config") or ()):
+        if file.is_file() and "recipe" in given:
+            _check_recipe(file, recipe)
+    return recipes.values(recipe, **{name: given[name] for name in names if name in given})
 
 
-def _is_texts(dataset: str) -> bool:
-    from confrank.data.texts import SUFFIXES
+def _check_recipe(file: Path, recipe: str) -> None:
+    """Raise if a file of settings names another recipe: its values would be trained under this name."""
+    import yaml
 
-    return Path(dataset).suffix.lower() in SUFFIXES
+    stored = yaml.safe_load(file.read_text()).get("recipe", recipe)
+    if stored != recipe:
+        raise ValueError(
+            f"expected --recipe {stored}, whose settings {file} holds, but got {recipe};"
+            " leave out --recipe or --config"
+        )
 
 
 def _for_texts(name: str) -> str:
@@ -153,14 +158,12 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         what = "already finished:" if job.run.finished else "training"
         config = job.run.config
         say(console, f"{what} {config.run_name} in {job.folder.path}")
-        if _is_texts(config.dataset):
+        if holds_texts(config.dataset):
             say(
                 console,
                 f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}",
             )
-        if config.recipe != "paper" and (departures := config.departures):
-            listed_departures = ", ".join(f"{name} {value}" for name, value in departures.items())
-            say(console, f"departures from the recipe {config.recipe}: {listed_departures}")
+        say(console, *_recipe_lines(config))
 
     folders = {item.run_name: out for item, out in zip(configs, outs, strict=True)}
     with ExitStack() as stack:
@@ -193,6 +196,31 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:
         raise failures[0].error if processes.leads else PeerError(str(failures[0].reason))
+
+
+def _recipe_lines(config: "RunConfig") -> list[str]:
+    """What differs from the recipe, and a learning rate that rises late."""
+    from confrank.cli.plans import left_out_lines
+
+    lines = left_out_lines(config)
+    if config.recipe != "paper" and (departures := config.departures):
+        listed_departures = ", ".join(_as_flag(*one) for one in departures.items())
+        lines.append(f"departures from the recipe {config.recipe}: {listed_departures}")
+    if config.averaging != "none" and (config.averaging_lr or 0) > config.lr:
+        lines.append(
+            f"warning: the learning rate rises from {config.lr:g} to {config.averaging_lr:g} while weights are"
+            " averaged (--averaging-lr)"
+        )
+    return lines
+
+
+def _as_flag(name: str, value: Any) -> str:
+    """
+    >>> _as_flag("lr_drops", [0.5, 0.75]), _as_flag("mirror", True)
+    ('--lr-drops 0.5,0.75', '--mirror true')
+    """
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return f"{flag_of(name)} {','.join(map(str, value)) if isinstance(value, list) else text}"
 
 
 def _configs(arguments: Arguments) -> "list[RunConfig]":

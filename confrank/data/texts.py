@@ -18,8 +18,8 @@ from confrank.phrasing import about, named
 from confrank.predictions.csv_rows import csv_rows
 from confrank.predictions.names import role_of
 from confrank.predictions.text_file import decoded
+from confrank.recipes import holds_texts
 
-SUFFIXES = (".csv", ".jsonl")
 COLUMNS = ("text", "label", "split", "id")
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 
@@ -44,7 +44,7 @@ class LabelledTexts(NamedTuple):
 
 def is_text_file(path: Path) -> bool:
     """Whether a path is a file that `read_texts` reads, by its ending."""
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+    return holds_texts(path.name) and path.is_file()
 
 
 def load_texts(path: Path, length: int, vocabulary_size: int) -> DataSet:

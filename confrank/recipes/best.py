@@ -17,9 +17,9 @@ BEST = TrainingRecipe(
         "schedule": "cosine",
         "averaging": "swa",
         "averaging_start": 0.6,
-        "averaging_lr": 0.05,
+        "averaging_lr_share": 0.5,
         "mix": "cutmix",
         "mix_weight": 1.0,
     },
-    by_dataset={"cifar100": {"averaging_lr": 0.02, "mix": "both", "soft_labels": 0.8, "head": "cosine"}},
+    by_dataset={"cifar100": {"averaging_lr_share": 0.2, "mix": "both", "soft_labels": 0.8, "head": "cosine"}},
 )

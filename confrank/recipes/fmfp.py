@@ -17,7 +17,7 @@ FMFP = TrainingRecipe(
         "schedule": "cosine",
         "averaging": "swa",
         "averaging_start": 0.6,
-        "averaging_lr": 0.05,
+        "averaging_lr_share": 0.5,
         "sam": 0.05,
     },
 )

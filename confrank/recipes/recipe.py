@@ -10,7 +10,8 @@ class TrainingRecipe:
     """Settings of `confrank.config.RunConfig` that differ from their defaults.
 
     source: who proposed it. passes: forward and backward passes of a step, in units of a plain step.
-    expected: a result to compare with. by_dataset: settings that differ for a data set.
+    expected: a result to compare with. by_dataset: settings that differ for a data set. The setting `averaging_lr` is
+    given by its share of `lr`, as `averaging_lr_share`.
     """
 
     source: str

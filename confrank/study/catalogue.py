@@ -6,14 +6,18 @@ Run times are for the complete recipe on one NVIDIA H200 at the measured speeds 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from confrank.data import IMAGE_SETS, LOADERS, is_known
 from confrank.method_facts import facts_of
+from confrank.recipes import holds_texts
 from confrank.study.active import ACTIVE_RECIPES
 
 MODELS = ("vgg16", "resnet110", "densenet-bc")
+# The networks of a study on texts, in place of these.
+TEXT_NETWORKS = ("bag-of-embeddings", "text-encoder")
 PAIR = ("baseline", "crl-softmax")
 SINGLE = ("baseline", "aes-10", "aes-30", "mcdropout", "aleatoric-mc", "crl-softmax", "crl-entropy", "crl-margin")
 FIVE = (0, 1, 2, 3, 4)
@@ -221,7 +225,7 @@ def narrowed(
     """The recipe of that name with these data sets, networks, methods, seeds and out-sets instead of its own.
 
     Custom data sets may be in `root`. A recipe in several parts is reduced to those given, without ensembles of
-    fewer than two members, and any recipe to the parts that are trained like this.
+    fewer than two members, and any recipe to the parts that are trained like this. Texts get networks for texts.
     """
     given = {"datasets": datasets, "models": models, "methods": methods, "seeds": seeds, "out_sets": out_sets}
     wanted: dict[str, Any] = {
@@ -237,14 +241,14 @@ def narrowed(
             raise ValueError(
                 f"expected out-sets among {', '.join([*IMAGE_SETS, *LOADERS])} or a path, but got {one!r}"
             )
-    _check_networks(wanted.get("models", ()))
+    _check_networks(wanted.get("models", ()), wanted.get("datasets", ()))
     parts = _trained_like(training, name)
     parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in parts)
     if len(parts) == 1:
         (part,) = (replace(part, **wanted) for part in parts)
         if len(part.seeds) < 2 and any(facts_of(method).ensemble for method in part.methods):
             raise ValueError(f"expected two seeds or more for an ensemble, but got {part.seeds[0]}")
-        return (part,)
+        return (part,) if models is not None else _by_kind(part)
     for key, values in wanted.items():
         planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
         if not planned:
@@ -270,8 +274,16 @@ def _trained_like(training: Sequence[str] | None, name: str) -> tuple[Recipe, ..
     return parts if training is None else tuple(part for part in parts if part.training in training)
 
 
-def _check_networks(names: Sequence[str]) -> None:
-    """Raise if a network has neither a known name nor a factory."""
+def _by_kind(part: Recipe) -> tuple[Recipe, ...]:
+    """The recipe for its images with its networks, and for its texts with those for texts."""
+    texts = tuple(one for one in part.datasets if holds_texts(one))
+    images = tuple(one for one in part.datasets if one not in texts)
+    parts = replace(part, datasets=images), replace(part, datasets=texts, models=TEXT_NETWORKS)
+    return tuple(one for one in parts if one.datasets)
+
+
+def _check_networks(names: Sequence[str], datasets: Sequence[str]) -> None:
+    """Raise if a network has neither a known name nor a factory, or is for another kind of data."""
     if names:
         from confrank.models import MODELS, TEXT_MODELS  # imports torch, which a plan without names does not need
 
@@ -279,6 +291,10 @@ def _check_networks(names: Sequence[str]) -> None:
         for one in names:
             if one not in known and ":" not in one:
                 raise ValueError(f"expected networks among {', '.join(known)}, but got {one!r}")
+        for dataset, one in product(datasets, names):
+            fitting, others = (TEXT_MODELS, MODELS) if holds_texts(dataset) else (MODELS, TEXT_MODELS)
+            if one in others:
+                raise ValueError(f"expected networks for {dataset} among {', '.join(fitting)}, but got {one!r}")
 
 
 def _cut_down(part: Recipe, wanted: dict[str, Any]) -> Recipe:

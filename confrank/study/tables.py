@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confrank.config import RECORDED, RunConfig
+from confrank.config import RECORDED, RunConfig, usual_settings
 from confrank.data import LOADERS
 from confrank.method_facts import facts_of
 from confrank.metrics.repeats import Cell, Summary, summarise
-from confrank.recipes import settings
 from confrank.study.paper import ENSEMBLES, PaperValue, contradictions, table_values
 from confrank.study.results import Result, load_result
 
@@ -29,7 +28,7 @@ def label_of(config: Mapping[str, Any]) -> str:
     ('baseline-60epochs', 'crl-softmax-weight0.5')
     """
     recipe = config.get("recipe", "paper")
-    method, usual = config["method"], settings(recipe, dataset=config.get("dataset", "")).as_dict()
+    method, usual = config["method"], usual_settings(config)
     differing = {key: value for key, value in config.items() if key in usual and value != usual[key]}
     weight = f"-weight{differing['weight']:g}" if "weight" in differing and facts_of(method).weighted else ""
     epochs = f"-{differing['epochs']}epochs" if "epochs" in differing else ""
