@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from confrank import recipes
 from confrank.config import RunConfig, learning_rate
 from confrank.data import hold_out, load
 from confrank.models import OtherWeightsError, create, start_from
@@ -47,6 +48,29 @@ def test_names_of_runs_show_the_settings():
     config = RunConfig(warm_up=5, clip=1.0, init="somewhere/cifar.safetensors")
     assert config.run_name == "digits-small-crl-softmax-warmup5-clip1-init-cifar-seed0"
     assert RunConfig().run_name == "digits-small-crl-softmax-seed0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"soft_labels": 0.5}, "two epochs or more for soft labels, .* but got 1; leave out `soft_labels`"),
+        ({"warm_up": 1}, "a warm-up shorter than the training, but got 1 of 1 epoch; leave out `warm_up`"),
+        ({"weight": 5.0}, "a crl-\\* method for a weight of the ranking loss, but got baseline; leave out `weight`"),
+        ({"text_length": 9}, "texts to cut, but digits holds images; leave out `text_length`"),
+        ({"vocabulary_size": 9}, "texts with words to know, but digits holds images; leave out `vocabulary_size`"),
+    ],
+)
+def test_settings_without_effect_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Run(RunConfig(epochs=1, method="baseline", **settings), load("digits"), CPU)
+
+
+def test_a_recipe_and_a_study_may_set_what_has_no_effect():
+    soft = recipes.settings("best", dataset="cifar100", model="mlp", epochs=1)
+    weighted = recipes.settings("sure", dataset="cifar10", model="mlp", epochs=1, method="baseline")
+    assert (soft.soft_labels, weighted.weight) == (0.8, 0.5)
+    for config in (soft, weighted, replace(weighted, weight=1.0)):
+        Run(config, load("digits"), CPU)
 
 
 @pytest.fixture(scope="module")

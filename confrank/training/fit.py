@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from confrank import models
-from confrank.config import RunConfig
+from confrank.config import RunConfig, usual_settings
 from confrank.data import DataSet
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 
 
 def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:
@@ -36,6 +36,31 @@ def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> No
         raise InputError(f"expected images to augment, but {config.dataset} holds texts", "set {augment} to none")
     if data.is_text and config.mirror:
         raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
+    _refuse_unused(config, data)
+
+
+def _refuse_unused(config: RunConfig, data: DataSet) -> None:
+    """Raise if a setting would have no effect. A recipe or a study may set it: what it sets is usual."""
+    unused = {
+        "soft_labels": (
+            config.epochs == 1,
+            "two epochs or more for soft labels, whose share is 0 in the first, but got 1",
+        ),
+        "warm_up": (
+            config.warm_up >= config.epochs,
+            f"a warm-up shorter than the training, but got {config.warm_up} of {counted(config.epochs, 'epoch')}",
+        ),
+        "weight": (
+            not facts_of(config.method).weighted,
+            f"a crl-* method for a weight of the ranking loss, but got {config.method}",
+        ),
+        "text_length": (not data.is_text, f"texts to cut, but {config.dataset} holds images"),
+        "vocabulary_size": (not data.is_text, f"texts with words to know, but {config.dataset} holds images"),
+    }
+    usual = usual_settings(config.as_dict())
+    for name, (is_unused, expected) in unused.items():
+        if is_unused and getattr(config, name) not in (usual[name], getattr(RunConfig, name)):
+            raise InputError(f"expected {expected}", f"leave out {{{name}}}")
 
 
 @torch.no_grad()
