@@ -118,7 +118,7 @@ def test_crops_and_flips_equal_a_loop_and_are_uniform():
     ],
 )
 def test_the_largest_remainders_are_rounded_up(quotas, total, expected):
-    assert _apportion(np.array(quotas), total).tolist() == expected
+    assert _apportion(np.array(quotas), total, np.full(len(quotas), 99)).tolist() == expected
 
 
 def test_a_holdout_share_is_apportioned_to_the_classes():
@@ -127,3 +127,15 @@ def test_a_holdout_share_is_apportioned_to_the_classes():
     data = replace(load("digits"), train=split_of(images, labels))
     _, held = hold_out(data, 0.1, 0)
     assert np.bincount(held.labels, minlength=3).tolist() == [1, 3, 2]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("counts", [[1, 1, 1, 1, 1, 10], [10, 1], [2, 2, 3], [0, 1, 9]])
+def test_a_holdout_leaves_a_sample_of_every_class(counts, share):
+    labels = np.repeat(np.arange(len(counts)), counts)
+    images = np.zeros((len(labels), 8, 8, 1), dtype=np.uint8)
+    data = replace(load("digits"), train=split_of(images, labels))
+    rest, held = hold_out(data, share, 0)
+    left = np.bincount(rest.train.labels, minlength=len(counts))
+    assert (left >= np.minimum(counts, 1)).all()
+    assert (left + np.bincount(held.labels, minlength=len(counts))).tolist() == counts

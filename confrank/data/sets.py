@@ -173,25 +173,31 @@ def check_digests(source: Path, stored: Mapping[str, Any], *, or_else: str = "",
 def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Split | None]:
     """Hold out a stratified share of the training split for validation: (data set with the rest, held-out split).
 
-    Every class gives the same share, rounded so that the total is right. The choice depends only on `seed`. The
-    vocabulary of texts comes from the rest alone, so that held-out texts have as many unknown words as test texts.
+    Every class gives the same share, rounded so that the total is right, but never its last sample. The choice
+    depends only on `seed`. The vocabulary of texts comes from the rest alone, so that held-out texts have as many
+    unknown words as test texts.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a holdout share in [0, 1), but got {share}")
     if share == 0:
         return _renumbered(dataset, None)
-    held = stratified(dataset.train.labels, dataset.num_classes, share, seed)
+    held = stratified(dataset.train.labels, dataset.num_classes, share, seed, remaining=1)
     rest = dataset.train.select(np.flatnonzero(~held))
     return _renumbered(replace(dataset, train=rest), dataset.train.select(np.flatnonzero(held)))
 
 
-def stratified(labels: NDArray[np.int64], num_classes: int, share: float, seed: int) -> NDArray[np.bool_]:
-    """Which samples are held out: the same share of every class, rounded so that the total is right."""
+def stratified(
+    labels: NDArray[np.int64], num_classes: int, share: float, seed: int, remaining: int = 0
+) -> NDArray[np.bool_]:
+    """Which samples are held out: the same share of every class, rounded so that the total is right.
+
+    At least `remaining` samples of every class that has them are not held out.
+    """
     order = np.random.default_rng(seed).permutation(len(labels))
     # Rank of each sample within its class, in a random order: the first share of each class is held out.
     by_class = order[np.argsort(labels[order], kind="stable")]
     counts = np.bincount(labels, minlength=num_classes)
-    taken = _apportion(counts * share, round(len(labels) * share))
+    taken = _apportion(counts * share, round(len(labels) * share), most=np.maximum(counts - remaining, 0))
     rank = np.concatenate([np.arange(count) for count in counts])
     held = np.zeros(len(labels), dtype=bool)
     held[by_class] = rank < np.repeat(taken, counts)
@@ -235,9 +241,10 @@ def class_order(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(distinct, key=(lambda label: (int(label), label)) if numbers else None))
 
 
-def _apportion(quotas: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:
-    """Whole numbers near the quotas with the given sum: the largest remainders are rounded up."""
-    floors: NDArray[np.int64] = np.floor(quotas).astype(np.int64)
+def _apportion(quotas: NDArray[np.floating[Any]], total: int, most: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Whole numbers near the quotas with the given sum: the largest remainders are rounded up, if `most` allows."""
+    floors: NDArray[np.int64] = np.minimum(np.floor(quotas).astype(np.int64), most)
     missing = total - int(floors.sum())
-    floors[np.argsort(floors - quotas, kind="stable")[:missing]] += 1
+    order = np.argsort(floors - quotas, kind="stable")
+    floors[order[floors[order] < most[order]][:missing]] += 1
     return floors
