@@ -160,6 +160,21 @@ def test_ema_follows_the_weights_from_its_start_on(digits):
     assert torch.equal(run.model.head.weight, run.average.mean[position])
 
 
+def test_ema_over_all_steps_leaves_out_the_initial_weights(digits, monkeypatch):
+    """It is the plain mean of the first four steps, and a moving average after them."""
+    monkeypatch.setattr("confrank.training.run.EMA_DECAY", 0.75)
+    run, seen = Run(tiny(averaging="ema", averaging_start=0.0), digits, CPU), []
+    position = [name for name, _ in run.model.named_parameters()].index("head.weight")
+    mean = torch.zeros(())
+    while len(seen) < 9:
+        run.step()
+        seen.append(run.model.head.weight.detach().clone())
+        mean = torch.stack(seen).mean(0) if len(seen) <= 4 else 0.75 * mean + 0.25 * seen[-1]
+        assert torch.allclose(run.average.mean[position], mean, atol=1e-6), len(seen)
+        if run.next_step == run.num_steps:
+            run.finish_epoch()
+
+
 def test_an_average_in_any_loop():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     average, members = WeightAverage(model), []
@@ -526,9 +541,11 @@ def test_mirrored_probabilities_of_any_network(digits):
         mirrored_probabilities(model, torch.zeros(40, 8, 8))
 
 
-@pytest.mark.parametrize("averaging", ["swa", "ema"])
+@pytest.mark.parametrize(
+    "averaging", [{"averaging": "swa"}, {"averaging": "ema"}, {"averaging": "ema", "averaging_start": 0.0}]
+)
 def test_resumed_with_every_ingredient_equals_an_uninterrupted_run(digits, tmp_path, averaging):
-    config = tiny(**{**EVERYTHING, "averaging": averaging}, method="crl-softmax")
+    config = tiny(**{**EVERYTHING, **averaging}, method="crl-softmax")
     whole = finish(Run(config, digits, CPU))
     run = Run(config, digits, CPU)
     for kill in (2, 7, 10):  # steps, three an epoch: before, in and at the end of the averaged epochs

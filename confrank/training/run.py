@@ -81,6 +81,7 @@ class Run:
         self.average = WeightAverage(self.model) if config.averaging != "none" else None
         # The step of a moving average: all the way until averaging starts.
         self.average_share = torch.tensor(1.0 if first_averaged(config) else 1 - EMA_DECAY, device=device)
+        self.averaged_steps = torch.tensor(self._averaged_before(0), device=device)
         self.soft_labels = SoftLabels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
@@ -160,7 +161,8 @@ class Run:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip)
         self.optimizer.step()
         if self.average is not None and self.config.averaging == "ema":
-            self.average.follow(self.average_share)
+            # An average over all steps is the mean of their weights at first, without the random initial ones.
+            self.average.follow(self.average_share.maximum(1 / (1 + self.averaged_steps + self.step_number[0])))
         self.step_loss.index_copy_(0, self.step_number, loss.detach().view(1).float())
         self.num_correct += num_correct
         self.position += size
@@ -289,6 +291,10 @@ class Run:
         parameters = self.optimizer.param_groups[0]["params"]
         return [values for parameter in parameters for values in self.optimizer.state[parameter].values()]
 
+    def _averaged_before(self, epoch: int) -> float:
+        """The steps before an epoch in a moving average over all steps; no limit if its first value is trained."""
+        return math.inf if first_averaged(self.config) else float(epoch * self.num_steps)
+
     def _drawn(self, epoch: int) -> Draws:
         drawn = epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
         if self.config.augment == "none":
@@ -315,6 +321,7 @@ class Run:
             self.soft_labels.enter(epoch, self.config.epochs, self.config.soft_labels)
         self.learning_rate.fill_(learning_rate(self.config, epoch))
         self.average_share.fill_(1 - EMA_DECAY if epoch >= first_averaged(self.config) else 1.0)
+        self.averaged_steps.fill_(self._averaged_before(epoch))
         self.position.fill_(step * self.config.batch_size)
         self.step_number.fill_(step)
 
