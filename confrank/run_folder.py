@@ -1,6 +1,7 @@
 """The folder of a run: the paths of its files, and reading its config and log."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,15 @@ class RunFolder:
                 if line.endswith("\n"):
                     raise ValueError(f"expected one JSON record per line in {self.log}, but: {error}") from None
         return records
+
+    def check_snapshots(self, epochs: Iterable[int]) -> None:
+        """Raise if the run has passed one of these epochs without storing its predictions."""
+        done = len(self.read_log())
+        paths = (self.snapshot(epoch) for epoch in epochs if epoch <= done)
+        if missing := [path for path in paths if not path.exists()]:
+            raise ValueError(
+                f"expected {missing[0]}, but the run did not store it; remove its folder to train it again"
+            )
 
 
 # Settings are a flat mapping, some of whose values are lists.

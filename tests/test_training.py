@@ -4,6 +4,7 @@ import os
 import pty
 import signal
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -674,6 +675,25 @@ def test_leftovers_of_a_killed_writer_are_no_other_files(tmp_path):
     (tmp_path / "a" / ".config.yaml.123.part").write_text("half")
     train(tiny(epochs=1), tmp_path / "a", device=CPU)
     assert not list((tmp_path / "a").glob(".*.part"))
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_snapshots_of_epochs_that_have_passed_are_refused(tmp_path, finished):
+    config = tiny(epochs=5)
+
+    def stop(config, record):
+        if not finished and record["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    def resume(**settings):
+        return train(replace(config, **settings), tmp_path, device=CPU, checkpoint_epochs=1)
+
+    with nullcontext() if finished else pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, device=CPU, checkpoint_epochs=1, on_epoch=stop)
+    with pytest.raises(ValueError, match=r"expected .*epoch-0002.safetensors, but the run did not store it; remove"):
+        resume(snapshots=True)
+    assert not load_config(tmp_path).snapshots
+    assert resume().evaluations
 
 
 def test_leftovers_among_the_snapshots_are_removed(tmp_path):

@@ -74,7 +74,7 @@ class Plan:
                 _check_same(config.as_dict(), load_config(path).as_dict(), f"{path} to be of this run", "out")
         for item in missing:
             if item.epochs:
-                _check_snapshots(item, out)
+                RunFolder(out / item.members[0].run_name).check_snapshots(item.epochs)
 
     def missing_averages(self, results: Path) -> list[Average]:
         """The averages without a result."""
@@ -179,14 +179,3 @@ def _check_same(wanted: dict[str, Any], stored: dict[str, Any], what: str, param
     """Raise if the stored settings differ; another value of the parameter avoids the conflict."""
     if differing := changed_settings(wanted, stored):
         raise InputError(f"expected {what}, but it differs in {differing}", f"choose another {{{parameter}}}")
-
-
-def _check_snapshots(item: Average, out: Path) -> None:
-    """Raise if the run has passed an epoch without storing the predictions that the average needs."""
-    (member,) = item.members
-    folder = RunFolder(out / member.run_name)
-    done = len(folder.read_log())
-    missing = [path for path, epoch in zip(item.sources(out), item.epochs, strict=True)
-              if epoch <= done and not path.exists()]  # fmt: skip
-    if missing:
-        raise ValueError(f"expected {missing[0]}, but the run did not store it; remove its folder to train it again")

@@ -193,6 +193,8 @@ def _claim(folder: RunFolder, config: RunConfig, on_failure: ExitStack) -> tuple
     check_folder(folder, config)
     if folder.config.exists():
         there = load_config(out)
+        if config.snapshots and not there.snapshots:
+            folder.check_snapshots(aes_epochs(config.epochs))
         every, snapshots = config.test_every or there.test_every, config.snapshots or there.snapshots
         config = replace(there, test_every=every, snapshots=snapshots)
     return config, lock
