@@ -164,7 +164,7 @@ def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
 
 
 def _groups(configs: Sequence[RunConfig], together: int, device: str) -> list[list[RunConfig]]:
-    """Groups of runs on one data set, which share its memory; slow networks first, so that others fill their gaps.
+    """Groups of runs on one data set, which is read once for each; slow networks first, so that others fill gaps.
 
     On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
     """
