@@ -11,6 +11,7 @@ from confrank.confidence import margin, max_probability, negative_entropy
 from confrank.metrics import aurc, sample_values
 from confrank.phrasing import InputError
 from confrank.scores import fit, names, score
+from confrank.scores.registry import refusal
 
 FITTED = {"p-norm": {"p": 3}, "max-probability-temperature": {"temperature": 0.35}}
 
@@ -112,6 +113,26 @@ def test_neither_the_order_nor_the_number_of_rows_changes_a_bit(seed, size, num_
         parameters = parameters_of(name, num_classes)
         whole = score(name, logits=logits, **parameters)
         assert np.array_equal(score(name, logits=np.asfortranarray(logits[some]), **parameters), whole[some]), name
+
+
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+@given(seed=st.integers(0, 100), num_classes=st.integers(3, 130))
+@settings(max_examples=10, deadline=None)
+def test_the_order_of_the_classes_changes_no_bit(kind, seed, num_classes):
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(40, num_classes))
+    table = logits if kind == "logits" else np.apply_along_axis(softmax, 1, logits)
+    permuted = rng.permuted(table, axis=1)
+    given_names = [name for name in names if name != "relu" and refusal(name, kind, num_classes) is None]
+    for name in given_names:
+        values = parameters_of(name, num_classes)
+        assert (score(name, **{kind: table}, **values) == score(name, **{kind: permuted}, **values)).all(), name
+    confidences = [evaluation_confidence(kind, each) for each in (table, permuted)]
+    assert (confidences[0] == confidences[1]).all()
+
+
+def evaluation_confidence(kind, table):
+    return sample_values(**{kind: table}, label=np.zeros(len(table), dtype=int)).confidence
 
 
 @settings(max_examples=25, deadline=None)

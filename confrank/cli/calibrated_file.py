@@ -61,12 +61,12 @@ def write_calibrated(
 
 def _table(given: "Predictions", logits: "Floats") -> tuple[str, list[str], "Floats"]:
     """What the file has of each class (logit or probability), the names of the classes, and the calibrated table."""
-    from scipy.special import softmax
+    from confrank.metrics.proper import probabilities_of
 
     names = given.class_names or [str(number) for number in range(logits.shape[1])]
     if given.logits is not None:
         return "logit", names, logits
-    return "probability", names, softmax(logits, axis=1)
+    return "probability", names, probabilities_of(logits)
 
 
 def _named(classes: "NDArray[Any]", names: Sequence[str] | None) -> list[Any]:
@@ -121,7 +121,7 @@ def _class_columns(
     given: "Predictions", logits: "Floats", by_role: Mapping[str, str], reading: Mapping[str, Any]
 ) -> Columns:
     """The columns of a CSV file with the logits or probabilities of classes."""
-    from scipy.special import softmax
+    from confrank.metrics.proper import largest_probability
 
     kind, names, table = _table(given, logits)
     columns: Columns = {}
@@ -137,8 +137,7 @@ def _class_columns(
                     table[:, number].tolist() if kind == "logit" else _rescaled(table[:, number], column, reading)
                 )
         if "confidence" in by_role:
-            largest = softmax(logits, axis=1).max(axis=1)
-            columns[by_role["confidence"]] = _rescaled(largest, by_role["confidence"], reading)
+            columns[by_role["confidence"]] = _rescaled(largest_probability(logits), by_role["confidence"], reading)
     if len(columns) < (1 if is_single else len(names)):
         raise InputError(
             "expected a column for each class to write calibrated values to, but the file has none",

@@ -102,10 +102,23 @@ def largest_probability(logits: Array) -> Floats:
     return largest
 
 
+def probabilities_of(logits: Array) -> Floats:
+    """The softmax probabilities [n, K] of each sample; the largest is that of `largest_probability`, bit for bit."""
+    table = np.empty(logits.shape)
+    for rows in chunks(len(logits), logits.shape[1]):
+        _, exponentials, total = _exponentials(logits[rows])
+        table[rows] = exponentials / total[:, None]
+    return table
+
+
 def _exponentials(logits: Array) -> tuple[Floats, Floats, Floats]:
-    """Logits [n, K] minus their largest, the exponentials of these, and the sum of the exponentials [n]."""
+    """Logits [n, K] minus their largest, the exponentials of these, and the sum of the exponentials [n].
+
+    They are added in ascending order, so that rows with the same logits in another order stay tied to the last digit.
+    """
     shifted = logits.astype(np.float64)
     with np.errstate(over="ignore"):
         shifted -= shifted.max(axis=1, keepdims=True)
     exponentials = np.exp(shifted)
-    return shifted, exponentials, exponentials.sum(axis=1)
+    in_order = exponentials if logits.shape[1] < 3 else np.sort(exponentials, axis=1)  # a + b is b + a
+    return shifted, exponentials, in_order.sum(axis=1)

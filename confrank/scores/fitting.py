@@ -50,7 +50,7 @@ def fit_relu(table: Table, correct: Flags, rows: Ints) -> dict[str, Any]:
         )
     sums = {flag: np.zeros((table.num_classes, table.num_classes)) for flag in (True, False)}
     for part, block in table.blocks(rows):
-        probabilities = forms_of(block, table.kind, ["probabilities"])["probabilities"]
+        probabilities = forms_of(block, table.kind, ["by class"])["by class"]
         for flag, total in sums.items():
             chosen = probabilities[right[part] == flag]
             total += chosen.T @ chosen

@@ -75,7 +75,7 @@ SCORES: dict[str, Score] = {
         {"temperature": _positive},
         fit_temperature_by_aurc,
     ),
-    "relu": Score("probabilities", functions.relu, "relative uncertainty, negative", {"matrix": _matrix}, fit_relu),
+    "relu": Score("by class", functions.relu, "relative uncertainty, negative", {"matrix": _matrix}, fit_relu),
 }
 names = tuple(SCORES)
 

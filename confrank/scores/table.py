@@ -10,8 +10,9 @@ from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabili
 from confrank.scores.functions import shifted, softmax
 
 Kind = Literal["logits", "probabilities"]
-# What a function takes: `shifted` are logits whose largest is 0, as several functions need them.
-Form = Literal["logits", "shifted", "probabilities"]
+# What a function takes: `shifted` are logits whose largest is 0, as several functions need them. The values of a row
+# are in ascending order, except those `by class`: the last digit of a sum depends on the order.
+Form = Literal["logits", "shifted", "probabilities", "by class"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ def forms_of(block: Array, kind: Kind, wanted: Collection[Form]) -> dict[Form, F
     """A block in the wanted forms, in float64. Logits of probabilities are ln p, clipped at the smallest number."""
     values = np.ascontiguousarray(block, dtype=np.float64)
     forms: dict[Form, Floats] = {}
+    if "by class" in wanted:
+        forms["by class"] = np.minimum(values, 1) if kind == "probabilities" else softmax(shifted(values))
+    values = np.sort(values, axis=1)
     if kind == "probabilities":
         forms["probabilities"] = np.minimum(values, 1)
         values = np.log(np.maximum(values, np.finfo(block.dtype).tiny)) if {*wanted} - {*forms} else values
