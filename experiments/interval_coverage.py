@@ -1,12 +1,14 @@
 """How often does a 95% interval contain the true value?
 
     python experiments/interval_coverage.py [--repetitions 1000] [--seed 17]
+    python experiments/interval_coverage.py --areas 19 1
 
 Models whose population is known: the probability p of being right is Beta-distributed with mean 0.8, and the
 confidence is p with its logit multiplied: by 1 (calibrated), more (overconfident) or less (underconfident). The ECE's
 target is the population's, with the same 15 bins. `percentiles` is the bootstrap that all metrics used to share;
 `confrank` is what `confrank.metrics.intervals_of` gives now. Rows for comparison have a fifth of the repetitions.
-Prints a table of coverage and mean width, then one JSON line.
+`--areas` measures AURC, E-AURC and AUGRC instead, for a calibrated model with p ~ Beta(A, B), and compares scales for
+Student's t. Prints a table of coverage, mean and median width, then one JSON line.
 """
 
 import argparse
@@ -18,14 +20,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
-from scipy.stats import beta
+from scipy.stats import beta, t
 
 from confrank.metrics import Samples, bootstrap, ece, ece_interval, evaluation_of, intervals_of
+from confrank.metrics.areas import best_aurc
 from confrank.metrics.calibration import bin_edges, bin_index
 
 Floats = NDArray[np.float64]
 RESAMPLES, BINS, GRID = 1000, 15, 1_000_000
 Limits = tuple[float, float]
+AREAS = ("aurc", "e_aurc", "augrc")
+# Other scales for Student's t than that of confrank; a resample without errors has an area of 0.
+SCALES: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
+    "linear": (lambda values: values, lambda values: values),
+    "cube-root": (np.cbrt, lambda roots: roots**3),
+    "logit": (lambda values: logit(np.clip(values, 1e-6, 1 - 1e-6)), expit),
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,10 @@ class Model:
     a: float
     b: float
     sharpness: float
+
+    @property
+    def title(self) -> str:
+        return f"Beta({self.a:g}, {self.b:g})"
 
     def confidence(self, p: Floats) -> Floats:
         return np.asarray(expit(self.sharpness * logit(p)))
@@ -68,7 +82,12 @@ def true_ece(model: Model) -> float:
 def true_ranking(model: Model) -> dict[str, float]:
     p = model.population()
     wrong, flagged = np.cumsum(1 - p), np.arange(1, GRID + 1)
+    accepted_wrong = np.cumsum(1 - p[::-1])
+    area = float((accepted_wrong / flagged).mean())
     return {
+        "aurc": area,
+        "e_aurc": area - float(best_aurc(accepted_wrong[-1:] / GRID)[0]),
+        "augrc": float(accepted_wrong.mean() / GRID),
         "auroc": float((p * wrong).sum() / (p.sum() * wrong[-1])),
         "aupr_error": float(((1 - p) * wrong / flagged).sum() / wrong[-1]),
     }
@@ -116,7 +135,7 @@ def repeat(
         above, below = float((low > true).mean()), float((high < true).mean())
         summaries[name] = {
             "coverage": 1 - above - below, "too_high": above, "too_low": below, "width": float((high - low).mean()),
-            "repetitions": len(pairs),
+            "median_width": float(np.median(high - low)), "repetitions": len(pairs),
         }  # fmt: skip
     return summaries
 
@@ -153,6 +172,36 @@ def ranking_once(model: Model, size: int) -> Callable[[np.random.Generator, int]
     return once
 
 
+def areas_once(model: Model, size: int) -> Callable[[np.random.Generator, int], dict[str, Limits | None]]:
+    def once(rng: np.random.Generator, repetition: int) -> dict[str, Limits | None]:
+        p, correct = model.draw(size, rng)
+        samples = Samples(p, correct)
+        (resampled,), metrics = bootstrap([samples], RESAMPLES, seed=repetition), evaluation_of(samples).metrics
+        intervals, limits = intervals_of(resampled, metrics, samples=samples), {}
+        quantile = t.ppf(0.975, max(1, min(correct.sum(), (~correct).sum()) - 1))
+        for key in AREAS:
+            interval, value = intervals[key], metrics[key]
+            if interval is not None and value is not None:
+                lowest = -1.0 if key == "e_aurc" else 0.0
+                limits[f"{key} percentiles"] = percentiles(resampled[key], value, lowest)
+                limits[f"{key} confrank"] = interval.low, interval.high
+                for name in SCALES:
+                    if key != "e_aurc" or name != "logit":  # which may be negative
+                        limits[f"{key} {name}"] = scaled(name, resampled[key], value, quantile)
+        return limits
+
+    return once
+
+
+def scaled(scale: str, resampled: Floats, value: float, quantile: float) -> Limits:
+    """Student's t times the standard error on another scale."""
+    forward, backward = SCALES[scale]
+    values = forward(np.append(resampled, value))
+    reach = quantile * values[:-1].std(ddof=1)
+    low, high = backward(values[-1] + np.array([-reach, reach]))
+    return float(low), float(high)
+
+
 def difference_once(model: Model, size: int) -> Callable[[np.random.Generator, int], dict[str, Limits | None]]:
     def once(rng: np.random.Generator, repetition: int) -> dict[str, Limits | None]:
         p, correct = OVERCONFIDENT.draw(size, rng)
@@ -164,10 +213,37 @@ def difference_once(model: Model, size: int) -> Callable[[np.random.Generator, i
     return once
 
 
+Report = Callable[[str, int, dict[str, dict[str, float]], dict[str, float]], None]
+
+
+def measure_areas(model: Model, many: int, seed: int, report: Report) -> None:
+    truth = true_ranking(model)
+    for size, count in ((30, many), (100, many), (500, 2 * many // 5), (2000, many // 5)):
+        report(model.title, size, repeat(areas_once(model, size), truth, count, seed), truth)
+
+
+def measure_others(many: int, seed: int, report: Report) -> None:
+    few = many // 5
+    for model in (CALIBRATED, Model(1.2, 0.3, 1)):
+        truth = true_ranking(model)
+        report(model.title, 100, repeat(ranking_once(model, 100), truth, many, seed), truth)
+    for title, model in MODELS.items():
+        truth, main_model = {"ece": true_ece(model)}, model in (CALIBRATED, OVERCONFIDENT)
+        for size in (100, 400, 2000):
+            once = ece_once(model, size, few if main_model else 0)
+            report(title, size, repeat(once, truth, many if main_model else few, seed), truth)
+    for title in ("calibrated", "slightly overconfident"):
+        truth = {"difference": true_ece(MODELS[title]) - true_ece(OVERCONFIDENT)}
+        for size in (100, 400, 2000):
+            summaries = repeat(difference_once(MODELS[title], size), truth, few, seed)
+            report(f"{title} - overconfident", size, summaries, truth)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=17)
+    parser.add_argument("--areas", type=float, nargs=2, metavar=("A", "B"))
     arguments = parser.parse_args()
     start, results = time.perf_counter(), []
 
@@ -175,30 +251,21 @@ def main() -> None:
         for name, one in summaries.items():
             key, method = name.split()
             shares = " | ".join(f"{100 * one[share]:.1f}" for share in ("coverage", "too_high", "too_low"))
+            widths = " | ".join(f"{one[width]:.4f}" for width in ("width", "median_width"))
             print(
                 f"| {title} | {key} | {truth[key]:.4f} | {size:,} | {method} | {one['repetitions']:,} |"
-                f" {shares} | {one['width']:.4f} |",
+                f" {shares} | {widths} |",
                 flush=True,
             )
             results.append({"model": title, "key": key, "true": truth[key], "n": size, "method": method, **one})
 
-    print("| model | metric | true | n | interval | repetitions | covered % | too high % | too low % | mean width |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
-    many, few = arguments.repetitions, arguments.repetitions // 5
-    for model in (CALIBRATED, Model(1.2, 0.3, 1)):
-        truth = true_ranking(model)
-        summaries = repeat(ranking_once(model, 100), truth, many, arguments.seed)
-        report(f"Beta({model.a:g}, {model.b:g})", 100, summaries, truth)
-    for title, model in MODELS.items():
-        truth, main_model = {"ece": true_ece(model)}, model in (CALIBRATED, OVERCONFIDENT)
-        for size in (100, 400, 2000):
-            once = ece_once(model, size, few if main_model else 0)
-            report(title, size, repeat(once, truth, many if main_model else few, arguments.seed), truth)
-    for title in ("calibrated", "slightly overconfident"):
-        truth = {"difference": true_ece(MODELS[title]) - true_ece(OVERCONFIDENT)}
-        for size in (100, 400, 2000):
-            summaries = repeat(difference_once(MODELS[title], size), truth, few, arguments.seed)
-            report(f"{title} - overconfident", size, summaries, truth)
+    headings = ("model", "metric", "true", "n", "interval", "repetitions", "covered %", "too high %", "too low %")
+    print(f"| {' | '.join(headings)} | mean width | median |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    if arguments.areas:
+        measure_areas(Model(*arguments.areas, 1), arguments.repetitions, arguments.seed, report)
+    else:
+        measure_others(arguments.repetitions, arguments.seed, report)
     print(f"\n{arguments.repetitions} repetitions, {time.perf_counter() - start:.0f} s\n")
     print(json.dumps({"seed": arguments.seed, "repetitions": arguments.repetitions, "results": results}))
 

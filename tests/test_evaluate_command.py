@@ -45,7 +45,8 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
         assert set(result["intervals"]) == set(KEYS)
         assert all(low <= result["metrics"][key] <= high for key, (low, high) in result["intervals"].items())
         assert result["interval_methods"] == dict.fromkeys(KEYS, "bootstrap") | {
-            "ece": "test inversion", "auroc": "logit bootstrap", "aupr_error": "logit bootstrap"
+            "ece": "test inversion", "auroc": "logit bootstrap", "aupr_error": "logit bootstrap",
+            **dict.fromkeys(("aurc", "e_aurc", "augrc"), "square-root bootstrap"),
         }  # fmt: skip
         assert result["num_resamples"] == 200
         assert sum(one["num_samples"] for one in result["classes"]) == 2000

@@ -108,7 +108,52 @@ def test_ranking_limits_are_students_t_on_the_logit_scale():
         assert limits[key].method == "logit bootstrap"
     wider = intervals_of(resampled, metrics, level=0.9)["auroc"]
     assert limits["auroc"].low < wider.low < wider.high < limits["auroc"].high
-    assert limits["aurc"].method == "bootstrap" and limits["ece"].method == "test inversion"
+    assert limits["acc"].method == "bootstrap" and limits["ece"].method == "test inversion"
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_limits_of_areas_are_students_t_on_the_root_scale(weighted):
+    """With weights, the rarer kind has its effective number of samples, (sum w)^2 / sum w^2."""
+    samples = example(size=60)
+    weight = np.random.default_rng(1).random(60) if weighted else np.ones(60)
+    samples = samples.weighted(weight) if weighted else samples
+    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 300)
+    limits = intervals_of(resampled, metrics, level=0.9, samples=samples)
+    kinds = weight[samples.correct], weight[~samples.correct]
+    degrees = min(kind.sum() ** 2 / (kind**2).sum() for kind in kinds) - 1
+    for key in ("aurc", "e_aurc", "augrc"):
+        assert resampled[key].min() > 0
+        reach = np.sqrt(resampled[key]).std(ddof=1) * student_t.ppf(0.95, degrees)
+        expected = (np.sqrt(metrics[key]) + np.array([-reach, reach])) ** 2
+        assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
+        assert limits[key].method == "square-root bootstrap"
+
+
+def test_limits_of_areas_stay_in_their_range():
+    """One error of ten: the square root less its reach is negative, which only E-AURC may be."""
+    samples = Samples(np.linspace(1, 0, 10), np.arange(10) != 8)
+    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 500)
+    limits = intervals_of(resampled, metrics, samples=samples)
+    for key in ("aurc", "e_aurc", "augrc"):
+        assert limits[key].low < metrics[key] < limits[key].high <= 1
+    assert (limits["aurc"].low, limits["augrc"].low) == (0, 0) and limits["e_aurc"].low < 0
+
+
+def test_intervals_of_areas_hold_with_few_errors():
+    """Confidence ~ Beta(19, 1) and calibrated: about 5 errors in 100. The percentiles cover AURC in 83%."""
+    # r(q) at coverage q is the mean of 1 - u^(1/19) over u from 1 - q to 1.
+    coverage = (np.arange(20_000) + 0.5) / 20_000
+    truth = (1 - 19 / 20 * (1 - (1 - coverage) ** (20 / 19)) / coverage).mean()
+    rng, covered, plain = np.random.default_rng(5), 0, 0
+    for repetition in range(300):
+        confidence = rng.beta(19, 1, 100)
+        samples = Samples(confidence, rng.random(100) < confidence)
+        metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 199, seed=repetition)
+        limits = intervals_of(resampled, metrics, samples=samples)["aurc"]
+        low, high = module._percentiles(resampled["aurc"], metrics["aurc"], 0.95)
+        covered += limits is None or limits.low <= truth <= limits.high
+        plain += low <= truth <= high
+    assert covered / 300 >= 0.94 and plain / 300 < 0.9
 
 
 @pytest.mark.parametrize("degrees", [4, 9, 19, 99])

@@ -25,9 +25,11 @@ BLOCK = 1 << 20
 BINS = 15
 # Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
 BUDGET, MOST, FEWEST, LARGEST = 50_000_000, 1000, 200, 1_000_000
-IntervalMethod = Literal["bootstrap", "logit bootstrap", "test inversion"]
-# The others are skewed close to 0 and 1 and, with few errors, too narrow as percentiles.
+IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap", "test inversion"]
+# Percentiles of these are too narrow with few errors. Shares of a rare kind are skewed close to 0 and 1; the areas
+# are weighted counts of errors, and the square root of a count has nearly the same variance whatever the count.
 ON_LOGIT_SCALE = ("aupr_error", "auroc")
+ON_ROOT_SCALE = ("aurc", "e_aurc", "augrc")
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,18 @@ def intervals_of(
 ) -> dict[str, Interval | None]:
     """An interval of each metric: percentiles of the resampled values, corrected by the bootstrap's bias estimate.
 
-    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for ECE, `ece_interval`. Both
-    need the `samples`: without them, ECE has no interval, and t is the normal quantile. None if the metric is
-    undefined, if it is undefined in more than a twentieth of the resamples, or if all resamples agree. Limits stay
-    within the metric's range.
+    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for AURC, E-AURC and AUGRC, on
+    the square-root scale; for ECE, `ece_interval`. These need the `samples`: without them, ECE has no interval, and t
+    is the normal quantile. None if the metric is undefined, if it is undefined in more than a twentieth of the
+    resamples, or if all resamples agree. Limits stay within the metric's range.
     """
     intervals: dict[str, Interval | None] = {}
     for key in KEYS:
         values, value = resampled.get(key), metrics[key]
         if value is None or values is None or key == "ece":
             intervals[key] = None
-        elif key in ON_LOGIT_SCALE:
-            intervals[key] = _logit_interval(values, value, level, samples)
+        elif key in ON_LOGIT_SCALE or key in ON_ROOT_SCALE:
+            intervals[key] = _scaled_interval(key, values, value, level, samples)
         else:
             intervals[key] = _interval(key, values, value, level)
     if samples is not None and samples.probability is not None:
@@ -177,27 +179,51 @@ def _interval(key: str, resampled: Floats, value: float, level: float) -> Interv
     # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
     if limits is None or limits[0] == limits[1]:
         return None
-    lowest = -np.inf if key == "e_aurc" else 0.0
     highest = {"nll": np.inf, "brier": 2.0}.get(key, 1.0)
-    return Interval(float(np.clip(limits[0], lowest, highest)), float(np.clip(limits[1], lowest, highest)))
+    return Interval(float(np.clip(limits[0], 0.0, highest)), float(np.clip(limits[1], 0.0, highest)))
 
 
-def _logit_interval(resampled: Floats, value: float, level: float, samples: Samples | None) -> Interval | None:
+def _scaled_interval(
+    key: str, resampled: Floats, value: float, level: float, samples: Samples | None
+) -> Interval | None:
+    """Student's t times the standard error, on a scale on which the resampled values are less skewed."""
     known = _known(resampled)
     if known is None or known.min() == known.max():
         return None
-    quantile = NormalDist().inv_cdf((1 + level) / 2)
-    nearest = 1e-6
-    if samples is not None:
-        weight = np.ones(len(samples)) if samples.weight is None else samples.weight
-        rarer = min(effective_number(weight[samples.correct]), effective_number(weight[~samples.correct]))
-        quantile = _student(quantile, rarer - 1)
-        nearest = 1 / (4 * len(samples))
-    values = np.clip(np.append(known, value), nearest, 1 - nearest)
-    logits = np.log(values / (1 - values))
-    reach = quantile * logits[:-1].std(ddof=1)
-    low, high = 1 / (1 + np.exp(-logits[-1] + np.array([reach, -reach])))
+    values, quantile = np.append(known, value), _quantile(level, samples)
+    if key in ON_ROOT_SCALE:
+        low, high = _from_root(_limits(_to_root(values), quantile))
+        lowest = -np.inf if key == "e_aurc" else 0.0
+        return Interval(max(lowest, float(low)), min(1.0, float(high)), "square-root bootstrap")
+    nearest = 1e-6 if samples is None else 1 / (4 * len(samples))
+    values = np.clip(values, nearest, 1 - nearest)
+    low, high = 1 / (1 + np.exp(-_limits(np.log(values / (1 - values)), quantile)))
     return Interval(min(float(low), value), max(float(high), value), "logit bootstrap")
+
+
+def _limits(values: Floats, quantile: float) -> Floats:
+    """The limits around the last of the values; the others are its resamples."""
+    reach = quantile * float(values[:-1].std(ddof=1))
+    return np.array([values[-1] - reach, values[-1] + reach])
+
+
+def _to_root(values: Floats) -> Floats:
+    """The square root with the sign of the value: E-AURC may be below 0."""
+    return np.sign(values) * np.sqrt(np.abs(values))
+
+
+def _from_root(roots: Floats) -> Floats:
+    return np.sign(roots) * roots**2
+
+
+def _quantile(level: float, samples: Samples | None) -> float:
+    """The quantile of Student's t with one degree of freedom less than the rarer outcome has samples."""
+    normal = NormalDist().inv_cdf((1 + level) / 2)
+    if samples is None:
+        return normal
+    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
+    rarer = min(effective_number(weight[samples.correct]), effective_number(weight[~samples.correct]))
+    return _student(normal, rarer - 1)
 
 
 def _student(normal: float, degrees: float) -> float:
