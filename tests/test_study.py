@@ -136,7 +136,7 @@ def test_recipes_in_parts_share_runs_and_keep_the_snapshots_that_a_part_needs():
 def test_flags_narrow_a_recipe_in_parts(tmp_path, capsys, command):
     flags = ["--datasets", "cifar10", "--models", "vgg16,resnet110", "--methods", "baseline,aes-10,mcdropout"]
     shutil.copytree("results", tmp_path / "results", ignore=shutil.ignore_patterns("*resnet110*"))
-    command("study", "reproduction", *flags, "--results", tmp_path / "results", "--dry-run")
+    command("study", "reproduction", *flags, "--results", tmp_path / "results", "--root", tmp_path, "--dry-run")
     assert capsys.readouterr().out.splitlines() == [
         *(f"     done  cifar10-vgg16-baseline-seed{seed}" for seed in (0, 1, 2)),
         *(f" to train  cifar10-resnet110-baseline-seed{seed}  4.7 minutes" for seed in (0, 1, 2)),
@@ -146,7 +146,19 @@ def test_flags_narrow_a_recipe_in_parts(tmp_path, capsys, command):
         "cifar10 vgg16: 5 of 5 runs done",
         "cifar10 resnet110: 0 of 3 runs done, 3 to train (about 14 minutes on one H200)",
         "8 runs, 3 to train (about 14 minutes on one H200), 1 average",
+        "data missing: cifar10",
     ]
+
+
+def test_a_study_looks_for_its_data_once(tmp_path, capsys, command):
+    flags = ["--models", "vgg16", "--methods", "ensemble-baseline", "--seeds", "0,1", "--root", tmp_path]
+    folders = ["--out", tmp_path / "runs", "--results", tmp_path / "results"]
+    command("study", "table-clf-perf", "--datasets", "cifar10,cifar100", *flags, *folders, code=2)
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == "data missing: cifar10, cifar100"
+    (error,) = printed.err.splitlines()
+    assert error.endswith("but there is nothing; run: confrank data fetch cifar10, with the same --root")
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,10 @@ def _study(arguments: Arguments) -> None:
 def _study_runs(arguments: Arguments) -> None:
     """Train runs, average them, and test them against out-sets."""
     from confrank.cli.plans import plan_lines
+    from confrank.data.published import locate
     from confrank.report.progress import epoch_bar
     from confrank.study.catalogue import narrowed
-    from confrank.study.plan import plan
+    from confrank.study.plan import missing_data, plan
 
     names = {
         "datasets": "datasets",
@@ -104,8 +105,14 @@ def _study_runs(arguments: Arguments) -> None:
     to_train = wanted.to_train(out, results)
     for line in plan_lines(wanted, out, results):
         say(console, line)
+    # On a cluster, the data are on other machines.
+    missing = [] if arguments.ray else missing_data(wanted, out, results, root)
+    if missing:
+        say(console, f"data missing: {', '.join(missing)}")
     if arguments.dry_run:
         return
+    for name in missing:
+        locate(name, root)  # raises, and says how to get them
     from confrank.study.grid import run_plan  # imports torch, which a plan does not need
 
     with epoch_bar(console, sum(config.epochs for config in to_train)) as bar:

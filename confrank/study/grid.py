@@ -80,7 +80,7 @@ def run_plan(
     problems = {name: error for name, error in outcome.problems.items() if name not in solved}
     problems |= _complete(finished, out, results, weights, examine)
     skipped = _skipped(outcome.held, needed([run for run in wanted.runs if run.run_name in outcome.held]), note)
-    problems |= _derive_all(wanted.averages, skipped, out, results)
+    problems |= _derive_all(wanted.averages, {*skipped, *problems}, out, results)
     test = partial(measure, out=out, results=results, root=root, device=_local(device), on_note=note)
     problems |= _measure_all(missing_detectors(wanted.detections, results), {*skipped, *problems}, test)
     return [f"{name}: {worded(error)}" for name, error in problems.items()]
@@ -108,11 +108,11 @@ def _skipped(holders: Mapping[str, str], runs: Runs, note: Callable[[str], None]
     return {config.run_name for config in runs}
 
 
-def _derive_all(averages: Iterable[Average], skipped: Container[str], out: Path, results: Path) -> Problems:
-    """Derive the averages that have no skipped member."""
+def _derive_all(averages: Iterable[Average], unavailable: Container[str], out: Path, results: Path) -> Problems:
+    """Derive the averages, except those with an unavailable member."""
     problems: Problems = {}
     for item in averages:
-        if not any(member.run_name in skipped for member in item.members):
+        if not any(member.run_name in unavailable for member in item.members):
             problems |= tried(item.name, partial(_derive, item, out, results))
     return problems
 

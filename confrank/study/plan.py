@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from confrank.config import RunConfig
-from confrank.data import PUBLISHED, changed_settings
+from confrank.data import IMAGE_SETS, PUBLISHED, changed_settings
+from confrank.data.published import present_files
 from confrank.method_facts import FACTS, aes_epochs, facts_of
 from confrank.phrasing import InputError
 from confrank.recipes import RECIPES, settings
@@ -79,6 +80,14 @@ class Plan:
     def missing_averages(self, results: Path) -> list[Average]:
         """The averages without a result."""
         return [item for item in self.averages if not is_complete(results / f"{item.name}.json")]
+
+
+def missing_data(wanted: Plan, out: Path, results: Path, root: Path | None) -> list[str]:
+    """The published data sets that the plan still needs and that are not in `root`."""
+    # Of a labelled set, detection needs the test images alone.
+    examined = [item.out_set for item in missing_detectors(wanted.detections, results) if item.out_set in IMAGE_SETS]
+    needed = [*(config.dataset for config in wanted.to_train(out, results)), *examined]
+    return [name for name in dict.fromkeys(needed) if name in PUBLISHED and not present_files(name, root)]
 
 
 def plan(*recipes: Recipe) -> Plan:
