@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from confrank.config import RunConfig
+    from confrank.metrics import Evaluation
     from confrank.training import Finished, Processes
     from confrank.training.jobs import Job
 
@@ -190,8 +191,8 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])
-    if len(results) == 1 and not failures:
-        say(console, f"next: confrank evaluate {shlex.quote(str(outs[0]))} --report report.html")
+    if not failures:
+        say(console, f"next: confrank evaluate {shlex.join(map(str, outs))} --report report.html")
     for failure in failures[1:]:
         say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:
@@ -254,18 +255,25 @@ def parse_seeds(text: str | None, default: int) -> list[int]:
 
 
 def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
-    """Print where finished runs are and what they score."""
-    from confrank.report.table import evaluation_table
+    """Print where finished runs, which differ in their seed alone, are and what they score."""
+    from confrank.report.table import evaluation_table, seeds_table
     from confrank.report.verdict import footnotes
+    from confrank.run_folder import load_config
 
-    evaluations = {}
+    splits: dict[str, dict[str, Evaluation]] = {}
     for result in results:
+        seed = f"seed {load_config(result.folder.path).seed}"
         for split, evaluation in result.evaluations.items():
-            evaluations[split if len(results) == 1 else f"{result.folder.path.name} {split}"] = evaluation
+            splits.setdefault(split, {})[seed] = evaluation
         say(console, f"metrics: {result.folder.metrics}; predictions: {result.folder.predictions('test')}")
-    if evaluations:
-        console.print(evaluation_table(evaluations))
-    say(console, *footnotes(evaluations.items()), style="dim")
+    if len(results) == 1:
+        console.print(evaluation_table(results[0].evaluations))
+        named = [*results[0].evaluations.items()]
+    else:
+        for split, seeds in splits.items():
+            console.print(seeds_table(seeds, f"{split} split, {len(seeds)} seeds"))
+        named = [(f"{split}, {seed}", one) for split, seeds in splits.items() for seed, one in seeds.items()]
+    say(console, *footnotes(named), style="dim")
 
 
 TRAIN = Command(

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats
 from confrank.metrics import Evaluation, Interval, PairedDifference
+from confrank.metrics.repeats import summarise
 from confrank.report.repeats import repeats_rows
-from confrank.report.scales import SHOWN, metric_text, p_text
+from confrank.report.scales import SHOWN, metric_text, p_text, with_spread
 from confrank.report.verdict import ece_note
 
 
@@ -33,6 +34,18 @@ def evaluation_table(
     for row in more:
         table.add_row(*row)
     return table
+
+
+def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
+    """All metrics of several seeds, a column each, with mean ± standard deviation; - where a metric is undefined."""
+    rows = []
+    for key, how in SHOWN.items():
+        values = [one.metrics[key] for one in evaluations.values()]
+        summary = None if None in values else summarise([value for value in values if value is not None])
+        mean = "-" if summary is None else with_spread(summary.mean, summary.std, how.factor, mark=" ± ")
+        rows.append([how.heading, *(metric_text(key, one.metrics, {}) for one in evaluations.values()), mean])
+    caption = "lower is better, except for accuracy, AUPR-Err and AUROC; ± is one standard deviation"
+    return numbers_table(["metric", *evaluations, "mean ± sd"], rows, title=title, caption=caption)
 
 
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
