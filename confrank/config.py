@@ -214,7 +214,7 @@ class RunConfig:
         is_paper = self.recipe == "paper"
         departures = {key: value for key, value in self.departures.items() if key in NAMED or not is_paper}
         departures |= {"holdout": self.holdout} if self.holdout else {}
-        return "".join(["" if is_paper else f"-{self.recipe}", *map(_tag, departures, departures.values())])
+        return "".join(["" if is_paper else f"-{self.recipe}", *map(tag, departures, departures.values())])
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "lr_drops": list(self.lr_drops)}
@@ -236,10 +236,10 @@ def _choices(item: Field[Any]) -> tuple[str, ...]:
     return get_args(item.type) if get_origin(item.type) is Literal else ()
 
 
-def _tag(name: str, value: Any) -> str:
+def tag(name: str, value: Any) -> str:
     """A setting in the name of a run.
 
-    >>> _tag("averaging_lr", 0.05), _tag("mix", "cutmix"), _tag("mirror", True), _tag("lr_drops", [0.5, 0.75])
+    >>> tag("averaging_lr", 0.05), tag("mix", "cutmix"), tag("mirror", True), tag("lr_drops", [0.5, 0.75])
     ('-averaginglr0.05', '-mixcutmix', '-mirror', '-lrdrops0.5,0.75')
     """
     if name == "init":

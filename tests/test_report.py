@@ -1,5 +1,7 @@
 import json
 import re
+import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,14 +9,17 @@ from rich.console import Console
 
 from confrank.analysis import Repeats, histogram_of
 from confrank.cli import main
+from confrank.cli.report import _labels as report_labels
+from confrank.config import RunConfig
 from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
+from confrank.recipes import settings
 from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
-from confrank.report.table import difference_table, evaluation_table, repeats_table
-from confrank.study.results import export_run
+from confrank.report.table import difference_table, evaluation_table, repeats_table, seeds_table
+from confrank.study.results import Result, export_run
 
 
 def text_of(table):
@@ -99,7 +104,7 @@ def test_curves_of_different_settings_are_not_averaged(tmp_path, monkeypatch, co
     runs = [kept_run(tmp_path, "baseline", seed, lr=lr) for seed, lr in enumerate((0.1, 0.01))]
     command("report", "curves", *runs, "--out", tmp_path / "c.png")
     labels = [line.get_label() for line in figures[0].axes[0].lines]
-    assert [label.partition(" (")[0] for label in labels] == ["baseline lr 0.1", "baseline lr 0.01"]
+    assert [label.partition(" (")[0] for label in labels] == ["baseline", "baseline lr0.01"]
 
 
 def test_older_results_are_not_averaged_with_another_augmentation(tmp_path, monkeypatch, command):
@@ -108,7 +113,7 @@ def test_older_results_are_not_averaged_with_another_augmentation(tmp_path, monk
     runs = [kept_run(tmp_path, "baseline", seed, **changed) for seed, changed in enumerate(settings)]
     command("report", "curves", *runs, "--out", tmp_path / "c.png")
     labels = [text.get_text().partition(" (")[0] for text in figures[0].legends[0].get_texts()]
-    assert labels == ["baseline", "baseline flip False", "calibrated"]
+    assert labels == ["baseline", "baseline flipoff", "calibrated"]
 
 
 @pytest.mark.parametrize("what", ["curves", "epochs"])
@@ -192,3 +197,34 @@ def test_scores_of_any_width_fall_into_bins(scores):
     assert (found.right.sum(), found.wrong.sum()) == (2, 2)
     assert (np.diff(found.edges) > 0).all()
     assert found.edges[0] == max(float(scores.min()), -1e300)
+
+
+def test_seeds_have_a_column_each_and_their_mean():
+    draw = np.random.default_rng(0)
+    runs = [evaluate(confidence=draw.random(50), correct=draw.random(50) < 0.7) for _ in range(3)]
+    text = text_of(seeds_table({f"seed {number}": run for number, run in enumerate(runs)}, "test split"))
+    accuracies = [100 * run.metrics["acc"] for run in runs]
+    row = next(line for line in text.splitlines() if "accuracy %" in line)
+    assert [f"{value:.3f}" in row for value in accuracies] == [True] * 3
+    assert f"{statistics.mean(accuracies):.2f} ± {statistics.stdev(accuracies):.2f}" in row
+    assert re.search(r"NLL ×10 +│ +- │ +- │ +- │ +- │", text)
+    assert "seed 2" in text and "meaning" not in text
+
+
+def test_runs_are_labelled_by_what_differs():
+    def labels(*configs):
+        return report_labels([Result("run", config.as_dict(), {}, [], {}, {}) for config in configs])
+
+    plain = RunConfig(method="baseline", epochs=5)
+    assert labels(plain, replace(plain, seed=1), replace(plain, method="crl-softmax")) == [
+        "baseline", "baseline", "crl-softmax",
+    ]  # fmt: skip
+    weighted = replace(plain, method="crl-softmax", weight=0.5)
+    best = settings("best", dataset="digits", model="small", epochs=5)
+    assert labels(plain, weighted, best) == ["baseline", "crl-softmax weight0.5", "baseline best"]
+    first, second = (replace(plain, dataset=f"{folder}/photos") for folder in ("old", "new"))
+    assert labels(first, second, replace(first, model="mlp", optimizer="adamw", lr_drops=(0.5,))) == [
+        "old small baseline",
+        "new small baseline",
+        "old mlp baseline lrdrops0.5 adamw",
+    ]

@@ -1,5 +1,6 @@
 """Draw what happened in training, from run folders or from result files."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,24 +68,33 @@ def _report(arguments: Arguments) -> None:
 
 
 def _labels(results: "list[Result]") -> list[str]:
-    """Each run's method, followed by the settings in which the runs differ."""
+    """Data set and network where they differ, the method, and what else differs, as in the names of runs."""
     from confrank.config import RECORDED, RunConfig
-    from confrank.study.tables import size_of
+    from confrank.report.names import short_names
 
     # Older results lack newer settings, which then have their defaults.
     settings = [{**RunConfig().as_dict(), **result.config} for result in results]
-    known = dict.fromkeys(key for each in settings for key in each)
-    keys = [key for key in known if key not in ("seed", "method", "members", "member_epochs", *RECORDED)]
-    differing = [key for key in keys if len({str(each.get(key)) for each in settings}) > 1]
-    return [
-        " ".join(
-            [
-                each["method"] + size_of(each),
-                *(f"{key} {each[key]}" for key in differing if each.get(key) is not None),
-            ]
-        )
-        for each in settings
+    ignored = ("seed", "method", "members", "member_epochs", *RECORDED)
+    known = [key for key in dict.fromkeys(key for each in settings for key in each) if key not in ignored]
+    differing = [key for key in known if len({str(each.get(key)) for each in settings}) > 1]
+    paths = [*dict.fromkeys(str(each["dataset"]) for each in settings)]
+    datasets = dict(zip(paths, short_names(paths), strict=True))
+    return [_label(each, datasets[str(each["dataset"])], differing) for each in settings]
+
+
+def _label(config: Mapping[str, Any], dataset: str, differing: Sequence[str]) -> str:
+    """What differs from other runs; settings that are usual for the recipe are left out."""
+    from confrank.config import tag, usual_settings
+    from confrank.study.tables import size_of
+
+    usual = {**usual_settings(config), "recipe": "paper"}
+    plain = {"dataset": dataset, "model": config["model"]}
+    tags = [
+        str(config[key]) if key in ("recipe", "optimizer") else tag(key, config[key])[1:]
+        for key in differing
+        if key not in plain and config.get(key) != usual.get(key)
     ]
+    return " ".join([*(plain[key] for key in plain if key in differing), config["method"] + size_of(config), *tags])
 
 
 def _common(runs: "list[tuple[Result, dict[str, Any]]]") -> str:
