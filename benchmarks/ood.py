@@ -57,29 +57,27 @@ def knn_loop(data: Features) -> Callable[[int], np.ndarray]:
     return score
 
 
-def mahalanobis(data: Features) -> Callable[[int], np.ndarray]:
-    from confrank.ood.gaussian import fit_gaussians
+def gaussians(data: Features, batch_size: int) -> Any:
+    """The Gaussians of the training features, added batch by batch."""
+    from confrank.ood.gaussian import Moments
 
-    fitted = fit_gaussians(data[0], data[1], CLASSES)
+    moments = Moments(CLASSES)
+    for start in range(0, len(data[0]), batch_size):
+        moments.add(data[0][start : start + batch_size], data[1][start : start + batch_size])
+    return moments.gaussians()
+
+
+def mahalanobis(data: Features) -> Callable[[int], np.ndarray]:
+    fitted = gaussians(data, len(data[0]))
     return lambda count: fitted.score(data[2][:count]).numpy()
 
 
 def mahalanobis_fit(data: Features) -> Callable[[int], np.ndarray]:
-    from confrank.ood.gaussian import Moments
-
-    def fit(count: int) -> np.ndarray:
-        moments = Moments(CLASSES)
-        for start in range(0, len(data[0]), 500):
-            moments.add(data[0][start : start + 500], data[1][start : start + 500])
-        return moments.gaussians().score(data[2][:10]).numpy()
-
-    return fit
+    return lambda count: gaussians(data, 500).score(data[2][:10]).numpy()
 
 
 def mahalanobis_loop(data: Features) -> Callable[[int], np.ndarray]:
-    from confrank.ood.gaussian import fit_gaussians
-
-    fitted = fit_gaussians(data[0], data[1], CLASSES)
+    fitted = gaussians(data, len(data[0]))
     means, precision = fitted.mean.numpy(), (fitted.whitening @ fitted.whitening.T).numpy()
     queries = data[2].double().numpy()
 

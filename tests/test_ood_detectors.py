@@ -22,7 +22,7 @@ from confrank.ood import LogitDetector, Mahalanobis, NearestNeighbours, Odin
 from confrank.ood import neighbours as neighbours_module
 from confrank.ood import odin as odin_module
 from confrank.ood.features import as_vectors, block_layers, feature_of, features_of, repeatable
-from confrank.ood.gaussian import Moments, fit_gaussians
+from confrank.ood.gaussian import Gaussians, Moments
 from confrank.ood.mahalanobis import EPS, LayerWeights, layer_scores
 from confrank.ood.neighbours import kth_distance
 from confrank.ood.odin import odin_scores
@@ -45,6 +45,12 @@ class Tiny(nn.Module):
 
 def samples(count=80, channels=3, classes=4, size=8):
     return torch.randn(count, channels, size, size), torch.arange(count) % classes
+
+
+def fit_gaussians(features: torch.Tensor, label: torch.Tensor, num_classes: int) -> Gaussians:
+    moments = Moments(num_classes)
+    moments.add(features, label)
+    return moments.gaussians()
 
 
 def loader(images, labels, batch_size=16):

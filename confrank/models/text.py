@@ -37,9 +37,7 @@ class TextNetwork(Network):
 
     def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Logits [n, K] of numbers of words [n, length], and with `variance_head` the log-variance [n, K]."""
-        vector = self.features(tokens).penultimate
-        logits: Tensor = self.head(vector)
-        return logits if self.variance_head is None else (logits, self.variance_head(vector))
+        return self.classify(self.features(tokens).penultimate)
 
     def features(self, tokens: Tensor) -> Features:
         """The features that core-set selection uses; `blocks` are means over the words of a text."""

@@ -44,7 +44,13 @@ class Gaussians:
 
 @dataclass
 class Moments:
-    """Running sums over the training features: K x d and d x d numbers, for any number of samples."""
+    """Running sums over the training features: K x d and d x d numbers, for any number of samples.
+
+    >>> moments = Moments(num_classes=2)
+    >>> moments.add(torch.tensor([[0.0], [2.0], [5.0], [7.0]]), torch.tensor([0, 0, 1, 1]))
+    >>> moments.gaussians().covariance.item()
+    1.0
+    """
 
     num_classes: int
     count: Tensor = field(init=False)
@@ -100,14 +106,3 @@ class Moments:
         sums = (size + 4 * count**0.5) * torch.finfo(torch.float64).eps
         share: float = max(sums, 4 * self.precision**2)
         return mean_square.amax() * share
-
-
-def fit_gaussians(features: Tensor, label: Tensor, num_classes: int) -> Gaussians:
-    """The Gaussians of features [n, d] with labels [n].
-
-    >>> fit_gaussians(torch.tensor([[0.0], [2.0], [5.0], [7.0]]), torch.tensor([0, 0, 1, 1]), 2).covariance.item()
-    1.0
-    """
-    moments = Moments(num_classes)
-    moments.add(features, label)
-    return moments.gaussians()

@@ -20,13 +20,13 @@ def max_logit(logits: Tensor) -> Tensor:
     return logits.amax(dim=-1)
 
 
-def energy(logits: Tensor, temperature: float = 1.0) -> Tensor:
-    """T log sum exp(z / T): the *negative* free energy, so that higher is more in-distribution (Liu et al. 2020).
+def energy(logits: Tensor) -> Tensor:
+    """log sum exp z: the *negative* free energy, so that higher is more in-distribution (Liu et al. 2020).
 
     >>> round(energy(torch.tensor([[0.0, 0.0]])).item(), 4)
     0.6931
     """
-    return temperature * torch.logsumexp(logits / temperature, dim=-1)
+    return torch.logsumexp(logits, dim=-1)
 
 
 LOGIT_SCORES: dict[str, Callable[[Tensor], Tensor]] = {
