@@ -93,7 +93,7 @@ def check_network(network: nn.Module, config: RunConfig, data: DataSet) -> None:
 
 @torch.no_grad()
 def check_smallest_batch(network: nn.Module, config: RunConfig, data: DataSet) -> None:
-    """Raise if an epoch has a batch of one sample, and the network does not train on it, as batch norm of vectors.
+    """Raise if an epoch has a batch of one sample and the network cannot train on it: batch norm may need two.
 
     The network and torch's random state stay as they are.
     """

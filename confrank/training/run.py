@@ -292,7 +292,7 @@ class Run:
         return [values for parameter in parameters for values in self.optimizer.state[parameter].values()]
 
     def _averaged_before(self, epoch: int) -> float:
-        """The steps before an epoch in a moving average over all steps; no limit if its first value is trained."""
+        """The steps before an epoch in a moving average over all steps; infinite if it starts at trained weights."""
         return math.inf if first_averaged(self.config) else float(epoch * self.num_steps)
 
     def _drawn(self, epoch: int) -> Draws:
