@@ -256,6 +256,63 @@ def test_predictions_by_another_threshold_than_one_half(tmp_path):
     assert (new.confidence == loaded.confidence).all()
 
 
+@pytest.mark.parametrize("prefix", ["proba_", "probabilities_", "Prob_", "P_"])
+@pytest.mark.parametrize("label", ["y", "Y", "label"])
+def test_names_that_libraries_write(tmp_path, prefix, label):
+    text = f"{label},{prefix}cat,{prefix}dog,site\ncat,0.9,0.1,x\ndog,0.3,0.7,z\n"
+    loaded = read(written(tmp_path, "a.csv", text))
+    assert loaded.class_names == ["cat", "dog"] and loaded.label.tolist() == [0, 1]
+    assert loaded.probabilities.tolist() == [[0.9, 0.1], [0.3, 0.7]]
+
+
+def test_y_is_a_class_next_to_a_label(tmp_path):
+    assert read(written(tmp_path, "a.csv", "label,x,y\nx,0.9,0.1\ny,0.3,0.7\n")).class_names == ["x", "y"]
+    path = written(tmp_path, "b.csv", "x,y\n0.9,0.1\n0.3,0.7\n")
+    assert read(path, {"probability:x": "x", "probability:y": "y"}, labelled=False).class_names == ["x", "y"]
+
+
+@pytest.mark.parametrize("header", ["class,y_pred,y_prob", "class,prob_a,prob_b"])
+def test_missing_labels_are_named(tmp_path, header):
+    with pytest.raises(InputError, match="with `columns`, as in label=COLUMN, or .*with `truth` FILE"):
+        read(written(tmp_path, "a.csv", f"{header}\n1,1,0.9\n0,1,0.7\n"))
+
+
+def answered_rows(pairs, times=6):
+    rows = [f"{label},{prediction},0.{7 + number % 3}" for number, (label, prediction) in enumerate(pairs * times)]
+    return "\n".join(["label,prediction,confidence", *rows, ""])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([(1, 0), (2, 1), (3, 2), (2, 2)], "the labels are 1 to 3 and the predictions 0 to 2; number the classes of"),
+        ([(0, 1), (1, 2)], "the labels are 0 to 1 and the predictions 1 to 2; number the classes of both from 0"),
+        ([("Cat", "cat"), ("Dog", "cat"), ("Dog", "dog")], "but got 'Cat' and 'cat'; write them with the same upper"),
+    ],
+)
+def test_labels_and_predictions_that_write_classes_in_two_ways(tmp_path, pairs, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        read(written(tmp_path, "a.csv", answered_rows(pairs)))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "times", "notes"),
+    [
+        ([("a", "a"), ("b", "a"), ("a", "c")], 6, ("labels that are never predicted: b",
+                                                   "predictions that are never a label: c")),
+        ([(0, 0), (1, 0), (2, 0)], 6, ("labels that are never predicted: 1, 2",)),
+        ([("a", "a"), ("b", "a"), ("a", "c")], 4, ()),
+        ([("Cat", "cat"), ("dog", "dog")], 6, ("labels that are never predicted: Cat",
+                                               "predictions that are never a label: cat")),
+        ([(1, 0), (2, 1), (1, 1), (2, 0), (2, 0)], 6, ("labels that are never predicted: 2",
+                                                       "predictions that are never a label: 0")),
+        ([(1, 0)], 9, ("labels that are never predicted: 1", "predictions that are never a label: 0")),
+    ],
+)  # fmt: skip
+def test_classes_on_one_side_alone_are_noted(tmp_path, pairs, times, notes):
+    assert read(written(tmp_path, "a.csv", answered_rows(pairs, times))).notes == notes
+
+
 def test_a_confidence_of_two_classes_is_not_doubted(tmp_path):
     label, score = binary(np.random.default_rng(2))
     prediction, confidence = (score > 0.5).astype(int), np.maximum(score, 1 - score)

@@ -18,8 +18,10 @@ from confrank.predictions.doubts import (
     refuse_percentage,
     refuse_percentages,
     refuse_probability_of_a_class,
+    refuse_renamed_classes,
     refuse_scale,
     refuse_total,
+    unmatched_classes,
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
@@ -62,11 +64,12 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
         words = classes.get("label")
         by_name = isinstance(words, Text) and names is not None and {*words.values} <= {*names}
         arrays |= _tabled(table, kind, arrays, layout, metadata, by_name=by_name)
-    elif {"label", "prediction", "confidence"} <= {*arrays} and not (
-        "confidence" in layout.declared or reading.positive is not None
-    ):
-        name = layout.names.get("confidence", "confidence")
-        refuse_probability_of_a_class(arrays["label"], arrays["prediction"], arrays["confidence"], name, names)
+    elif {"label", "prediction", "confidence"} <= {*arrays}:
+        refuse_renamed_classes(arrays["label"], arrays["prediction"], names)
+        if "confidence" not in layout.declared and reading.positive is None:
+            name = layout.names.get("confidence", "confidence")
+            refuse_probability_of_a_class(arrays["label"], arrays["prediction"], arrays["confidence"], name, names)
+        notes += unmatched_classes(arrays["label"], arrays["prediction"], names)
     if names and not (table is not None and table.shape[1] == 1):
         metadata["class_names"] = json.dumps(names)
     if ambiguous:

@@ -4,10 +4,13 @@ import numpy as np
 
 from confrank.metrics.samples import first_not_largest
 from confrank.phrasing import InputError, class_text, counted
+from confrank.phrasing import named as listed
 from confrank.predictions.cells import Column, Text, number
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array
 
+# Classes that label and prediction write in two ways show only in this many rows: fewer may be wrong answers.
+FEWEST_ROWS = 5
 # No row of rounded probabilities may sum further from 1; `evaluate` derives the exact limit from their digits.
 MOST_ROUNDING = 0.1 + 1e-6
 NAME_CLASSES = (
@@ -124,6 +127,47 @@ def refuse_probability_of_a_class(
                 " of that class",
                 f"use {{positive}} {known} if it is, or {{columns}} confidence={name} if it is the confidence",
             )
+
+
+def refuse_renamed_classes(label: Array, prediction: Array, names: list[str] | None) -> None:
+    """Raise if labels and predictions [n] write classes in two ways: in another letter case, or numbered from 0 and 1.
+
+    Such numbers differ by 1 as sets, and most rows agree once it is added.
+    """
+    known, answers = np.unique(label), np.unique(prediction)
+    if names and not np.isin(known, answers).any():
+        plain = {names[answer].casefold(): names[answer] for answer in answers}
+        for one in known:
+            if (other := plain.get(names[one].casefold())) is not None:
+                raise InputError(
+                    f"expected the same classes in label and prediction, but got {names[one][:80]!r} and"
+                    f" {other[:80]!r}",
+                    "write them with the same upper and lower case",
+                )
+    if names or len(label) < FEWEST_ROWS or len(known) < 2 or len(known) != len(answers):
+        return
+    for shift in (1, -1):
+        if (known == answers + shift).all() and (label == prediction + shift).mean() > 0.5:
+            raise InputError(
+                f"expected the same classes in label and prediction, but the labels are {known[0]} to {known[-1]} and"
+                f" the predictions {answers[0]} to {answers[-1]}",
+                "number the classes of both from 0",
+            )
+
+
+def unmatched_classes(label: Array, prediction: Array, names: list[str] | None) -> list[str]:
+    """Notes on classes that occur several times, but among labels or predictions [n] alone."""
+    pairs = {
+        "labels that are never predicted": (label, prediction),
+        "predictions that are never a label": (prediction, label),
+    }
+    notes = []
+    for what, (these, others) in pairs.items():
+        classes, counts = np.unique(these, return_counts=True)
+        alone = np.setdiff1d(classes[counts >= FEWEST_ROWS], others)
+        if len(alone):
+            notes.append(f"{what}: {listed([class_text(names, number)[:40] for number in alone.tolist()])}")
+    return notes
 
 
 def _goes_with(score: Array, low: Array, inside: Array) -> bool:

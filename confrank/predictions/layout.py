@@ -13,6 +13,7 @@ from confrank.predictions.cells import number
 from confrank.predictions.names import (
     PREFIXES,
     ROW_NAMES,
+    WEAK_LABEL,
     WEAK_ROLES,
     key_of,
     role_of,
@@ -90,7 +91,8 @@ def layout_of(
     used = {*roles.values(), *numbers, *extra.values()}
     ignored = [name for column, name in enumerate(header) if column not in used]
     if not is_complete(known, has_table=bool(numbers), reading=reading):
-        _refuse_incomplete(header, known, single, FORMS if reading.labelled else UNLABELLED)
+        scored = ["probabilities"] if numbers else []
+        _refuse_incomplete(header, {*known, *scored}, single, FORMS if reading.labelled else UNLABELLED)
     at = {role: header[column] for role, column in roles.items()}
     return Layout(roles, numbers, reading.kind or kind, names, ignored, extra, frozenset(declared), at)
 
@@ -170,6 +172,10 @@ def _recognised(
                 f"choose with {{columns}}, as in {role}={names[0]}",
             )
     roles = {role: columns[0] for role, columns in candidates.items()}
+    if labelled and not {"label", "correct"} & {*roles, *declared, *elsewhere}:
+        plain = [name.strip().lower() for name in header]
+        if WEAK_LABEL in plain and plain.index(WEAK_LABEL) not in taken:
+            roles["label"] = plain.index(WEAK_LABEL)
     known = {*roles, *declared}
     for column, name in enumerate(header):
         weak = WEAK_ROLES.get(name.strip().lower())
@@ -271,13 +277,16 @@ def _in_class_order(table: dict[int, str]) -> tuple[list[int], list[str] | None]
 def _refuse_incomplete(
     header: Sequence[str], known: Collection[str], single: dict[str, int], forms: str = FORMS
 ) -> None:
+    if single and "label" not in known:
+        raise InputError(
+            f"expected a column of labels, but got the columns {shown(header)}",
+            "name it with {columns}, as in label=COLUMN, or give the labels with {truth} FILE",
+        )
     for role, column in single.items():
         raise InputError(
             f"expected a column of {role} for each class, named {PREFIXES[role][0]}NAME, or an array [n, K],"
             f" but got the single column {header[column][:80]!r}",
-            "add those of the other classes"
-            if "label" in known
-            else "add the labels, and those of the other classes",
+            "add those of the other classes",
         )
     problem = f"expected {forms}, but got the columns {shown(header)}"
     if forms != FORMS:

@@ -25,7 +25,12 @@ WEAK_ROLES = {
     **dict.fromkeys(("answer", "response", "model_answer", "output"), "prediction"),
     **dict.fromkeys(("probability", "prob", "max_probability", "max_prob", *LOG_NAMES), "confidence"),
 }
-PREFIXES = {"probabilities": ("probability_", "prob_", "p_"), "logits": ("logit_",)}
+# The label if no other column is one; it may also be a class.
+WEAK_LABEL = "y"
+PREFIXES = {
+    "probabilities": ("probability_", "probabilities_", "proba_", "prob_", "p_"),
+    "logits": ("logit_", "logits_"),
+}
 # Common names of columns that identify samples, the most specific first; the first is what the caller calls one.
 FILES = ("path", "image_path", "filename", "file_name", "file")
 KEY_NAMES = ("key", *FILES, "image_id", "sample_id", "question_id", "example_id", "uid", "id")
