@@ -13,7 +13,7 @@ from confrank.decisions.promises import follow
 from confrank.metrics import sample_values
 from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
-from confrank.report.monitor_page import _thinned, monitor_page
+from confrank.report.monitor_page import Series, _chart, _thinned, monitor_page
 from confrank.report.page import page
 from confrank.report.policy_section import policy_section
 
@@ -145,6 +145,34 @@ def test_long_curves_are_thinned_without_losing_their_ends():
     values[12_345] = 9
     kept = _thinned(values)
     assert len(kept) <= 602 and {0, 12_345, 49_999} <= {*kept.tolist()} and (np.diff(kept) > 0).all()
+
+
+@pytest.mark.parametrize(("promised", "lines"), [
+    ([0.1, 0.1, 0.1], [(900, None)]),
+    ([0.1, 0.2, 0.3], [(900, 0), (700, 2)]),
+    ([0.1, 0.3, 0.1], [(900, None)]),
+    ([0.2, 0.3, 0.1], [(900, 2), (800, 0)]),
+])  # fmt: skip
+def test_dashed_lines_have_the_colours_of_their_curves(promised, lines):
+    """The second promise has no curve yet, so it has no line and no entry in the legend, but a colour."""
+    rows = np.arange(5)
+    values = [rows / 10, np.empty(0), rows / 20]
+    series = [
+        Series(name, rows[: len(part)], part, line) for name, part, line in zip("abc", values, promised, strict=True)
+    ]
+    drawn = _chart(series, [], (0.0, 1.0), 5)
+    assert [(line["height"], line["colour"]) for line in drawn["lines"]] == lines
+    assert [(curve["name"], curve["colour"]) for curve in drawn["curves"]] == [("a", 0), ("c", 2)]
+    assert drawn["without"] == ["b"]
+
+
+def test_a_promise_with_few_answers_is_named_below_its_chart():
+    policy, predictions = grouped()
+    site = predictions.extra["site"]
+    rows = np.flatnonzero((site != NASTY[1][:300]) | (np.arange(SIZE) < 60))
+    few = Predictions(logits=predictions.logits[rows], label=predictions.label[rows], extra={"site": site[rows]})
+    content = monitor_page(follow(policy, few, np.arange(len(rows))), [], ["p", "f"])
+    assert content.count("Too few answers for a curve") == 1
 
 
 def test_many_answers_fit_on_the_page():

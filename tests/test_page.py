@@ -703,6 +703,31 @@ def test_groups_on_the_page_are_those_of_the_comparison(watch, grouped):
     assert parts.nth(0).locator("thead th").nth(1).get_attribute("aria-sort") == "ascending"
 
 
+@pytest.mark.parametrize(("num_groups", "scrolls"), [(5, False), (40, True)])
+def test_only_long_tables_scroll(watch, num_groups, scrolls):
+    """Five groups with a long name would not fit the height of a table that scrolls."""
+    confidence, group = np.linspace(0.5, 1, 600), np.arange(600) % num_groups
+    names = np.array([f"a group with a long name that takes several lines of its cell {k}" for k in range(40)])
+    model = {"confidence": confidence, "correct": np.arange(600) % 7 > 0}
+    watched = watch(page(compare(model, by={"site": names[group]}, resamples=0).models), 1280)
+    region = watched.page.locator("#groups .scroll")
+    assert region.evaluate("node => node.scrollHeight > node.clientHeight + 1") is scrolls
+
+
+def test_histograms_of_many_models_fill_the_space_below_the_diagram(watch):
+    rng = np.random.default_rng(0)
+    confidence = rng.random(200)
+    models = [analyse(f"model {k}", Samples(confidence, rng.random(200) < confidence, confidence)) for k in range(5)]
+    watched = watch(page(models), 1280)
+    boxes = [part.bounding_box() for part in watched.page.locator(".histograms > div").all()]
+    diagram, *histograms = boxes
+    assert len(histograms) == 5
+    beside, below = histograms[:2], histograms[2:]
+    assert all(box["x"] > diagram["x"] for box in beside)
+    assert below[0]["x"] == diagram["x"] and below[1]["x"] == beside[0]["x"]
+    assert 0 < below[0]["y"] - (diagram["y"] + diagram["height"]) < 40
+
+
 def test_the_slider_shows_shares_of_weight(watch, grouped):
     path, result = grouped
     watched = watch(path, 1280)

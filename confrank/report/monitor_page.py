@@ -1,7 +1,7 @@
 """The page of a monitored policy: whether its promise holds, and charts over time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -108,24 +108,43 @@ def _row(watch: Watch, followed: Followed, times: Times) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Series:
-    """A curve: its name, the answers (counted from 0), the values at them, and the position of its alarm."""
+    """A curve: its name, the answers (counted from 0), the values at them, its dashed line, and where it alarms."""
 
     name: str
     rows: Ints
     values: Floats
+    line: float | None
     alarm: int | None = None
 
 
-def _chart(
-    series: Sequence[Series], lines: Sequence[float], ticks: Sequence[svg.Tick], limits: Limits, number: int
-) -> dict[str, Any]:
-    """Curves over `number` answers, within limits of the vertical axis, and dashed lines across."""
-    low, high = limits
+def _chart(series: Sequence[Series], ticks: Sequence[svg.Tick], limits: Limits, number: int) -> dict[str, Any]:
+    """Curves over `number` answers, within limits of the vertical axis, and dashed lines across.
+
+    A series without values has no curve, but keeps its colour, which it shares with the other chart.
+    """
+    drawn = {k % len(COLOURS): one for k, one in enumerate(series) if len(one.values)}
     return {
         "ticks": ticks,
-        "lines": [round(svg.SIZE * (1 - (line - low) / (high - low)), 1) for line in sorted({*lines})],
-        "curves": [_curve(one, limits, number, k % len(COLOURS)) for k, one in enumerate(series)],
+        "lines": _lines(drawn, limits),
+        "curves": [_curve(one, limits, number, colour) for colour, one in drawn.items()],
+        "without": [one.name for one in series if not len(one.values)],
     }
+
+
+def _lines(drawn: Mapping[int, Series], limits: Limits) -> list[dict[str, Any]]:
+    """The dashed lines: each in the colour of its curve if lines differ, and without colour if curves share it."""
+    low, high = limits
+    colours: dict[float, list[int]] = {}
+    for colour, one in drawn.items():
+        if one.line is not None:
+            colours.setdefault(one.line, []).append(colour)
+    return [
+        {
+            "height": round(svg.SIZE * (1 - (line - low) / (high - low)), 1),
+            "colour": shared[0] if len(shared) == 1 and len(colours) > 1 else None,
+        }
+        for line, shared in sorted(colours.items())
+    ]
 
 
 def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, Any]:
@@ -149,22 +168,27 @@ def _thinned(values: Floats) -> Ints:
 
 def _e_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
     """E-values on a scale of powers of ten, with the line of the alarm."""
-    tests = [(watch, watch.test) for watch in watches]
-    series = [Series(subject(watch), watch.rows, test.log_e_value / LOG_10, test.alarm) for watch, test in tests]
-    return _powers_chart(series, [test.line for _, test in tests], number)
+    series = []
+    for watch in watches:
+        test = watch.test
+        line = math.log10(test.line)
+        series.append(Series(subject(watch), watch.rows, test.log_e_value / LOG_10, line, test.alarm))
+    return _powers_chart(series, number)
 
 
 def _drift_chart(drift: DriftTest, number: int) -> dict[str, Any]:
     values = drift.log_e_value / LOG_10
-    return _powers_chart([Series("drift", np.arange(len(values)), values, drift.alarm)], [drift.line], number)
+    return _powers_chart(
+        [Series("drift", np.arange(len(values)), values, math.log10(drift.line), drift.alarm)], number
+    )
 
 
-def _powers_chart(series: Sequence[Series], lines: Sequence[float], number: int) -> dict[str, Any]:
-    powers = [math.log10(line) for line in lines]
-    low, high = limits = _power_limits([one.values for one in series], max(powers))
+def _powers_chart(series: Sequence[Series], number: int) -> dict[str, Any]:
+    highest = max(one.line for one in series if one.line is not None)
+    low, high = limits = _power_limits([one.values for one in series], highest)
     shown = range(math.ceil(low), math.floor(high) + 1)
     ticks = [svg.Tick(100 * (power - low) / (high - low), f"{10.0**power:,g}") for power in shown]
-    return _chart(series, powers, ticks, limits, number)
+    return _chart(series, ticks, limits, number)
 
 
 def _power_limits(curves: Sequence[Floats], line: float) -> Limits:
@@ -180,10 +204,10 @@ def _rate_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
     series = []
     for watch in watches:
         rate = _recent(watch.test.wrong, window)
-        series.append(Series(subject(watch), watch.rows[len(watch.rows) - len(rate) :], rate))
-    limits = [watch.test.risk for watch in watches]
-    high = svg.risk_axis_limit([*limits, *(float(one.values.max()) for one in series if len(one.values))])
-    return {**_chart(series, limits, svg.ticks(high), (0.0, high), number), "window": window}
+        series.append(Series(subject(watch), watch.rows[len(watch.rows) - len(rate) :], rate, watch.test.risk))
+    promised = [watch.test.risk for watch in watches]
+    high = svg.risk_axis_limit([*promised, *(float(one.values.max()) for one in series if len(one.values))])
+    return {**_chart(series, svg.ticks(high), (0.0, high), number), "window": window}
 
 
 def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any] | None:
@@ -193,9 +217,8 @@ def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any
     number = len(followed.accepted)
     window = _window(number)
     share = _recent(followed.accepted, window)
-    series = Series("coverage", np.arange(number - len(share), number), share)
-    lines = [] if coverage is None else [coverage]
-    return {**_chart([series], lines, svg.ticks(1.0), (0.0, 1.0), number), "window": window}
+    series = Series("coverage", np.arange(number - len(share), number), share, coverage)
+    return {**_chart([series], svg.ticks(1.0), (0.0, 1.0), number), "window": window}
 
 
 def _window(number: int) -> int:
