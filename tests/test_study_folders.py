@@ -1,5 +1,6 @@
 """A study and what its folders already hold: other data, lost files, other settings, other processes."""
 
+import csv
 import json
 import re
 import shutil
@@ -14,8 +15,10 @@ from torch import nn
 from confrank.config import RunConfig
 from confrank.folders import Lock
 from confrank.models import TEXT_MODELS
+from confrank.recipes import RECIPES as training_recipes
 from confrank.run_folder import RunFolder
-from confrank.study.catalogue import TEXT_NETWORKS, Recipe, narrowed
+from confrank.study.active import ACTIVE_RECIPES
+from confrank.study.catalogue import RECIPES, TEXT_NETWORKS, Recipe, narrowed
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
 from confrank.study.group import Outcome, train_group
@@ -388,9 +391,8 @@ def test_a_custom_study_names_a_table_that_shows_it(tmp_path, capsys, command):
     ("arguments", "message"),
     [
         (["all"], "expected results in .*, but there are none; `confrank study` writes them"),
-        (["al"], "expected a table among .*, all, but got 'al'; did you mean all"),
-        (["record"], "expected a table, but got the study 'record'; its results are in confrank table all"),
-        (["active"], "but got the study 'active'; its results are in confrank table stable-al-perf"),
+        (["al"], "expected a table among .*, all, .* but got 'al'; did you mean all"),
+        (["record", "--paper-only"], "expected a table of the paper for --paper-only, but got record"),
         (["all", "--paper-only"], "expected a table of the paper for --paper-only, but got all"),
     ],
 )
@@ -500,3 +502,27 @@ def test_texts_get_the_networks_and_the_training_of_texts(tmp_path, monkeypatch)
     for dataset, model in (("reviews.csv", "vgg16"), ("digits", "text-encoder")):
         with pytest.raises(ValueError, match=f"expected networks for {dataset} among .*, but got '{model}'"):
             narrowed("table-clf-perf", datasets=[dataset], models=[model])
+
+
+def test_our_studies_are_tables_too(tmp_path, command, capsys):
+    command("table", "list")
+    names = capsys.readouterr().out.split()
+    assert {*RECIPES, *ACTIVE_RECIPES} <= {*names} and len({*names}) == len(names)
+    command("table", "record", "--format", "csv")
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    aurc = {(row["method"], row["dataset"]): row for row in rows if row["metric"] == "aurc"}
+    assert len(aurc) == 10
+    for (method, dataset), row in aurc.items():
+        recipe = training_recipes[method.partition(":")[0]]
+        published = recipe.published.get(dataset)
+        assert row["paper_mean"] == ("" if published is None else str(published))
+        assert published is None or f"{1000 * published:.3g}" in recipe.expected
+    stored = json.loads(Path("results/cifar100-resnet18-baseline-best-holdout0.1-seed0.json").read_text())
+    assert float(aurc["best: baseline", "cifar100"]["mean"]) == pytest.approx(stored["metrics"]["aurc"])
+    command("table", "reproduction", "--format", "csv")
+    rows = [*csv.DictReader(capsys.readouterr().out.splitlines())]
+    keys = [(row["dataset"], row["model"], row["method"], row["metric"]) for row in rows]
+    assert len({*keys}) == len(keys) and ("cifar100", "vgg16", "aes-30", "aurc") in keys
+    command("table", "record", "--ours-only", "--results", tmp_path)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "belongs to record" in printed.err

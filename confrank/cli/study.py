@@ -30,9 +30,6 @@ from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
 from confrank.cli.wording import flag_of, in_words
 
-# The tables that show the results of our own studies.
-TABLES = {"reproduction": "table-clf-perf", "record": "all", "ood": "table-ood-perf", "active": "stable-al-perf"}
-
 
 def _study_arguments(parser: Parser) -> None:
     table = "table of the paper, see `confrank table list`, or one of our own studies: reproduction, our part of the"
@@ -186,12 +183,14 @@ def _table_of(study: str, results: Path) -> str:
     """A table that shows results of a study; the paper's tables have no other data sets or shorter runs."""
     from confrank.study.comparison import ALL, comparison_cells
 
-    table = TABLES.get(study, study)
-    return table if any(cell.ours for cell in comparison_cells(table, results)) else ALL
+    return study if any(cell.ours for cell in comparison_cells(study, results)) else ALL
 
 
 def _table_arguments(parser: Parser) -> None:
-    table = "table of the paper; all: every classification result, whatever its settings; list: names of the tables"
+    table = (
+        "table of the paper or of one of our own studies; all: every classification result, whatever its settings;"
+    )
+    table += " list: names of the tables"
     parser.add_argument("name", type=str, metavar="TABLE", help=table)
     rows = parser.add_argument_group("rows")
     add_option(rows, "--results", str, "FOLDER", "folder of result files", "results")
@@ -202,24 +201,20 @@ def _table_arguments(parser: Parser) -> None:
 
 def _table(arguments: Arguments) -> None:
     from confrank.report.paper_table import render
-    from confrank.study.comparison import ALL, comparison_cells
+    from confrank.study.comparison import ALL, RECORD, comparison_cells, table_names
     from confrank.study.paper import paper_tables
     from confrank.study.tables import table_cells
 
     if arguments.name == "list":
-        print("\n".join([*paper_tables(), ALL]))
+        print("\n".join(table_names()))
         return
     name, results = arguments.name, Path(arguments.results)
-    if name in TABLES:
-        raise ValueError(
-            f"expected a table, but got the study {name!r}; its results are in confrank table {TABLES[name]}"
-        )
-    if name not in (*paper_tables(), ALL):
-        raise ValueError(f"expected a table among {', '.join([*paper_tables(), ALL])}, but got {name!r}")
+    if name not in table_names():
+        raise ValueError(f"expected a table among {', '.join(table_names())}, but got {name!r}")
     if arguments.paper_only and arguments.ours_only:
         raise ValueError("expected --paper-only or --ours-only, but got both")
-    if name == ALL and arguments.paper_only:
-        raise ValueError(f"expected a table of the paper for --paper-only, but got {ALL}")
+    if name not in paper_tables() and arguments.paper_only:
+        raise ValueError(f"expected a table of the paper for --paper-only, but got {name}")
     if not arguments.paper_only and not results.is_dir():
         raise ValueError(f"expected a folder of results, but {results} is not a folder; --paper-only needs none")
     cells = table_cells(name, []) if arguments.paper_only else comparison_cells(name, results)
@@ -227,14 +222,18 @@ def _table(arguments: Arguments) -> None:
         raise ValueError(f"expected results in {results}, but there are none; `confrank study` writes them")
     if not arguments.paper_only and not any(cell.ours for cell in cells):
         print(
-            f"no result in {results} belongs to {name} (same data set, 300 epochs, same tuning);"
+            f"no result in {results} belongs to {name} (same data set, epochs and tuning);"
             f" `confrank table {ALL}` shows every result",
             file=sys.stderr,
         )
+        if arguments.ours_only:
+            return
     only = {"paper_only": arguments.paper_only, "ours_only": arguments.ours_only}
     print(render(cells, arguments.format, **only, width=terminal_width()), end="")
     if arguments.format == "terminal" and not arguments.paper_only and name != ALL:
-        print("ours (paper's mean±std of five runs), gap in the paper's std; runs: the number of our seeds")
+        in_brackets = "published" if name == RECORD else "paper's mean±std of five runs"
+        gap = "" if name == RECORD else ", gap in the paper's std"
+        print(f"ours ({in_brackets}){gap}; runs: the number of our seeds")
 
 
 STUDY = Command(

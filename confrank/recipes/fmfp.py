@@ -20,4 +20,5 @@ FMFP = TrainingRecipe(
         "averaging_lr_share": 0.5,
         "sam": 0.05,
     },
+    published={"cifar10": 0.00356, "cifar100": 0.0550},
 )

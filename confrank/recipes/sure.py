@@ -21,4 +21,5 @@ SURE = TrainingRecipe(
         "head": "cosine",
     },
     by_dataset={"cifar10": {"weight": 0.5, "mix_weight": 0.5}},
+    published={"cifar10": 0.00297, "cifar100": 0.0458},
 )

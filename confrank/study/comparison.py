@@ -6,12 +6,38 @@ from typing import Any
 
 from confrank.active.records import Curves, Experiment, load_curves
 from confrank.config import changes
-from confrank.metrics.repeats import Cell
+from confrank.metrics.repeats import Cell, Summary
+from confrank.recipes import RECIPES
 from confrank.study import ood
 from confrank.study.active import ACTIVE
-from confrank.study.tables import ACTIVE_TABLE, active_cells, grouped, load_results, our_cells, table_cells
+from confrank.study.catalogue import recipe
+from confrank.study.paper import paper_tables
+from confrank.study.plan import plan
+from confrank.study.tables import (
+    ACTIVE_TABLE,
+    active_cells,
+    grouped,
+    label_of,
+    load_results,
+    our_cells,
+    summary_of,
+    table_cells,
+)
 
 ALL = "all"
+RECORD = "record"
+# The paper's tables that our own studies fill.
+STUDIES: dict[str, tuple[str, ...]] = {
+    "reproduction": (
+        "table-clf-perf",
+        "stable-clf-perf-cifar10",
+        "stable-clf-perf-cifar100",
+        "stable-clf-perf-svhn",
+        "table-clf-ensemble-perf",
+    ),
+    "ood": ("table-ood-perf",),
+    "active": (ACTIVE_TABLE,),
+}
 # Settings of active learning that the paper takes from its other experiments without naming them.
 OPEN_SETTINGS = ("lr", "weight_decay")
 
@@ -20,8 +46,16 @@ def comparison_cells(table: str, results: Path) -> list[Cell]:
     """The paper's cells with our numbers where there are any, then our cells that the paper does not have.
 
     Active learning is in results/active, out-of-distribution detection in results/ood. The table `ALL` shows every
-    classification result, whatever its settings.
+    classification result, whatever its settings. One of our own studies shows the rows of its plan, or of the
+    paper's tables that it fills.
     """
+    if table == RECORD:
+        return _record_cells(results)
+    if table in STUDIES:
+        first: dict[tuple[str, ...], Cell] = {}
+        for cell in (cell for part in STUDIES[table] for cell in comparison_cells(part, results)):
+            first.setdefault(cell.key, cell)
+        return [*first.values()]
     if table == ACTIVE_TABLE:
         return _active_cells(results / ACTIVE)
     if table in ood.TABLES:
@@ -30,6 +64,25 @@ def comparison_cells(table: str, results: Path) -> list[Cell]:
     if table == ALL:
         return our_cells(grouped(ours), list(dict.fromkeys(metric for result in ours for metric in result.metrics)))
     return table_cells(table, ours)
+
+
+def table_names() -> list[str]:
+    """The tables of the paper, then ours."""
+    return [*paper_tables(), ALL, RECORD, *STUDIES]
+
+
+def _record_cells(results: Path) -> list[Cell]:
+    """Accuracy and AURC of each training recipe on each data set, with the published AURC."""
+    ours = grouped(load_results(results))
+    cells = []
+    for config in {replace(run, seed=0): None for run in plan(*recipe(RECORD)).runs}:
+        group = ours.get((config.dataset, config.model, label_of(config.as_dict())), ())
+        published = RECIPES[config.recipe].published.get(config.dataset)
+        for metric in ("acc", "aurc"):
+            paper = None if metric == "acc" or published is None else Summary(published, None, 1)
+            names = config.dataset, config.model, f"{config.recipe}: {config.method}"
+            cells.append(Cell(*names, "", metric, paper, summary_of(group, metric)))
+    return sorted(cells, key=lambda cell: cell.dataset)
 
 
 def of_the_paper(curves: Curves) -> bool:

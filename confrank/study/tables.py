@@ -90,13 +90,13 @@ def table_cells(table: str, results: Sequence[Result]) -> list[Cell]:
     cells = []
     for value in values:
         group = groups.get((value.dataset, value.model, _label(value)), ())
-        cells.append(_cell(value, _summary(group, value.metric)))
+        cells.append(_cell(value, summary_of(group, value.metric)))
     return cells + our_cells(others, list(dict.fromkeys(value.metric for value in values)))
 
 
 def our_cells(groups: Mapping[Setting, Sequence[Result]], metrics: Sequence[str]) -> list[Cell]:
     """Our results without the paper's, a row for each group."""
-    return [Cell(*setting, "", metric, None, _summary(group, metric)) for setting, group in groups.items()
+    return [Cell(*setting, "", metric, None, summary_of(group, metric)) for setting, group in groups.items()
             for metric in metrics]  # fmt: skip
 
 
@@ -112,7 +112,8 @@ def _without_size(setting: Setting) -> Setting:
     return dataset, model, label.partition(" of ")[0]
 
 
-def _summary(results: Sequence[Result], metric: str) -> Summary | None:
+def summary_of(results: Sequence[Result], metric: str) -> Summary | None:
+    """Mean and spread of a metric over results that differ in their seed; None if no result has it."""
     numbers = [number for result in results if (number := result.metrics.get(metric)) is not None]
     return summarise(numbers) if numbers else None
 
