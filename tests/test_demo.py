@@ -5,11 +5,12 @@ import json
 import pytest
 import torch
 
-from confrank.cli.demo import threshold_lines
+from confrank.cli.demo import _fit_line, threshold_lines
 from confrank.decisions import OperatingPoint
 from confrank.metrics import sample_values
 from confrank.predictions import load_predictions
-from confrank.study.demo import DELTA, RISK, Threshold
+from confrank.run_folder import RunFolder
+from confrank.study.demo import COMPARED, DELTA, RISK, Threshold
 
 
 @pytest.fixture(autouse=True)
@@ -60,11 +61,20 @@ def test_demo_ends_with_the_threshold_that_confrank_threshold_chooses(tmp_path, 
     assert f"crl-softmax: 1 of 1 networks can guarantee it. {sentence}" in printed
 
 
+def test_demo_says_whether_the_networks_fit(tmp_path, capsys, command):
+    assert "until they fit every training image" in _fit_line(0.9986)
+    command("demo", "--seeds", "1", "--epochs", "2", "--out", tmp_path)
+    logs = [RunFolder(tmp_path / f"digits-mlp-{method}-adamw-seed0").read_log() for method in COMPARED]
+    share = f"{sum(log[-1]['acc'] for log in logs) / 2:.0%}"
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"classify {share} of the training images correctly" in printed and "every training image" not in printed
+
+
 def test_demo_says_that_a_guarantee_is_out_of_reach():
     point = OperatingPoint(0.5, 50, 10, 100)
-    (line,) = threshold_lines({"baseline": [Threshold(point, point)], "crl-softmax": [None, None]})
-    assert line.startswith("Threshold: the held-out images are too few to guarantee an error rate of at most 25%")
-    lines = threshold_lines({"baseline": [None, None], "crl-softmax": [Threshold(point, point), None]})
+    (line,) = threshold_lines({"baseline": [Threshold(point, point)], "crl-softmax": [None, None]}, 180)
+    assert line.startswith("Threshold: none on the 180 held-out images guarantees an error rate of at most 25%")
+    lines = threshold_lines({"baseline": [None, None], "crl-softmax": [Threshold(point, point), None]}, 180)
     assert lines[1].startswith("  baseline: 0 of 2 networks can guarantee it. On average, a network accepts 0.00")
     assert "crl-softmax: 1 of 2 networks can guarantee it. On average" in lines[2]
     assert "accepts 25.00 ± 35.36% of the test answers (0% without a guarantee); 20.0% of the accepted" in lines[2]

@@ -17,6 +17,10 @@ OVERFITTED = (
     " earlier, at a lower learning rate, ranked its answers better than either on held-out images:"
     " experiments/demo_settings_epyc-2core_202611.md"
 )
+STOPPED_EARLY = (
+    "These networks classify {share} of the training images correctly; CRL helps where a network fits all of them,"
+    " as in the demo without --epochs."
+)
 
 
 def _demo_arguments(parser: Parser) -> None:
@@ -36,7 +40,7 @@ def _demo(arguments: Arguments) -> None:
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import repeats_table
-    from confrank.study.demo import choose_threshold, demo_configs, first_runs, load_samples, run_demo
+    from confrank.study.demo import choose_threshold, demo_configs, first_runs, load_samples, run_demo, training_accuracy
 
     at_least(1, arguments, "seeds")
     # A second thread gains little for a network this small, and on a busy machine it slows training down.
@@ -59,21 +63,27 @@ def _demo(arguments: Arguments) -> None:
     say(console, f"figure: {figure}; runs: {out}")
     thresholds = {name: list(map(choose_threshold, held_out[name], test[name])) for name in test}
     runs = [read_source(str(run)) for run in first_runs(configs, out)]
-    lines = threshold_lines(thresholds)
+    lines = threshold_lines(thresholds, held_out=len(held_out[configs[0].method][0].correct))
     note = f"Seed {configs[0].seed} of {arguments.seeds}, test split. {lines[0]}"
     all_seeds = repeats if arguments.seeds > 1 else None
     lines += write_page(compare_sources(runs, None, 0).models, runs, out / "report.html", None, 0, note, all_seeds)
-    say(console, *lines[:-1], OVERFITTED, lines[-1])
+    say(console, *lines[:-1], _fit_line(training_accuracy(configs, out)), lines[-1])
 
 
-def threshold_lines(thresholds: "Mapping[str, Sequence[Threshold | None]]") -> list[str]:
+def _fit_line(accuracy: float) -> str:
+    """Whether the networks fit their training images, in words."""
+    share = f"{accuracy:.0%}"
+    return OVERFITTED if share == "100%" else STOPPED_EARLY.format(share=share)
+
+
+def threshold_lines(thresholds: "Mapping[str, Sequence[Threshold | None]]", held_out: int) -> list[str]:
     """The guaranteed threshold of the last method's first network in words, then what each method accepts."""
     from confrank.study.demo import DELTA, RISK
 
     (*_, (method, (first, *_))) = thresholds.items()
     guarantee = f"an error rate of at most {RISK:.0%} among accepted answers, with {1 - DELTA:.0%} probability"
     if first is None:
-        return [f"Threshold: the held-out images are too few to guarantee {guarantee}, for {method}, seed 0."]
+        return [f"Threshold: none on the {held_out} held-out images guarantees {guarantee}, for {method}, seed 0."]
     chosen, test = first.chosen, first.test
     first_line = (
         f"Threshold: accept an answer of {method}, seed 0, if its confidence is at least {chosen.threshold:.6g}. This"
