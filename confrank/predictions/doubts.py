@@ -130,7 +130,7 @@ def refuse_probability_of_a_class(
 
 
 def refuse_renamed_classes(label: Array, prediction: Array, names: list[str] | None) -> None:
-    """Raise if labels and predictions [n] write classes in two ways: in another letter case, or numbered from 0 and 1.
+    """Raise if labels and predictions [n] write classes in two ways: in another case, or numbered from 0 and 1.
 
     Such numbers differ by 1 as sets, and most rows agree once it is added.
     """
