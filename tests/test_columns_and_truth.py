@@ -1,8 +1,10 @@
 """What a user says about a file: extra columns, roles of columns, a second file with the truth."""
 
 import gzip
+import io
 import json
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -82,6 +84,7 @@ JSONL = "".join(json.dumps(line) + "\n\n" for line in LINES)
         ("a.json", json.dumps(COLUMNS, indent=1), "utf-8-sig"),
         ("a.json", json.dumps(WRAPPED), "utf-16"),
         ("a.ndjson", JSONL, "utf-16"),
+        ("a.json", JSONL, "utf-8"),
         ("a.tsv", CSV.replace(",", "\t"), "utf-16"),
         ("a.csv", re.sub(r"0\.(.)", r"\g<1>0 %", CSV).replace(",", " , "), "utf-8"),
         ("a.CSV.GZ", CSV, "utf-16"),
@@ -129,6 +132,40 @@ def test_lists_in_json_are_tables(tmp_path):
 def test_mistakes_in_json(tmp_path, name, text, message):
     with pytest.raises(ValueError, match=message):
         read(written(tmp_path, name, text))
+
+
+def archive(*names):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as file:
+        for name in names:
+            file.writestr(name, "0")
+    return packed.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", archive("label.npy"), "a .csv file, but it is an npz archive; rename it to end in .npz"),
+        ("a.json", archive("[Content_Types].xml"), "it is an Excel workbook; save the sheet as CSV UTF-8"),
+        ("a.csv", archive("a.csv"), "it is a zip archive; unpack it"),
+        ("a.csv", archive("label.npy")[:9], "but it is an npz archive"),
+        ("a.csv", gzip.compress(CSV.encode()), "it is compressed by gzip; rename it to a.csv.gz if it holds text"),
+        ("a.npz", b"PAR1\x15\x04", "a .npz file, but it is a Parquet file; rename it to end in .parquet"),
+        ("a.jsonl", b"\x93NUMPY\x01\x00", "a .jsonl file, but it is an npy file; rename it to end in .npy"),
+        ("a.npz", CSV.encode(), "a .npz file, but it is text; rename it to end in .csv, .tsv, .json or .jsonl"),
+        ("a.parquet", CSV.encode(), "a .parquet file, but it is text; rename it to end in .csv"),
+        ("a.csv.gz", CSV.encode(), "a .gz file, but it is text; rename it to a.csv"),
+    ],
+)
+def test_files_with_a_wrong_ending_say_what_they_are(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(tmp_path / name)
+
+
+def test_text_may_begin_like_another_format(tmp_path):
+    text = "PAR1,label,prediction,confidence\n1,0,0,0.9\n2,1,0,0.6\n"
+    assert len(read(written(tmp_path, "a.csv", text))) == 2
 
 
 def test_only_text_may_be_packed(tmp_path):

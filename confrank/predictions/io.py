@@ -20,6 +20,7 @@ from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
 from confrank.predictions.schema import Predictions
+from confrank.predictions.signature import refuse_other_format
 from confrank.predictions.text_file import suffix_of
 from confrank.predictions.truth import with_truth
 
@@ -150,6 +151,7 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         )
     if path.stat().st_size == 0:
         raise ValueError("expected a predictions file, but it is empty")
+    refuse_other_format(path)
     check_cost(path, max_gigabytes)
     return READERS[suffix](path)
 

@@ -22,7 +22,7 @@ def open_json(path: Path) -> Opened:
     """Read a JSON or JSON Lines file; a `ValueError` says where it is broken."""
     with readable("JSON"):
         try:
-            columns = _of_lines(path) if suffix_of(path) in LINES else _of_document(path)
+            columns = _of_lines(path) if _has_lines(path) else _of_document(path)
         except RecursionError:
             raise ValueError(f"expected {EXPECTED}, but it is nested too deeply") from None
     columns = _with_scores(columns)
@@ -47,6 +47,18 @@ def _loaded(columns: Columns, lists: frozenset[str], layout: Layout) -> Content:
         assert isinstance(column, Text)
         cells[number] = np.array([value.encode() for value in column.values], dtype=object)[column.codes]
     return Content(by_role(cells, layout), np.stack(table, axis=1) if table else None)
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether the name says so, or the first line is an object and more follows."""
+    if suffix_of(path) in LINES:
+        return True
+    with open_text(path, encoding_of(path)) as file:
+        first, second = (next((line for line in file if line.strip()), "") for _ in range(2))
+    try:
+        return bool(second) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _of_lines(path: Path) -> Columns:

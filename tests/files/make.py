@@ -692,7 +692,7 @@ def files():
         "npz_named.csv",
         "an archive under the name of a CSV",
         as_npz(confidence=top, correct=right),
-        "save it as UTF-8",
+        "rename it to end in .npz",
     )
     return result
 
