@@ -166,6 +166,10 @@ def test_a_policy_answers_as_it_does_on_the_predictions(run, pictures, tmp_path,
     assert f"12 answers: {accepted} accepted, {12 - accepted} rejected" in capsys.readouterr().out
     command("predict", run, "--images", pictures, "--policy", "p.json", "--threshold", 0.5, code=2)
     assert "either --threshold or --policy" in capsys.readouterr().err
+    command("predict", run, "--images", pictures, "--threshold", 50, code=2)
+    assert "expected --threshold within 0..1, as confidences are, but got 50; did you mean 0.5?" in (
+        capsys.readouterr().err
+    )
     content = json.loads((tmp_path / "p.json").read_text())
     del content["checksum"]
     content["model"]["config"]["seed"] = 77

@@ -236,7 +236,10 @@ def test_wrong_use_is_one_line_that_names_what_is_wrong(place, tmp_path, capsys,
         ([place / "weights.safetensors", "--against", place / "noise"], "have the same settings and seed"),
         (["--against", place / "noise", f"{place / 'noise'}/"], "expected each out-set once"),
         (["typo", "--against", place / "noise"], "or a .safetensors file, but typo does not exist"),
-        (["--against", place / "noise", "--tuning", "none", "--neighbours", "901"], "k within 1..900"),
+        (
+            ["--against", place / "noise", "--tuning", "none", "--neighbours", "901"],
+            "but got 901; lower --neighbours",
+        ),
         (["--against", place / "noise", "--report", "x.pdf"], "expected a page ending in .html, but got x.pdf"),
         (["--against", place / "noise", "--batch-size", "0"], "expected --batch-size to be at least 1, but got 0"),
     ]:
@@ -324,3 +327,22 @@ def test_figures_take_any_names_and_constant_scores(tmp_path):
     expected = {f"{kind}-{name}.{suffix}" for kind in ("roc", "scores") for suffix in ("png", "svg")}
     assert {path.name for path in paths} == expected
     assert all(path.exists() for path in paths)
+
+
+def test_all_runs_are_checked_before_the_first_is_scored(tmp_path, capsys, ood, command):
+    draw = np.random.default_rng(0)
+    for side in (8, 9):
+        labels = np.arange(40) % 2
+        images = draw.integers(0, 256, (40, side, side, 1), dtype=np.uint8)
+        arrays = {"train_images": images, "train_labels": labels, "test_images": images, "test_labels": labels}
+        np.savez(tmp_path / f"{side}.npz", **arrays)
+        flags = ("--dataset", tmp_path / f"{side}.npz", "--epochs", 1, "--method", "baseline", "--device", "cpu")
+        command("train", *flags, "--out", tmp_path / f"run{side}")
+    np.savez(tmp_path / "out.npz", images=draw.integers(0, 256, (20, 8, 8, 1), dtype=np.uint8))
+    capsys.readouterr()
+    against = ("--against", tmp_path / "out.npz", "--device", "cpu")
+    ood(tmp_path / "run8", tmp_path / "run9", *against, code=2)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "run9: expected images of 9x9x1" in printed.err
+    ood(tmp_path / "run8", *against, "--detectors", "knn")
+    assert "run8: k of knn is 40, the number of training images (--neighbours)" in capsys.readouterr().out

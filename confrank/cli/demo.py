@@ -40,7 +40,14 @@ def _demo(arguments: Arguments) -> None:
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import repeats_table
-    from confrank.study.demo import choose_threshold, demo_configs, first_runs, load_samples, run_demo, training_accuracy
+    from confrank.study.demo import (
+        choose_threshold,
+        demo_configs,
+        first_runs,
+        load_samples,
+        run_demo,
+        training_accuracy,
+    )
 
     at_least(1, arguments, "seeds")
     # A second thread gains little for a network this small, and on a busy machine it slows training down.

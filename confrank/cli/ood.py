@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -23,6 +24,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path
+from confrank.phrasing import about
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,7 +64,8 @@ def _ood_arguments(parser: Parser) -> None:
 def _detector_arguments(group: "ArgumentGroup") -> None:
     detectors = with_names("only these detectors (default: all; for texts, those of the logits)", "detector")
     group.add_argument("--detectors", type=str, nargs="+", default=None, metavar="NAME", help=detectors)
-    add_option(group, "--neighbours", int, "N", "k of the nearest-neighbour detector", 50)
+    neighbours = "k of the nearest-neighbour detector (default: 50, or the number of training images if that is less)"
+    add_option(group, "--neighbours", int, "N", neighbours)
     layers = "layers of your own network to read features from, e.g. stem,stage1"
     group.add_argument("--layers", type=str, nargs="+", default=None, metavar="NAME", help=layers)
     tuning = "paper: tune on images of each out-set; none: use no out-of-distribution image before the test"
@@ -101,6 +104,7 @@ def _ood(arguments: Arguments) -> None:
     images = {
         name: None if is_text_file(Path(name)) else load_images(name, root, image_size=size) for name in against
     }
+    _check_sizes(arguments.runs, images)
     results: list[OodResult] = []
 
     def write() -> None:
@@ -159,7 +163,7 @@ def _protocol(arguments: Arguments, data: Sequence[str]) -> "Protocol":
         detectors=listed(arguments.detectors) or detectors,
         num_tuning=(arguments.tuning_images or Protocol.num_tuning) if tuning == "paper" else 0,
         seed=arguments.seed,
-        neighbours=arguments.neighbours,
+        neighbours=arguments.neighbours or Protocol.neighbours,
         aupr=arguments.aupr,
         batch_size=arguments.batch_size,
     )
@@ -210,7 +214,29 @@ def _examine(
     classifier = Classifier.of_run(trained, run, listed(arguments.layers))
     kind = "texts" if trained.data.is_text else "images"
     show(f"{run}: {len(classifier.train):,} training and {len(classifier.test):,} test {kind}")
+    if arguments.neighbours is None and len(classifier.train) < protocol.neighbours:
+        protocol = replace(protocol, neighbours=len(classifier.train))
+        if "knn" in protocol.detectors:
+            show(f"{run}: k of knn is {protocol.neighbours}, the number of training images (--neighbours)")
     examine(classifier, out_sets, protocol, lambda text: show(f"{run}: {text}"), on_result)
+
+
+def _check_sizes(runs: Sequence[str], images: "dict[str, NDArray[np.uint8] | None]") -> None:
+    """Raise if a run takes images of another size than an out-set has, before anything is scored."""
+    import numpy as np
+
+    from confrank.ood.examination import check_pixels
+    from confrank.trained import load_trained
+    from confrank.weights import read_provenance
+
+    for run in map(Path, runs):
+        record = load_trained(run).provenance if run.is_dir() else read_provenance(run)
+        if record is None or record.input_kind != "image" or not record.input_shape:
+            continue
+        for name, pixels in images.items():
+            if pixels is not None:
+                with about(run):
+                    check_pixels(name, pixels, np.empty((0, *record.input_shape), dtype=np.uint8))
 
 
 def _out_set(run: str, trained: "TrainedOn", name: str, pixels: "NDArray[np.uint8] | None") -> "NDArray[Any]":

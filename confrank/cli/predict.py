@@ -97,6 +97,9 @@ def _answer(arguments: Arguments) -> None:
     if not source:
         raise ValueError(f"expected a {'folder' if kind == 'images' else 'file'} for --{kind}, but got nothing")
     run, out, threshold = Path(arguments.run), csv_path(arguments.out or "answers.csv"), arguments.threshold
+    if threshold is not None and not 0 <= threshold <= 1:
+        hint = f"; did you mean {threshold / 100:g}?" if 1 < threshold <= 100 else ""
+        raise ValueError(f"expected --threshold within 0..1, as confidences are, but got {threshold:g}{hint}")
     if threshold is not None and arguments.policy is not None:
         raise ValueError("expected either --threshold or --policy, but got both")
     policy = None if arguments.policy is None else Policy.load(arguments.policy)

@@ -66,6 +66,11 @@ def examine(
         )
     for name, pixels in {**splits, **out_sets}.items():
         check_pixels(name, pixels, classifier.test)
+    if "knn" in protocol.detectors and protocol.neighbours > len(classifier.train):
+        raise InputError(
+            f"expected k within 1..{len(classifier.train)} (the training samples), but got {protocol.neighbours}",
+            "lower {neighbours}",
+        )
     with repeatable(classifier.model) as device:
         results = []
         for result in _results(classifier, out_sets, protocol, device, on_note):

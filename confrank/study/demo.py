@@ -7,7 +7,7 @@ each. The settings were chosen on held-out training images with other seeds (`ex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
+from statistics import fmean
 from typing import Any
 
 from confrank.config import RunConfig
@@ -72,7 +72,7 @@ def load_samples(configs: Sequence[RunConfig], out: Path, split: str = "test") -
 
 def training_accuracy(configs: Sequence[RunConfig], out: Path) -> float:
     """The mean accuracy of the finished runs on their training images, in the last epoch."""
-    return mean(RunFolder(_folder(config, out)).read_log()[-1]["acc"] for config in configs)
+    return fmean(RunFolder(_folder(config, out)).read_log()[-1]["acc"] for config in configs)
 
 
 def choose_threshold(held_out: Samples, test: Samples) -> Threshold | None:
