@@ -16,6 +16,7 @@ from confrank import models
 from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
 from confrank.data import DataSet, hold_out, load
+from confrank.data.texts import read_texts
 from confrank.data.vocabulary import count_words, decode, encode, refit, words_of
 from confrank.metrics import auroc
 from confrank.predictions import read
@@ -298,7 +299,7 @@ def test_out_of_distribution_texts_are_detected_by_logits(
         (b"text,label\nhello,a\nbye,\n", "expected a label in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,a\n", "at least two classes .* but got a alone"),
         (b"text,label\nhello,a\ncaf\xe9,b\n", "in UTF-8, but line 3 holds byte 0xe9"),
-        (b"text,label,split\nhello,a,train\nbye,b,dev\n", "train or test .* but got dev"),
+        (b"text,label,split\nhello,a,train\nbye,b,later\n", "train or test .* but got later"),
         (b"text,label,split\nhello,a,train\nbye,b,test\n", "training texts of every class .* none of b"),
         (b"text,label,split\nhello,a,train\nbye,b,train\n", "expected test texts"),
         (b"text,label\n", "expected texts in .* none"),
@@ -358,3 +359,37 @@ def test_a_run_on_texts_refuses_images(
     Image.new("L", (8, 8)).save(tmp_path / "new" / "a.png")
     command("predict", run, "--images", tmp_path / "new", "--out", tmp_path / "a.csv", code=2)
     assert "trained on texts; use --texts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("splits", "sizes", "note"),
+    [
+        (["train", "train", "Train", "TEST", "test"], (3, 2), None),
+        (["train", "train", "train", "val", "val"], (3, 2), "no split test: the texts of val are tested"),
+        (["train", "train", "val", "test", "val"], (2, 1), "2 texts of the split val are not used"),
+    ],
+)
+def test_splits_of_texts_have_the_names_of_folders(
+    tmp_path: Path, splits: list[str], sizes: tuple[int, int], note: str | None
+) -> None:
+    rows = [f"word{row},{'ab'[row % 2]},{split}\n" for row, split in enumerate(splits)]
+    (tmp_path / "t.csv").write_text("text,label,split\n" + "".join(rows))
+    data = load(str(tmp_path / "t.csv"))
+    assert (len(data.train), len(data.test)) == sizes
+    assert data.notes == (*([note] if note else []), "2 classes: a, b")
+
+
+@pytest.mark.parametrize("name", ["sentence", "Review"])
+def test_the_column_of_texts_has_other_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / "t.csv").write_text(f"{name},Label\nhello,a\nbye,b\n")
+    assert read_texts(tmp_path / "t.csv", labelled=True).texts == ["hello", "bye"]
+    (tmp_path / "t.csv").write_text("Body,Target\nhello,a\nbye,b\n")
+    with pytest.raises(ValueError, match="but got Body, Target: text missing"):
+        read_texts(tmp_path / "t.csv", labelled=True)
+    (tmp_path / "both").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "both" / f"{split}.csv").write_text("text,label\nhello,a\n")
+    with pytest.raises(
+        ValueError, match="one file of texts, but .*both holds test.csv, train.csv; .* a column split"
+    ):
+        load(str(tmp_path / "both"))

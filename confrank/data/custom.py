@@ -1,7 +1,7 @@
 """Your own data: a folder of class folders, an .npz of arrays, or a file of texts (`confrank.data.texts`).
 
 A folder holds `train/CLASS/*.png` and `test/CLASS/*.png` (or JPEG, WebP, BMP); the classes are the folders of
-`train` in alphabetical order. Without `test`, `val` or the like is the test split (`SPLIT_FOLDERS`). If a folder
+`train` in alphabetical order. Without `test`, `val` or the like is the test split (`SPLIT_NAMES`). If a folder
 holds `CLASS/*.png` alone, a fifth of each class is the test split, the same for every run. An .npz holds
 `train_images`, `train_labels`, `test_images`, `test_labels` and, optionally, `class_names`. Mean and std are
 computed from the training images.
@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import Picture, Size, UnreadableError, crop_note, picture_files, read_picture, stack
-from confrank.data.sets import AUGMENTED, DataSet, Split, UnlabelledError, class_note, split_of, stratified
+from confrank.data.sets import (
+    AUGMENTED,
+    SPLIT_NAMES,
+    DataSet,
+    Split,
+    UnlabelledError,
+    class_note,
+    split_of,
+    stratified,
+)
 from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
 from confrank.limits import check_npz
 from confrank.phrasing import InputError, named
@@ -27,8 +36,6 @@ from confrank.phrasing import InputError, named
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096
 Splits = list[list[list[Path]]]  # the files of each class, for training and for the test
-# The folders of each split by name, in lower case; the first that exists counts.
-SPLIT_FOLDERS = (("train", "training"), ("test", "testing", "val", "valid", "validation", "eval", "dev"))
 # A class is hardly ever called so: alone, these folders mean that the other split is missing.
 LONE_SPLITS = ("train", "test", "val", "valid", "validation")
 
@@ -83,12 +90,12 @@ def image_folders(folder: Path) -> list[Path]:
     """The folders of the splits; the folder itself if it holds one folder per class."""
     if None in split_folders(folder):
         return [folder] if folder.is_dir() else []
-    return [path for split in SPLIT_FOLDERS for path in _named_folders(folder, split)]
+    return [path for split in SPLIT_NAMES for path in _named_folders(folder, split)]
 
 
 def split_folders(folder: Path) -> tuple[Path | None, Path | None]:
     """The folders of the training and of the test split, where they exist."""
-    train, test = (next(iter(_named_folders(folder, names)), None) for names in SPLIT_FOLDERS)
+    train, test = (next(iter(_named_folders(folder, names)), None) for names in SPLIT_NAMES)
     return train, test
 
 
@@ -99,6 +106,7 @@ def _named_folders(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 
 def _from_folder(folder: Path, image_size: int | None) -> DataSet:
+    _refuse_texts(folder)
     train, test = split_folders(folder)
     if train is None or test is None:
         _refuse_lone(folder, train, test)
@@ -116,6 +124,17 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
     is_test = test.name.lower() in ("test", "testing")
     note = None if is_test else f"no folder test: {test} is the test split"
     return _read_splits(folder, splits, class_names, image_size, note)
+
+
+def _refuse_texts(folder: Path) -> None:
+    """Raise if a folder holds files of texts and no folders."""
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    texts = [path.name for path in entries if is_text_file(path)]
+    if texts and not any(path.is_dir() for path in entries):
+        raise ValueError(
+            f"expected a folder of images or one file of texts, but {folder} holds {named(texts)}; give one of them,"
+            " or join them into one file with a column split (train or test)"
+        )
 
 
 def _refuse_lone(folder: Path, train: Path | None, test: Path | None) -> None:
@@ -143,7 +162,7 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
 
 def _refuse_splits(folder: Path, classes: Mapping[str, Sequence[Path]]) -> None:
     """Raise if the class folders look like splits: by their names, or because all hold the same folders."""
-    splits = {name for names in SPLIT_FOLDERS for name in names}
+    splits = {name for names in SPLIT_NAMES for name in names}
     inside = [{path.relative_to(folder / name).parts[0] for path in files} for name, files in classes.items()]
     below = sorted(set.union(*inside))
     same = len(below) > 1 and all(names == inside[0] for names in inside)

@@ -78,6 +78,10 @@ def split_of(images: Inputs, labels: NDArray[np.int64], path: NDArray[np.bytes_]
 AUGMENTED = "training shifts and mirrors colour images at random (settings padding and flip)"
 
 
+# The names of the training and of the test split, in lower case; the first that exists counts.
+SPLIT_NAMES = (("train", "training"), ("test", "testing", "val", "valid", "validation", "eval", "dev"))
+
+
 class UnlabelledError(ValueError):
     """Data have no labels: a file of texts without a column label, or a folder of images without class folders."""
 

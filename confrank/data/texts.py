@@ -1,7 +1,8 @@
 """Your own texts: a .csv or .jsonl file with `text` and `label`, and optionally `split` (train or test) and `id`.
 
-Without `split`, a fifth of each class is the test split, the same for every run. The vocabulary comes from the
-training split alone. Without `id`, predictions name a text by its row, counted from 0.
+Without test rows, those of `val` are the test split. Without `split`, a fifth of each class is, the same for every
+run. The vocabulary comes from the training split alone. Without `id`, predictions name a text by its row, counted
+from 0.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.sets import DataSet, Split, UnlabelledError, class_note, class_order, stratified
+from confrank.data.sets import SPLIT_NAMES, DataSet, Split, UnlabelledError, class_note, class_order, stratified
 from confrank.data.vocabulary import count_words, encode
 from confrank.phrasing import about, named
 from confrank.predictions.csv_rows import csv_rows
@@ -21,6 +22,8 @@ from confrank.predictions.text_file import decoded
 from confrank.recipes import holds_texts
 
 COLUMNS = ("text", "label", "split", "id")
+# Other names of the column text.
+TEXT_NAMES = ("text", "sentence", "review")
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 
 
@@ -56,14 +59,14 @@ def load_texts(path: Path, length: int, vocabulary_size: int) -> DataSet:
         raise ValueError(f"expected at least two classes in {path}, but got {', '.join(class_names)} alone")
     number_of = {name: number for number, name in enumerate(class_names)}
     labels = np.array([number_of[label] for label in content.labels], dtype=np.int64)
-    is_test = _test_rows(path, content, labels, len(class_names))
-    _check_classes(path, class_names, labels, is_test)
+    is_train, is_test, note = _division(path, content, labels, len(class_names))
+    _check_classes(path, class_names, labels, is_train, is_test)
 
     def part(rows: NDArray[np.int64]) -> LabelledTexts:
         texts, keys = ([values[row] for row in rows] for values in (content.texts, content.keys))
         return LabelledTexts(texts, labels[rows], np.arange(len(rows)), keys)
 
-    note, parts = _split_note(content, is_test), (part(np.flatnonzero(~is_test)), part(np.flatnonzero(is_test)))
+    parts = part(np.flatnonzero(is_train)), part(np.flatnonzero(is_test))
     return text_data_set(path, class_names, *parts, length=length, vocabulary_size=vocabulary_size, note=note)
 
 
@@ -103,7 +106,7 @@ def read_texts(path: Path, *, labelled: bool) -> Texts:
     if missing := [name for name in ("text", *(["label"] if labelled else [])) if name not in columns]:
         raise (UnlabelledError if missing == ["label"] else ValueError)(
             f"expected the columns text{' and label' if labelled else ''} in {path},"
-            f" but got {named([*map(str, rows[0])]) or 'none'}: {' and '.join(missing)} missing; rename the columns"
+            f" but got {named(_given_names(path)) or 'none'}: {' and '.join(missing)} missing; rename the columns"
             f"{', or add a line with their names if the file has none' if is_csv else ''}"
         )
     texts = _filled(path, rows, "text")
@@ -111,6 +114,13 @@ def read_texts(path: Path, *, labelled: bool) -> Texts:
     splits = _filled(path, rows, "split") if "split" in columns else None
     keys = _filled(path, rows, "id") if "id" in columns else [str(row) for row in range(len(rows))]
     return Texts(texts, labels, splits, keys)
+
+
+def _given_names(path: Path) -> list[str]:
+    """The names of the columns as they are in a file that has been read."""
+    if path.suffix.lower() != ".jsonl":
+        return [name.strip() for name in next(csv_rows(path))[1]]
+    return [*json.loads(next(line for line in decoded(path).split("\n") if line.strip()))]
 
 
 def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]:
@@ -150,17 +160,20 @@ def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _columns(names: Iterable[str]) -> list[str]:
-    """The names of columns; upper case does not count, and one common name of labels stands for `label`.
+    """The names of columns; upper case does not count, and one other name of texts or labels stands for them.
 
-    >>> _columns([" Text", "y_true", "Site"]), _columns(["text", "label", "target"])
-    (['text', 'label', 'Site'], ['text', 'label', 'target'])
+    >>> _columns([" Text", "y_true", "Site"]), _columns(["text", "label", "target"]), _columns(["Review", "label"])
+    (['text', 'label', 'Site'], ['text', 'label', 'target'], ['text', 'label'])
     """
     plain = [name.strip().lower() if name.strip().lower() in COLUMNS else name.strip() for name in names]
     named_columns = [*filter(None, plain)]
     if len({*named_columns}) < len(named_columns):
         raise ValueError(f"expected a different name for each column, but got {named(plain)}")
-    others = [name for name in plain if role_of(name) == "label"]
-    return ["label" if others == [name] else name for name in plain]
+    roles = ["text" if name.lower() in TEXT_NAMES else role_of(name) for name in plain]
+    return [
+        role if role in ("text", "label") and roles.count(role) == 1 else name
+        for name, role in zip(plain, roles, strict=True)
+    ]
 
 
 def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -176,29 +189,40 @@ def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         yield dict(zip(_columns(row), row.values(), strict=True))
 
 
-def _test_rows(path: Path, content: Texts, labels: NDArray[np.int64], num_classes: int) -> NDArray[np.bool_]:
+def _division(
+    path: Path, content: Texts, labels: NDArray[np.int64], num_classes: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], str | None]:
+    """Which rows are trained on, which are tested, and a note if the file does not say so itself."""
     if content.splits is None:
-        return stratified(labels, num_classes, TEST_SHARE, SPLIT_SEED)
-    if others := sorted({*content.splits} - {"train", "test"}):
+        is_test = stratified(labels, num_classes, TEST_SHARE, SPLIT_SEED)
+        drawn = f"{is_test.sum():,} of {len(is_test):,} texts, drawn from each class, are the test split"
+        return ~is_test, is_test, f"no column split: {drawn}"
+    splits = np.array([split.lower() for split in content.splits])
+    if others := sorted({*splits.tolist()} - {name for names in SPLIT_NAMES for name in names}):
         raise ValueError(f"expected train or test in the column split of {path}, but got {', '.join(others[:3])}")
-    return np.array([split == "test" for split in content.splits])
+    train, test = (next((name for name in names if name in splits), names[0]) for names in SPLIT_NAMES)
+    is_train, is_test = splits == train, splits == test
+    unused = sorted({*splits.tolist()} - {train, test})
+    notes = [f"no split test: the texts of {test} are tested"] if test not in ("test", "testing") else []
+    notes += (
+        [f"{(~is_train & ~is_test).sum():,} texts of the split {', '.join(unused)} are not used"] if unused else []
+    )
+    return is_train, is_test, "; ".join(notes) or None
 
 
 def _check_classes(
-    path: Path, class_names: tuple[str, ...], labels: NDArray[np.int64], is_test: NDArray[np.bool_]
+    path: Path,
+    class_names: tuple[str, ...],
+    labels: NDArray[np.int64],
+    is_train: NDArray[np.bool_],
+    is_test: NDArray[np.bool_],
 ) -> None:
-    for name, rows in (("training", ~is_test), ("test", is_test)):
+    for name, rows in (("training", is_train), ("test", is_test)):
         if not rows.any():
             raise ValueError(f"expected {name} texts in {path}, but there are none")
-    counts = np.bincount(labels[~is_test], minlength=len(class_names))
+    counts = np.bincount(labels[is_train], minlength=len(class_names))
     if missing := [name for name, count in zip(class_names, counts, strict=True) if not count]:
         raise ValueError(f"expected training texts of every class in {path}, but got none of {', '.join(missing)}")
-
-
-def _split_note(content: Texts, is_test: NDArray[np.bool_]) -> str | None:
-    if content.splits is not None:
-        return None
-    return f"no column split: {is_test.sum():,} of {len(is_test):,} texts, drawn from each class, are the test split"
 
 
 def _cut_note(splits: tuple[Split, Split], length: int) -> str | None:
