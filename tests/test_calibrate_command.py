@@ -238,15 +238,27 @@ def test_csv_from_another_format(tmp_path, command):
     )
 
 
-def test_a_csv_of_which_rows_were_skipped_is_not_copied(tmp_path, capsys, command):
+def test_skipped_rows_are_not_written(tmp_path, command):
     logits, label = table()
-    words = [NAMES[k] for k in label]
+    words, ids = [NAMES[k] for k in label], [f"a{row}" for row in range(240)]
     words[7] = ""
-    path = write(tmp_path / "p.csv", ["label", *(f"logit_{name}" for name in NAMES)], words, *logits.T)
-    command("calibrate", path, "--skip-missing", "--out", tmp_path / "c.csv", code=2)
-    errors = capsys.readouterr().err
-    assert "expected to copy the 240 rows of" in errors and "239 of them were read; choose an --out that" in errors
-    command("calibrate", path, "--skip-missing", "--out", tmp_path / "c.safetensors")
+    header = ["label", *(f"logit_{name}" for name in NAMES), "note"]
+    path = write(tmp_path / "p.csv", header, words, *logits.T, ids)
+    command("calibrate", path, "--skip-missing", "--out", tmp_path / "c.csv")
+    after, rows = cells(tmp_path / "c.csv"), np.delete(np.arange(240), 7)
+    best = calibrate("temperature", logits=logits[rows], label=label[rows]).apply(logits=logits[rows])
+    assert after["note"] == [ids[row] for row in rows] and after["label"] == [words[row] for row in rows]
+    assert [float(cell) for cell in after["logit_dog"]] == best[:, 1].tolist()
+
+
+def test_only_predictions_with_a_label_are_written(tmp_path, command):
+    logits, label = table()
+    ids = [f"a{row}" for row in range(240)]
+    path = write(tmp_path / "p.csv", ["id", *(f"logit_{name}" for name in NAMES)], ids, *logits.T)
+    some = np.random.default_rng(1).permutation(240)[:200]
+    write(tmp_path / "t.csv", ["id", "label"], [ids[row] for row in some], [NAMES[label[row]] for row in some])
+    command("calibrate", path, "--truth", tmp_path / "t.csv", "--skip-missing", "--out", tmp_path / "c.csv")
+    assert cells(tmp_path / "c.csv")["id"] == [ids[row] for row in np.sort(some)]
 
 
 @pytest.mark.parametrize("method", ["temperature", "vector", "isotonic", "beta"])

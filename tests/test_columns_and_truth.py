@@ -314,6 +314,16 @@ def test_missing_labels_are_named(tmp_path, header):
         read(written(tmp_path, "a.csv", f"{header}\n1,1,0.9\n0,1,0.7\n"))
 
 
+@pytest.mark.parametrize(
+    "words", [("Y", "N"), ("correct", "incorrect"), ("Right", "wrong"), ("correct", "WRONG"), ("yes", "no")]
+)
+def test_words_for_right_and_wrong(tmp_path, words):
+    text = f"confidence,correct\n0.9,{words[0]}\n0.6,{words[1]}\n0.8,{words[0]}\n"
+    assert read(written(tmp_path, "a.csv", text)).correct.tolist() == [True, False, True]
+    labels = f"label,prediction,confidence\n{words[0]},{words[0]},0.9\n{words[1]},{words[0]},0.6\n"
+    assert read(written(tmp_path, "b.csv", labels)).class_names == sorted(words)
+
+
 def answered_rows(pairs, times=6):
     rows = [f"{label},{prediction},0.{7 + number % 3}" for number, (label, prediction) in enumerate(pairs * times)]
     return "\n".join(["label,prediction,confidence", *rows, ""])

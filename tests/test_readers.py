@@ -280,7 +280,7 @@ def test_chunks_and_streaming_change_nothing(tmp_path, parser, monkeypatch):
         ("correct,confidence\n1,0.5\n1,1_0\n", r"but got '1_0' in row 1"),
         (
             "correct,confidence\nmaybe,0.5\n",
-            "true or false, yes or no, or 1 or 0 in correct, but got 'maybe' in row 0",
+            "right or wrong, correct or incorrect, or 1 or 0 in correct, but got 'maybe' in row 0",
         ),
         ("label,p_a,p_b\na,0.5,0.5\nc,0.5,0.5\n", "class index in label, but got 'c' in row 1; the classes are a, b"),
         ("label,Probability_Cat,Probability_Dog\ncat,0.5,0.5\n", "'cat' in row 0; the classes are Cat, Dog"),

@@ -53,7 +53,8 @@ def write_calibrated(
         save_predictions(out, result)
     elif suffix_of(source) in (".csv", ".tsv"):
         columns, without = _replaced(given, result, reading)
-        write_atomically(out, copied_csv(source, len(given), columns, without))
+        rows = None if given.rows is None else given.rows.tolist()
+        write_atomically(out, copied_csv(source, rows, columns, without))
     else:
         columns = _columns(given, result)
         write_atomically(out, csv_text([[*columns], *zip(*columns.values(), strict=True)]))

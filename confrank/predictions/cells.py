@@ -18,6 +18,8 @@ MISSING = frozenset(
     ["", *"nan NaN NAN none None NONE null Null NULL na NA N/A n/a <NA> #N/A NaT".split()]  # noqa: SIM905
 )
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
+# What people write in a column `correct`; a label may be such a word.
+CORRECT = TRUTH | {"y": True, "n": False, "right": True, "wrong": False, "correct": True, "incorrect": False}
 _PERCENT = re.compile(r"([-+]?[\d.,]+)\s?%")
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")

@@ -7,7 +7,7 @@ import numpy as np
 
 from confrank.phrasing import InputError, counted, named
 from confrank.predictions.binary import both_classes, checked_binary, with_positive
-from confrank.predictions.cells import TRUTH, Column, Text, is_missing, numbers_of_text, raw_cells
+from confrank.predictions.cells import CORRECT, Column, Text, is_missing, numbers_of_text, raw_cells
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers
 from confrank.predictions.content import Content
 from confrank.predictions.doubts import (
@@ -78,7 +78,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     ignored = [name.strip() or "a column without name" for name in layout.ignored if name != names_array] + unused
     if ignored:
         metadata["ignored"] = shown(ignored)
-    return Predictions(**arrays, **keys, extra=extra, metadata=content.metadata | metadata, notes=tuple(notes))
+    about: dict[str, Any] = {"metadata": content.metadata | metadata, "notes": tuple(notes), "rows": content.rows}
+    return Predictions(**arrays, **keys, extra=extra, **about)
 
 
 def _without_missing(content: Content, layout: Layout, reading: Reading) -> tuple[Content, list[str]]:
@@ -219,8 +220,9 @@ def _scaled(table: Array | None, kind: str | None, reading: Reading) -> Array | 
 def _truth(column: Column) -> Array:
     if not isinstance(column, Text):
         return column
-    flags = [TRUTH.get(value.lower()) for value in column.values]
-    refuse_values(column, [flag is None for flag in flags], "true or false, yes or no, or 1 or 0", "correct")
+    flags = [CORRECT.get(value.lower()) for value in column.values]
+    expected = "true or false, yes or no, right or wrong, correct or incorrect, or 1 or 0"
+    refuse_values(column, [flag is None for flag in flags], expected, "correct")
     return np.array(flags, dtype=bool)[column.codes]
 
 

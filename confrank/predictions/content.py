@@ -18,7 +18,8 @@ WORDS = ("label", "prediction", "correct", "submitted")
 class Content:
     """The columns of a layout, by the names of `Layout.numbers`, and the class columns as a table [n, K].
 
-    If `typed`, numbers in label and prediction are class numbers even if classes have numbers as names.
+    If `typed`, numbers in label and prediction are class numbers even if classes have numbers as names. `rows` [n]
+    are the numbers of these rows in the file; None if it is all of them.
     """
 
     columns: dict[str, Column]
@@ -26,6 +27,7 @@ class Content:
     metadata: dict[str, str] = field(default_factory=dict)
     class_names: list[str] | None = None
     typed: bool = False
+    rows: Array | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.table is None else len(self.table)
@@ -33,7 +35,9 @@ class Content:
     def select(self, rows: Array) -> "Content":
         """The rows of these numbers or flags."""
         columns = {key: select(column, rows) for key, column in self.columns.items()}
-        return replace(self, columns=columns, table=None if self.table is None else self.table[rows])
+        table = None if self.table is None else self.table[rows]
+        numbers = np.arange(len(self)) if self.rows is None else self.rows
+        return replace(self, columns=columns, table=table, rows=numbers[rows])
 
 
 @dataclass(frozen=True)

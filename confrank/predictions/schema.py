@@ -5,8 +5,8 @@ There is `label` with `logits` or `probabilities` [n, K], or `label`, `predictio
 published split; `key` [n] identifies samples otherwise (file names or ids, as bytes in UTF-8), and so does each field
 of `other_keys` [n]. `extra` are further columns of the file [n], by name: text as str objects, or numbers. The
 metadata give class names, data set, split, method, model and seed, and the name of `key`. `notes` say how a file was
-read, `roles` what each of its columns was taken for, and `reading` what the caller said about it; none is written to
-files.
+read, `roles` what each of its columns was taken for, `reading` what the caller said about it, and `rows` [n] which of
+its rows these are, if some were skipped; none is written to files.
 """
 
 import json
@@ -42,6 +42,7 @@ class Predictions:
     notes: tuple[str, ...] = ()
     roles: dict[str, str] = field(default_factory=dict)
     reading: dict[str, Any] = field(default_factory=dict)
+    rows: Array | None = None
 
     def __post_init__(self) -> None:
         check_shapes(self.arrays())
