@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import json
 import re
 import zipfile
@@ -156,6 +157,7 @@ def archive(*names):
         ("a.parquet", CSV.encode(), "a .parquet file, but it is text; rename it to end in .csv"),
         ("a.csv.gz", CSV.encode(), "a .gz file, but it is text; rename it to a.csv"),
     ],
+    ids=itertools.count(),  # bytes of an archive contain the time
 )
 def test_files_with_a_wrong_ending_say_what_they_are(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
