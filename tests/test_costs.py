@@ -304,7 +304,7 @@ def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_pat
     command("threshold", tmp_path / "bad.npz", *never)
     assert "accept      everything: accepting every prediction costs least" in capsys.readouterr().out
     every = Policy.load(tmp_path / "every.json")
-    assert every.apply({"confidence": [-5.0, 0.0, 1.0]}).accepted.all()
+    assert every.apply({"confidence": [0.0, 0.5, 1.0]}).accepted.all()
     assert "Accepts every answer, at the least cost" in (tmp_path / "every.json").read_text()
     truth = {"confidence": np.array([-5.0, 0.5]), "correct": np.array([False, True])}
     assert outcome_of(every, Predictions(**truth)).cost == 0.5

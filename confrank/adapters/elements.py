@@ -14,6 +14,7 @@ def one_per_label(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
 
     A label of 0 or 1 with a logit z of its own is a prediction among two classes, with the logits [0, z].
 
+    >>> import torch
     >>> logits, label = one_per_label(torch.tensor([[1.0, -2.0]]), torch.tensor([[1.0, -100.0]]))
     >>> logits.tolist(), label.tolist()
     ([[0.0, 1.0], [0.0, -2.0]], [1, -100])
