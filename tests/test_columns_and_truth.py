@@ -270,8 +270,29 @@ def test_the_file_predicts_one_of_several_largest_classes(tmp_path, text, asked)
     loaded = read(written(tmp_path, "a.csv", text), **asked)
     assert loaded.prediction.tolist() == [1, 0, 1] and loaded.label.tolist() == [1, 0, 0]
     assert metrics_of(loaded)["acc"] == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="expected the prediction to be the class with the largest"):
-        read(written(tmp_path, "b.csv", "label,prediction,probability_a,probability_b\na,b,0.6,0.4\n"))
+
+
+@pytest.mark.parametrize(
+    ("header", "remedy"),
+    [
+        ("probability_a,probability_b", "leave out the column of predictions if another rule made them"),
+        ("a,b", "name all class columns probability_NAME or logit_NAME"),
+        ("y_prob", "use `positive` CLASS if the predictions come from another cut-off than 0.5"),
+    ],
+)
+def test_a_prediction_has_a_largest_value(tmp_path, header, remedy):
+    rows = "1,1,0.4\n0,0,0.3\n" if header == "y_prob" else "b,b,0.6,0.4\na,a,0.7,0.3\n"
+    with pytest.raises(InputError, match=f"to be the class with the largest of the .* where class 0 .*; {remedy}"):
+        read(written(tmp_path, "a.csv", f"label,prediction,{header}\n{rows}"))
+    if header == "y_prob":
+        assert read(tmp_path / "a.csv", positive="1").confidence.tolist() == [0.4, 0.7]
+
+
+def test_scaled_probabilities_are_noted(tmp_path):
+    path = written(tmp_path, "a.csv", "label,probability_a,probability_b\na,75,25\nb,50,50\n")
+    assert read(path, scale=100).notes == ("probabilities divided by 100",)
+    path = written(tmp_path, "b.csv", "label,probability_a,probability_b\na,-0.693147,-0.693147\n")
+    assert read(path, scale="log").notes == ("probabilities read as logarithms",)
 
 
 def test_names_of_classes_are_not_numbers_from_one(tmp_path):

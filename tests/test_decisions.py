@@ -183,6 +183,8 @@ def test_temperatures_without_limit_are_errors():
         fit_temperature([[2.0, 0.0], [0.0, 2.0]], [0, 1])
     with pytest.raises(ValueError, match="no better than chance"):
         fit_temperature([[2.0, 0.0], [0.0, 2.0]], [1, 0])
+    with pytest.raises(ValueError, match="in the 1 row it is fitted to"):
+        fit_temperature([[2.0, 0.0]], [0])
     with pytest.raises(ValueError, match="the logits are the same for all classes in the 3 rows"):
         fit_temperature([[1.0, 1.0]] * 3, [1, 0, 1])
     with pytest.raises(ValueError, match="same number of rows in each input, but got 3 in logits, 2 in label"):

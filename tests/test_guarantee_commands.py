@@ -366,3 +366,11 @@ def test_what_was_read_is_printed_before_a_failure(files, command, capsys, tmp_p
     new = ("--new", tmp_path / "bad.csv", "--out", tmp_path / "out.csv")
     command(asked[0], files[0], *asked[1:], *new, code=2)
     assert capsys.readouterr().out.startswith("read 2,000 predictions, 3 classes, probabilities")
+
+
+@pytest.mark.parametrize("asked", [("threshold", "--risk", 0.3), ("sets", "--level", 0.9)])
+def test_a_column_of_too_many_groups_is_named(tmp_path, command, capsys, asked):
+    rows = [f"u{row},{'ab'[row % 2]},0.{row % 4 + 5},0.{5 - row % 4}" for row in range(2001)]
+    (tmp_path / "a.csv").write_text("\n".join(["user,label,probability_a,probability_b", *rows]))
+    command(asked[0], tmp_path / "a.csv", *asked[1:], "--by", "user", code=2)
+    assert "but 'user' has 2,001 different values; choose a column with fewer" in capsys.readouterr().err

@@ -120,3 +120,11 @@ def test_a_fitted_score_is_bit_for_bit_the_same_after_reading_the_policy(tmp_pat
         )
     with pytest.raises(ValueError, match="expected 7 classes"):
         read.apply({"logits": logits[:, :6]})
+
+
+def test_a_note_on_the_nll_comes_only_with_it(tmp_path, command, capsys):
+    rows = ["a,0.9,0.1", "b,0.2,0.8", "b,1,0", "a,0.6,0.4"] * 10
+    (tmp_path / "a.csv").write_text("\n".join(["label,probability_a,probability_b", *rows]))
+    for asked in (["scores", "--resamples", 0], ["threshold", "--coverage", 0.5], ["evaluate", "--resamples", 0]):
+        command(asked[0], tmp_path / "a.csv", *asked[1:])
+        assert ("of the NLL" in capsys.readouterr().out) == (asked[0] == "evaluate")

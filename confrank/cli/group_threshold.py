@@ -156,6 +156,14 @@ def column_of(by: str | None) -> str | None:
     return columns[0] if columns else None
 
 
+def group_values(predictions: "Predictions", by: str) -> "Array":
+    """The column of --by [n]; an error that names it if it has too many values."""
+    from confrank.metrics.groups import rows_by_group
+
+    rows_by_group(predictions.extra[by], by)
+    return predictions.extra[by]
+
+
 def class_names(predictions: "Predictions", samples: "Samples") -> list[str] | None:
     """The names of the classes, or their numbers as text; None if the file has no classes."""
     if predictions.class_names:
@@ -171,7 +179,7 @@ def _groups(
     import numpy as np
 
     if by is not None:
-        return predictions.extra[by]
+        return group_values(predictions, by)
     if not per_class:
         return np.full(len(samples), "all")
     if samples.prediction is None or names is None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
-from confrank.cli.group_threshold import column_of
+from confrank.cli.group_threshold import column_of, group_values
 from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
@@ -95,7 +95,7 @@ def _calibrated(
     keys = row_keys(known)
     common: dict[str, Any] = {name: values[index] for name, values in base.table(known).items()}
     common["key"] = None if keys is None else keys[index]
-    common["group"] = None if by is None else known.extra[by][index]
+    common["group"] = None if by is None else group_values(known, by)[index]
     rule = conformal_sets(
         **common,
         label=known.label[index],

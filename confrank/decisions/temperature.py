@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks, labels_for
+from confrank.phrasing import counted
 
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0
@@ -72,8 +73,9 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
         else:
             direction = "all answers are right" if slopes[1] <= 0 else "the answers are no better than chance"
         raise ValueError(
-            f"expected predictions that a temperature can calibrate, but {direction} in the {len(table):,} rows"
-            " it is fitted to, so the best temperature has no limit; fit it to more rows"
+            f"expected predictions that a temperature can calibrate, but {direction} in the"
+            f" {counted(len(table), 'row')} it is fitted to, so the best temperature has no limit; fit it to"
+            " more rows"
         )
     return float(np.exp(-brentq(_slope, low, high, args=(table, labels), xtol=1e-12, maxiter=1000)))
 

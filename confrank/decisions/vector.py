@@ -8,7 +8,7 @@ import numpy as np
 
 from confrank.decisions.temperature import LARGEST
 from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_table, chunks, labels_for
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 
 MAX_STEPS = 100
 # Steps of standardised parameters; Newton's method doubles the number of digits with each step.
@@ -49,7 +49,7 @@ def fit_vector(logits: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
             return _unstandardised(theta, mean, spread)
     raise InputError(
         "expected predictions that vector scaling can calibrate, but some classes are separated perfectly in the"
-        f" {len(table):,} rows it is fitted to, so the best parameters have no limit",
+        f" {counted(len(table), 'row')} it is fitted to, so the best parameters have no limit",
         REMEDY,
     )
 
@@ -60,7 +60,7 @@ def _check_classes(labels: Ints, num_classes: int) -> None:
     missing = np.flatnonzero(np.bincount(labels, minlength=num_classes) == 0)
     if len(missing):
         raise InputError(
-            f"expected every class among the {len(labels):,} rows that vector scaling is fitted to, but"
+            f"expected every class among the {counted(len(labels), 'row')} that vector scaling is fitted to, but"
             f" {len(missing):,} of {num_classes:,} have none, such as class {missing[0]}",
             REMEDY,
         )

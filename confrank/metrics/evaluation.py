@@ -92,7 +92,7 @@ def evaluation_of(
             counted = samples.correct if weight is None else samples.correct[weight > 0]
             kind = "wrong" if counted.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
-    return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes)
+    return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes + samples.nll_notes)
 
 
 def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:

@@ -37,6 +37,7 @@ class Samples:
 
     `probability` is that of the predicted class (for the ECE); if only a score is known, it is the score, provided it
     is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite. `weight` has been through `as_weights`.
+    `nll_notes` are remarks for readers of the NLL.
     """
 
     confidence: Array
@@ -49,6 +50,7 @@ class Samples:
     num_classes: int | None = None
     notes: list[str] = field(default_factory=list)
     weight: Array | None = None
+    nll_notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -64,7 +66,7 @@ class Samples:
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows] for name in names
         }
-        return Samples(**parts, num_classes=self.num_classes, notes=self.notes)
+        return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
         """The same samples with weights [n], scaled to mean 1."""
@@ -198,6 +200,7 @@ def _from_table(
             raise ValueError("expected correct to agree with the label and the largest probability, but it differs")
     right = prediction == labels
     nll: Array | None
+    clipped = 0
     if is_logits:
         nll, brier, probability = proper.sample_scores_of_logits(table, labels)
         # Logits may be further apart than numbers go. Every resample of these values must have a finite sum.
@@ -206,10 +209,12 @@ def _from_table(
         probability = _probability(table, prediction, is_logits=False)
         nll, clipped = proper.sample_nll(table, labels)
         brier = proper.sample_brier(table, labels)
-        notes = notes + ([proper.clipping_note(clipped, nll, table.dtype)] if clipped else [])
     scores = probability if confidence is None else as_scores(confidence)
     same_length(confidence=scores, correct=right)
-    return Samples(scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes)
+    nll_notes = [proper.clipping_note(clipped, nll, table.dtype)] if nll is not None and clipped else []
+    return Samples(
+        scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes, nll_notes=nll_notes
+    )
 
 
 def _check_prediction(prediction: Array, table: Array) -> None:

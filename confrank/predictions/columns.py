@@ -11,6 +11,9 @@ from confrank.predictions.cells import CORRECT, Column, Text, is_missing, number
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers
 from confrank.predictions.content import Content
 from confrank.predictions.doubts import (
+    NAME_CLASSES,
+    OTHER_CUT_OFF,
+    OTHER_RULE,
     bare_kind,
     check_prediction,
     refuse_numbering_from_one,
@@ -40,7 +43,7 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     extra = {name: _extra(name, columns.pop(f"extra:{name}")) for name in layout.extra}
     keys, metadata, unused = _keys({name: columns.pop(name) for name in KEY_NAMES if name in columns}, layout)
     table, kind = _table(columns, content.table, layout)
-    table = _scaled(table, kind, reading)
+    table = _scaled(table, kind, reading, notes)
     names = content.class_names or layout.class_names
     confidence = _confidence(columns, layout, reading, notes)
     if reading.positive is not None:
@@ -191,7 +194,7 @@ def _tabled(
     if table.shape[1] == 1:
         table = both_classes(table[:, 0])
         metadata["binary"] = checked_binary(label)
-        check_prediction(arrays.get("prediction"), table, "probabilities")
+        check_prediction(arrays.get("prediction"), table, "probabilities", OTHER_CUT_OFF)
         return {"probabilities": table}
     if kind != "logits":
         refuse_percentages(table)
@@ -205,16 +208,21 @@ def _tabled(
             metadata["unnamed"] = shown(unnamed)
     if not by_name:
         refuse_numbering_from_one(label, table)
-    check_prediction(arrays.get("prediction"), table, kind)
+    remedy = NAME_CLASSES if layout.kind is None else OTHER_RULE
+    check_prediction(arrays.get("prediction"), table, kind, remedy)
     return {kind: table}
 
 
-def _scaled(table: Array | None, kind: str | None, reading: Reading) -> Array | None:
+def _scaled(table: Array | None, kind: str | None, reading: Reading, notes: list[str]) -> Array | None:
     if table is None or reading.scale is None:
         return table
     if kind == "logits":
         raise InputError("expected probabilities or a confidence to scale, but got logits", "leave out {scale}")
-    return np.exp(table) if reading.scale == "log" else table / reading.scale
+    if reading.scale == "log":
+        notes.append("probabilities read as logarithms")
+        return np.exp(table)
+    notes.append(f"probabilities divided by {reading.scale:g}")
+    return table / reading.scale
 
 
 def _truth(column: Column) -> Array:

@@ -17,6 +17,8 @@ NAME_CLASSES = (
     "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
     " as in probability:NAME=COLUMN"
 )
+OTHER_CUT_OFF = "use {positive} CLASS if the predictions come from another cut-off than 0.5"
+OTHER_RULE = "leave out the column of predictions if another rule made them"
 
 
 def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:
@@ -230,11 +232,11 @@ def kind_of(table: Array) -> str:
     )
 
 
-def check_prediction(prediction: Array | None, table: Array, kind: str) -> None:
+def check_prediction(prediction: Array | None, table: Array, kind: str, remedy: str) -> None:
     """Raise if a prediction is not a class with the largest value of its row of the table [n, K]."""
     if prediction is not None and (row := first_not_largest(prediction, table)) is not None:
-        raise ValueError(
+        raise InputError(
             f"expected the prediction to be the class with the largest of the {kind}, but row {row} predicts class"
-            f" {prediction[row]} where class {table[row].argmax()} is largest; name class columns"
-            " probability_NAME or logit_NAME"
+            f" {prediction[row]} where class {table[row].argmax()} is largest",
+            remedy,
         )
