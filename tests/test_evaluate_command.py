@@ -154,7 +154,12 @@ def test_rows_are_paired_by_what_identifies_them(name):
     assert (rows.tolist(), reason) == ([1, 0, 3, 2], f"matched by {name}")
     assert pairing(first, shuffled)[0].tolist() == [1, 3, 0, 2]
     assert pairing(replace(first, index=np.arange(4)), shuffled)[0].tolist() == [1, 3, 0, 2]
-    assert pairing(first, others) == (None, f"other samples: their {name} differs")
+    common = f"3 values of {name} are in both, so give files with these rows"
+    assert pairing(first, others) == (None, f"other samples: their {name} differs; {common}")
+    fewer = Predictions(label=label[:3], key=np.array(["a", "b", "x"]), metadata=metadata)
+    assert pairing(first, fewer) == (
+        None, f"other samples: 4 and 3 predictions; 2 values of {name} are in both, so give files with these rows",
+    )  # fmt: skip
     assert pairing(first, replace(within, label=1 - label)) == (None, f"matched by {name}, but their labels differ")
 
 
@@ -200,6 +205,8 @@ def keyed(order=(0, 1, 2, 3), index=False, **keys):
 IDS, OTHER_IDS = [5, 6, 7, 8], [6, 7, 8, 9]
 HERE, THERE = ["here/a", "here/b", "here/c", "here/d"], ["there/a", "there/b", "there/c", "there/d"]
 OTHERS = "other samples: their path differs"
+OTHER_ID = "other samples: their id differs"
+COMMON = "; 3 values of {} are in both, so give files with these rows"
 SHUFFLED = (3, 0, 2, 1)
 
 
@@ -224,8 +231,8 @@ def test_files_with_several_keys_are_paired_by_what_both_have(first, second, rea
 @pytest.mark.parametrize(
     ("first", "second", "reason"),
     [
-        (keyed(index=True, id=IDS), keyed(index=True, id=OTHER_IDS), "other samples: their id differs"),
-        (keyed(index=True, path=list("abcd")), keyed(index=True, path=list("abce")), OTHERS),
+        (keyed(index=True, id=IDS), keyed(index=True, id=OTHER_IDS), OTHER_ID + COMMON.format("id")),
+        (keyed(index=True, path=list("abcd")), keyed(index=True, path=list("abce")), OTHERS + COMMON.format("path")),
         (keyed(path=HERE), keyed(path=THERE), OTHERS),
         (keyed(path=list("abcd"), id=IDS), keyed(path=list("efgh"), id=IDS), OTHERS),
         (keyed(path=list("abcd")), keyed(SHUFFLED, id=IDS), UNORDERED),

@@ -18,7 +18,7 @@ def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]
     if _identical(first, second):
         return np.arange(len(first)), "identical"
     if len(first) != len(second):
-        return None, f"other samples: {len(first):,} and {len(second):,} predictions"
+        return None, f"other samples: {len(first):,} and {len(second):,} predictions{_common(first, second)}"
     rows, reason = _matched(first, second)
     if rows is None:
         return None, reason
@@ -47,8 +47,15 @@ def _matched(first: Predictions, second: Predictions) -> tuple[Array | None, str
             return rows, f"matched by {name}"
         if are_alike:
             skipped.append((one, other))
-            differing = differing or f"other samples: their {name} differs"
+            differing = differing or f"other samples: their {name} differs{_common(first, second)}"
     return (None, differing) if differing else (np.arange(len(first)), "")
+
+
+def _common(first: Predictions, second: Predictions) -> str:
+    """How many values of the first identifier both files have, if some: the rows that could be compared."""
+    name, one, other, are_alike = next(iter(_identifiers(first, second)), ("", np.zeros(0), np.zeros(0), False))
+    common = len(np.intersect1d(one, other)) if are_alike and name != "index" else 0
+    return f"; {common:,} values of {name} are in both, so give files with these rows" if common else ""
 
 
 def _identifiers(first: Predictions, second: Predictions) -> list[tuple[str, Array, Array, bool]]:
