@@ -463,7 +463,7 @@ def test_splits_have_many_names(tmp_path, train, test):
     assert data.class_names == ("cat", "dog") and (len(data.train), len(data.test)) == (5, 2)
     assert np.array_equal(load_images(str(tmp_path)), data.test.images)
     other = () if test.lower().startswith("test") else (f"no folder test: {tmp_path / test} is the test split",)
-    assert data.notes == (*other, "2 classes: cat, dog")
+    assert data.notes[: len(other) + 1] == (*other, "2 classes: cat, dog")
 
 
 @pytest.mark.parametrize("names", [("eval", "Dev"), ("Testing", "validation"), ("fold1", "fold2")])
@@ -480,3 +480,17 @@ def test_classes_may_hold_folders_and_have_the_name_of_a_split(tmp_path):
     assert load(str(tmp_path)).class_names == ("cat", "dog")
     write_classes(tmp_path, {"Train": 5})
     assert load(str(tmp_path)).class_names == ("Train", "cat", "dog")
+
+
+def test_test_images_that_are_trained_on_are_counted(tmp_path, command, capsys):
+    for part, counts in {"train": {"cat": 6, "dog": 4}, "test": {"cat": 3, "dog": 1}}.items():
+        write_classes(tmp_path / part, counts)  # the same noise in the same order: the cats of test are train's
+    train, test = ([*(tmp_path / part).rglob("*.png")] for part in ("train", "test"))
+    trained = {np.array(Image.open(path)).tobytes() for path in train}
+    repeated = sum(np.array(Image.open(path)).tobytes() in trained for path in test)
+    assert repeated >= 3
+    command("data", "check", tmp_path)
+    assert f"{repeated} of 4 test images also occur in training\n" in capsys.readouterr().out
+    flags = ("--epochs", 1, "--device", "cpu", "--out", tmp_path / "run")
+    command("train", "--dataset", tmp_path, *flags)
+    assert f"{repeated} of 4 test images also occur in training\n" in capsys.readouterr().out

@@ -10,6 +10,7 @@ are often characters or measurements, which a flip would change. A run can chang
 and `flip`.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from confrank.data.sets import (
     Split,
     UnlabelledError,
     class_note,
+    repeated_note,
     split_of,
     stratified,
 )
@@ -289,6 +291,11 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
     return typed
 
 
+def _digests(images: NDArray[np.generic]) -> list[bytes]:
+    """A fingerprint of each image."""
+    return [hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in images]
+
+
 def custom_data_set(
     path: Path, train: Split, test: Split, class_names: tuple[str, ...], *notes: str | None
 ) -> DataSet:
@@ -298,5 +305,6 @@ def custom_data_set(
     mean, std = channel_statistics(train.images)
     colour = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    said = tuple(filter(None, (*notes, class_note(class_names), AUGMENTED if colour else None)))
+    repeated = repeated_note(_digests(train.images), _digests(test.images), "images")
+    said = tuple(filter(None, (*notes, class_note(class_names), repeated, AUGMENTED if colour else None)))
     return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, said)

@@ -1,7 +1,7 @@
 """A data set in memory: images as published and how to normalise and augment them, or texts as numbers of words."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -232,6 +232,17 @@ def class_note(names: Sequence[str]) -> str:
     '2 classes: cat, dog'
     """
     return f"{counted(len(names), 'class')}: {named(names, 10)}"
+
+
+def repeated_note(train: Iterable[Hashable], test: Sequence[Hashable], kind: str) -> str | None:
+    """How many test samples are training samples, too, in words; None if none is.
+
+    >>> repeated_note(["a", "b"], ["b", "b", "c"], "texts")
+    '2 of 3 test texts also occur in training'
+    """
+    known = {*train}
+    repeated = sum(one in known for one in test)
+    return f"{repeated:,} of {len(test):,} test {kind} also occur in training" if repeated else None
 
 
 def class_order(labels: Iterable[str]) -> tuple[str, ...]:

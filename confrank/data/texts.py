@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.data.sets import SPLIT_NAMES, DataSet, Split, UnlabelledError, class_note, class_order, stratified
+from confrank.data.sets import (
+    SPLIT_NAMES,
+    DataSet,
+    Split,
+    UnlabelledError,
+    class_note,
+    class_order,
+    repeated_note,
+    stratified,
+)
 from confrank.data.vocabulary import count_words, encode
 from confrank.phrasing import about, named
 from confrank.predictions.csv_rows import csv_rows
@@ -88,7 +97,8 @@ def text_data_set(
         return Split(encode(part.texts, vocabulary, length), part.labels, part.positions, keys)
 
     splits = numbered(train), numbered(test)
-    notes = tuple(filter(None, (note, class_note(class_names), _cut_note(splits, length))))
+    repeated = repeated_note(train.texts, test.texts, "texts")
+    notes = tuple(filter(None, (note, class_note(class_names), repeated, _cut_note(splits, length))))
     return DataSet(
         path.resolve().stem, *splits, class_names, (), (),
         notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size,
