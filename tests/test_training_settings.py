@@ -69,7 +69,7 @@ def test_a_recipe_and_a_study_may_set_what_has_no_effect():
     soft = recipes.settings("best", dataset="cifar100", model="mlp", epochs=1)
     weighted = recipes.settings("sure", dataset="cifar10", model="mlp", epochs=1, method="baseline")
     assert (soft.soft_labels, weighted.weight) == (0.8, 0.5)
-    for config in (soft, weighted, replace(weighted, weight=1.0)):
+    for config in (soft, weighted, replace(weighted, weight=1.0), replace(weighted, weight=0.0)):
         Run(config, load("digits"), CPU)
 
 

@@ -51,7 +51,7 @@ def _refuse_unused(config: RunConfig, data: DataSet) -> None:
             f"a warm-up shorter than the training, but got {config.warm_up} of {counted(config.epochs, 'epoch')}",
         ),
         "weight": (
-            config.weight > 0 and not facts_of(config.method).weighted,
+            config.weight > 0 and not facts_of(config.method).weighted,  # 0 says what such a method does
             f"a crl-* method for a weight of the ranking loss, but got {config.method}",
         ),
         "text_length": (not data.is_text, f"texts to cut, but {config.dataset} holds images"),
