@@ -117,6 +117,8 @@ def test_a_custom_network(tmp_path, monkeypatch):
     assert create("my_networks:flat", 5, in_channels=1)(torch.zeros(2, 1, 8, 8)).shape == (2, 5)
     with pytest.raises(ValueError, match="expected my_networks:wrong to return a torch.nn.Module, but got int"):
         create("my_networks:wrong", 5)
+    with pytest.raises(ValueError, match="to take num_classes, in_channels, .*; add the argument in_channels$"):
+        create("my_networks:wrong", 5, in_channels=1)
     with pytest.raises(ValueError, match="my_networks:boom to build a network, but it failed: KeyError: 'here'"):
         create("my_networks:boom", 5)
     with pytest.raises(ValueError, match="importable package.module:factory, but got 'my_networks:gone'"):

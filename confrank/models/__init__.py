@@ -86,7 +86,8 @@ def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_
         model = factory(num_classes, **options)
     except TypeError as error:
         wanted = ", ".join(["num_classes", *options])
-        raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}") from None
+        remedy = f"; add the argument {' and '.join(options)}" if options else ""
+        raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}{remedy}") from None
     except (Exception, SystemExit) as error:  # custom code can raise anything
         raise ValueError(f"expected {name} to build a network, but it failed: {_worded(error)}") from error
     if not isinstance(model, nn.Module):
