@@ -506,3 +506,15 @@ def test_the_common_start_of_long_names_is_shown_once():
     assert text.splitlines()[0] == f"data set photos, network small, method {method}/, out-set noise, runs 1"
     assert text.count("method") == 2 and text.count("energy") == 1
     assert text.count(method) == 1
+
+
+def test_a_plan_names_short_averages_and_no_empty_estimate(tmp_path, capsys, command):
+    cells = ["--datasets", "digits", "--models", "small", "--methods", "baseline,aes-10", "--seeds", "0,1"]
+    folders = ["--out", tmp_path / "runs", "--results", tmp_path / "results"]
+    command("study", "table-clf-perf", *cells, "--epochs", 5, *folders, "--dry-run")
+    lines = capsys.readouterr().out.splitlines()
+    count = len({round(0.4 * 5 + step * 0.6 * 5 / 9) for step in range(10)})
+    assert lines.count(f"aes-10 averages {count} snapshots instead of 10: the runs have 5 epochs") == 1
+    cells = ["--datasets", "cifar10", "--models", "vgg16", "--methods", "baseline", "--seeds", "0"]
+    command("study", "table-clf-perf", *cells, "--dry-run")
+    assert capsys.readouterr().out.splitlines()[-1] == "1 run, 0 to train, 0 averages"

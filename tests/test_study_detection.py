@@ -184,7 +184,7 @@ def test_active_studies_name_what_is_missing(tmp_path, capsys, command):
     for flags, message in (
         (["--datasets", "digits"], "expected data sets of active among cifar10, cifar100, but got digits;"),
         (["--methods", "rand"], "expected a strategy among random,"),
-        (["--models", "vgg16"], "expected a study of runs for --models, but got active"),
+        (["--models", "vgg16"], "but active is active learning; leave out --models"),
     ):
         command("study", "active", *flags, "--dry-run", code=2)
         assert message in capsys.readouterr().err

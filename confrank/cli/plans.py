@@ -7,11 +7,12 @@ from pathlib import Path
 from confrank.active.records import stage_files
 from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
+from confrank.method_facts import facts_of
 from confrank.ood import DETECTORS
 from confrank.phrasing import counted
 from confrank.study.active import ActiveRecipe, estimated_minutes, missing_trials, stage_runs
 from confrank.study.detection import MINUTES, missing_detectors
-from confrank.study.plan import Plan, estimated_hours, has_result
+from confrank.study.plan import Average, Plan, estimated_hours, has_result
 
 
 def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
@@ -29,12 +30,24 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
         lines.append("again: the result exists, but not the predictions or the network that another cell needs")
     lines += dict.fromkeys(line for config in wanted.runs for line in left_out_lines(config))
     lines += _group_lines(wanted.runs, to_train)
-    runs, estimate = counted(len(wanted.runs), "run"), _estimate(to_train.values())
-    lines.append(f"{runs}, {len(to_train)} to train ({estimate}), {counted(len(wanted.averages), 'average')}")
+    lines += dict.fromkeys(line for item in wanted.averages for line in _fewer_snapshots(item))
+    estimate = f" ({_estimate(to_train.values())})" if to_train else ""
+    runs, derived = counted(len(wanted.runs), "run"), counted(len(wanted.averages), "average")
+    lines.append(f"{runs}, {len(to_train)} to train{estimate}, {derived}")
     if wanted.detections:
-        measured = f"{len(missing)} to measure (about {_minutes(len(missing) * MINUTES / 60)} on one H200)"
+        estimate = f" (about {_minutes(len(missing) * MINUTES / 60)} on one H200)" if missing else ""
+        measured = f"{len(missing)} to measure{estimate}"
         lines[-1] += f", {counted(len(wanted.detections), 'detection')}, {measured}"
     return lines
+
+
+def _fewer_snapshots(item: Average) -> list[str]:
+    """A line if a run is too short for the number of snapshots in the name of its average."""
+    wanted, epochs = facts_of(item.method).snapshots, item.members[0].epochs
+    if not wanted or len(item.epochs) == wanted:
+        return []
+    averaged = f"{item.method} averages {counted(len(item.epochs), 'snapshot')} instead of {wanted}"
+    return [f"{averaged}: the runs have {counted(epochs, 'epoch')}"]
 
 
 def left_out_lines(config: RunConfig) -> list[str]:

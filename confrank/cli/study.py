@@ -154,7 +154,10 @@ def _study_active(arguments: Arguments) -> None:
 
     for flag in ("models", "recipes", "against", "weights", "shift", "ray"):
         if getattr(arguments, flag):
-            raise ValueError(f"expected a study of runs for --{flag}, but got {arguments.name}")
+            raise ValueError(
+                f"expected --{flag} only for a table of trained runs, but {arguments.name} is active learning;"
+                f" leave out --{flag}"
+            )
     lists = {"datasets": listed(arguments.datasets), "strategies": listed(arguments.methods)}
     parts = narrowed_active(arguments.name, **lists, trials=_seeds(arguments), epochs=arguments.epochs)
     out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
