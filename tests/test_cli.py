@@ -381,3 +381,31 @@ def test_what_takes_a_while_is_shown_in_a_terminal_only(tmp_path, monkeypatch, c
         monkeypatch.setattr(sys.stderr, "isatty", lambda shown=is_terminal: shown)
         command("evaluate", tmp_path / "p.npz", "--resamples", 100)
         assert ("measuring the predictions" in capsys.readouterr().err) is is_terminal
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("arguments", [["--help"], ["table", "list"]])
+def test_output_that_cannot_be_written_is_named(arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "confrank", *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=environment, check=False,
+        )  # fmt: skip
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("confrank: error: expected to be able to write standard output, but got: ")
+
+
+def test_an_interrupt_during_the_first_imports_is_one_line():
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "confrank.cli.train":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+import confrank.cli
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "confrank: stopped\n")

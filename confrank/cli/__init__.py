@@ -1,5 +1,12 @@
 """The command line. Only this package parses arguments; heavy imports wait until a command runs."""
 
-from confrank.cli.main import COMMANDS, main
+import signal
+import sys
+
+try:
+    from confrank.cli.main import COMMANDS, main
+except KeyboardInterrupt:  # Ctrl-C before the first command could run
+    print("confrank: stopped", file=sys.stderr)
+    sys.exit(128 + signal.SIGINT)
 
 __all__ = ["COMMANDS", "main"]

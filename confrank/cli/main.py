@@ -1,5 +1,6 @@
 """Find the command, run it, and turn mistakes into one line and an exit code."""
 
+import errno
 import os
 import signal
 import sys
@@ -64,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         _run(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
         _without_reader()
+    except OSError as error:  # a help text that cannot be printed
+        fail(_unwritten() or in_words(error))
     finally:
         _flush()
 
@@ -71,11 +74,23 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _flush() -> None:
     """Write buffered output now, where a missing reader is not mistaken for an error."""
     try:
-        sys.stdout.flush()
+        if problem := _unwritten():
+            fail(problem)
     except BrokenPipeError:
         _without_reader()
-    except OSError:  # a closed terminal
+
+
+def _unwritten() -> str:
+    """Why standard output cannot be written, in words, such as a full disk; empty if it can. It is dropped then."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
         drop_output(sys.stdout)
+        closed = error.errno == errno.EIO  # a closed terminal
+        return "" if closed else f"expected to be able to write standard output, but got: {error.strerror}"
+    return ""
 
 
 def _without_reader() -> NoReturn:
@@ -107,7 +122,7 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (ValueError, OSError) as error:
-        fail(in_words(error))
+        fail(_unwritten() or in_words(error))
     except MemoryError:
         fail("expected input that fits into memory, but it does not; use a smaller file or a larger machine")
     except RecursionError:
