@@ -306,7 +306,7 @@ def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_pat
     every = Policy.load(tmp_path / "every.json")
     assert every.apply({"confidence": [0.0, 0.5, 1.0]}).accepted.all()
     assert "Accepts every answer, at the least cost" in (tmp_path / "every.json").read_text()
-    truth = {"confidence": np.array([-5.0, 0.5]), "correct": np.array([False, True])}
+    truth = {"confidence": np.array([0.0, 0.5]), "correct": np.array([False, True])}
     assert outcome_of(every, Predictions(**truth)).cost == 0.5
     assert network_rule(replace(every, input=replace(every.input, kind="logits", ranked=False)))[0] < -1e300
 
