@@ -262,7 +262,7 @@ def test_threshold_of_least_cost_from_the_command_line(predictions, tmp_path, ca
     errors = np.where((table[:, 0] == 0) & (table[:, 1] == 1), 50, 4)
     rule = cost_threshold(confidence, correct, cost_error=errors, cost_reject=1)
     assert json.loads((tmp_path / "t.json").read_text())["held_out"]["value"] == rule.held_out.value
-    assert "an error costs what the table says (4 if it is not there), a rejection 1" in capsys.readouterr().out
+    assert "an error costs what the table says" in capsys.readouterr().out
     (tmp_path / "wrong.csv").write_text("confidence,correct\n0.9,0\n0.8,0\n")
     command("threshold", tmp_path / "wrong.csv", *costs, "--json", tmp_path / "t.json")
     assert json.loads((tmp_path / "t.json").read_text())["threshold"] is None
@@ -304,7 +304,7 @@ def test_a_cost_threshold_in_a_policy_is_chosen_on_rows_that_no_part_saw(tmp_pat
     command("threshold", tmp_path / "bad.npz", *never)
     assert "accept      everything: accepting every prediction costs least" in capsys.readouterr().out
     every = Policy.load(tmp_path / "every.json")
-    assert every.apply({"confidence": [0.0, 0.5, 1.0]}).accepted.all()
+    assert every.apply({"confidence": [0.0, 1e-9, 1.0]}).accepted.all()
     assert "Accepts every answer, at the least cost" in (tmp_path / "every.json").read_text()
     truth = {"confidence": np.array([0.0, 0.5]), "correct": np.array([False, True])}
     assert outcome_of(every, Predictions(**truth)).cost == 0.5
