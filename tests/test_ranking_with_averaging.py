@@ -51,3 +51,24 @@ def test_the_average_earns_the_rates_without_a_trace_in_the_training():
     assert int((correct[0] - correct[1]).abs().max()) == 1
     # The step before that epoch is over has the weights of a training whose rates come from the steps.
     assert all(torch.equal(seen[0][0][name], plain[0][0][name]) for name in seen[0][0])
+
+
+def test_the_cases_of_rows_from_before_there_were_other_data_sets():
+    row = {"model": "mlp", "averaging_lr": 0.05, "epochs": 100, "variant": "crl", "seed": 300, "cpu_s": 1.0}
+    assert EXPERIMENT.case_of(row) == EXPERIMENT.Case("digits", 720, True, "mlp", 0.05, 100, "none", "crl", 300)
+
+
+def test_training_images_are_a_stratified_draw(tmp_path):
+    random = np.random.default_rng(0)
+    arrays = {
+        f"{part}_images": random.integers(0, 256, (60, 32, 32, 3), dtype=np.uint8) for part in ("train", "test")
+    }
+    labels = {f"{part}_labels": np.arange(60) % 3 for part in ("train", "test")}
+    np.savez(tmp_path / "small.npz", **arrays, **labels)
+    drawn = [EXPERIMENT.drawn(str(tmp_path / "small.npz"), None, 30, crops, 7) for crops in (True, False)]
+    for data in drawn:
+        assert np.bincount(data.train.labels).tolist() == [10, 10, 10]
+        assert np.array_equal(data.train.index, drawn[0].train.index)
+    assert drawn[1].padding == 0 and not drawn[1].flip
+    images = torch.from_numpy(data.train.images[:2]).permute(0, 3, 1, 2).float()
+    assert EXPERIMENT.resnet8(3)(images).shape == (2, 3)
