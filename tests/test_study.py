@@ -146,7 +146,7 @@ def test_flags_narrow_a_recipe_in_parts(tmp_path, capsys, command):
         "cifar10 vgg16: 5 of 5 runs done",
         "cifar10 resnet110: 0 of 3 runs done, 3 to train (about 14 minutes on one H200)",
         "8 runs, 3 to train (about 14 minutes on one H200), 1 average",
-        "data missing: cifar10",
+        "data missing: cifar10 (--datasets and --against select a part of a study)",
     ]
 
 
@@ -155,7 +155,7 @@ def test_a_study_looks_for_its_data_once(tmp_path, capsys, command):
     folders = ["--out", tmp_path / "runs", "--results", tmp_path / "results"]
     command("study", "table-clf-perf", "--datasets", "cifar10,cifar100", *flags, *folders, code=2)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1] == "data missing: cifar10, cifar100"
+    assert printed.out.splitlines()[-1] .startswith("data missing: cifar10, cifar100 (--datasets")
     (error,) = printed.err.splitlines()
     assert error.endswith("but there is nothing; run: confrank data fetch cifar10, with the same --root")
     assert not (tmp_path / "runs").exists()

@@ -105,7 +105,7 @@ def _study_runs(arguments: Arguments) -> None:
     # On a cluster, the data are on other machines.
     missing = [] if arguments.ray else missing_data(wanted, out, results, root)
     if missing:
-        say(console, f"data missing: {', '.join(missing)}")
+        say(console, f"data missing: {', '.join(missing)} (--datasets and --against select a part of a study)")
     if arguments.dry_run:
         return
     for name in missing:
