@@ -12,8 +12,9 @@ from test_policy import made
 from confrank.cli.apply import check_answers
 from confrank.decisions import Policy
 from confrank.decisions.policy_file import checksum
+from confrank.decisions.policy_parts import Input, matched
 from confrank.decisions.rows import design_rows
-from confrank.predictions import read
+from confrank.predictions import Predictions, read
 
 NAMES = ["cat", "dog", "=eel"]
 
@@ -490,9 +491,40 @@ def test_a_policy_remembers_columns_scale_and_logits(files, command, capsys):
     command("apply", "p.json", "pct.csv", "--scale", 50, "--out", "c.csv", code=2)
     assert "expected confidences in [0, 1], like those that the policy was made on, but got" in last_error(capsys)
     (files / "shares.csv").write_text("\n".join(["answer,sure,site", *(f"cat,{sure},x" for sure in best)]))
-    command("apply", "p.json", "shares.csv", "--out", "d.csv", code=2)
-    assert "expected a confidence up to 100 to divide, but 'sure' has values up to" in last_error(capsys)
+    command("apply", "p.json", "shares.csv", "--out", "d.csv")
+    assert "sure divided by 100, although none of its values is above 1" in capsys.readouterr().out
     command("apply", "p.json", "shares.csv", "--scale", 1, "--out", "d.csv")
+    assert column(files / "d.csv", "confidence") == [str(sure) for sure in best]
+    # Another column that the caller names is not the one that the record is about.
+    both = [f"cat,{100 * sure},{sure},x" for sure in best]
+    (files / "both.csv").write_text("\n".join(["answer,sure,share,site", *both]))
+    command("apply", "p.json", "both.csv", "--columns", "confidence=share", "--out", "e.csv")
+    assert column(files / "e.csv", "confidence") == [str(sure) for sure in best]
+
+
+def test_single_confidences_may_leave_the_range_of_the_policy(files, command):
+    """The reference of a policy holds inner quantiles, so its own file may have values beyond 1."""
+    random = np.random.default_rng(0)
+    sure = np.append(random.uniform(0.3, 1, 500), [1.02, 1.01])
+    right = random.random(502) < 0.9
+    rows = [f"{value},{int(one)}" for value, one in zip(sure, right, strict=True)]
+    (files / "scores.csv").write_text("\n".join(["confidence,correct", *rows]))
+    command("threshold", "scores.csv", "--risk", 0.2, "--policy", "s.json")
+    command("apply", "s.json", "scores.csv", "--out", "s.csv")
+    assert len(column(files / "s.csv", "accepted")) == 502
+    with pytest.raises(ValueError, match="expected finite values in confidence, but got nan in row 1"):
+        Policy.load(files / "s.json").apply({"confidence": [0.5, float("nan"), 0.7]})
+
+
+def test_a_policy_whose_classes_are_named_by_columns():
+    """As policies were before proba_ was known as a prefix."""
+    table, label = np.random.default_rng(0).dirichlet(np.ones(3), 30), np.arange(30) % 3
+    names = [json.dumps(["proba_cat", "proba_dog", "proba_eel"]), json.dumps(["dog", "cat", "eel"])]
+    before, now = (
+        Predictions(probabilities=table[:, order], label=label, metadata={"class_names": given})
+        for order, given in zip(([0, 1, 2], [1, 0, 2]), names, strict=True)
+    )
+    assert np.array_equal(matched(Input.of(before), now).probabilities, table)
 
 
 def test_policies_without_a_record_still_load(files, command, capsys):

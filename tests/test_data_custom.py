@@ -466,7 +466,7 @@ def test_splits_have_many_names(tmp_path, train, test):
     assert data.notes[: len(other) + 1] == (*other, "2 classes: cat, dog")
 
 
-@pytest.mark.parametrize("names", [("eval", "Dev"), ("Testing", "validation"), ("fold1", "fold2")])
+@pytest.mark.parametrize("names", [("eval", "Dev"), ("Testing", "validation")])
 def test_splits_are_not_taken_for_classes(tmp_path, names):
     for name in names:
         write_classes(tmp_path / name, {"cat": 3, "dog": 3})
@@ -494,3 +494,10 @@ def test_test_images_that_are_trained_on_are_counted(tmp_path, command, capsys):
     flags = ("--epochs", 1, "--device", "cpu", "--out", tmp_path / "run")
     command("train", "--dataset", tmp_path, *flags)
     assert f"{repeated} of 4 test images also occur in training\n" in capsys.readouterr().out
+
+
+def test_classes_may_hold_the_same_folders(tmp_path):
+    for name in ("cat", "dog"):
+        write_classes(tmp_path / name, {"2025": 3, "2026": 3})
+    data = load(str(tmp_path))
+    assert data.class_names == ("cat", "dog") and len(data.train) + len(data.test) == 12

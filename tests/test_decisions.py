@@ -237,7 +237,7 @@ def test_selective_classifier_options():
     with pytest.raises(ValueError, match="positive temperature"):
         SelectiveClassifier(nn.Identity(), 0.5, temperature=-1)
     for outputs, problem in (
-        (torch.zeros(2, 3, 8, 8), r"shape \(2, 3, 8, 8\); for classes per pixel"),
+        (torch.zeros(2, 3, 8, 8), r"shape \(2, 3, 8, 8\); wrap it in a module"),
         (logits[0], r"shape \(3,\)"),
         ({"logits": logits}, "dict; wrap it in a module that returns its logits alone"),
         ((logits, logits), "tuple; wrap it"),

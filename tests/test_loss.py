@@ -171,8 +171,10 @@ def test_criteria_that_share_a_history_record_independently():
     first(*case)
     assert history.examined.tolist() == [1, 1]
     history.eval()
-    first.train()(*case)
+    first(*case)
     assert history.examined.tolist() == [1, 1]
+    first.train()(*case)
+    assert history.examined.tolist() == [2, 2]
 
 
 def test_functional_gradients_need_no_recording():

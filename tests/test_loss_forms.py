@@ -276,19 +276,13 @@ def test_base_losses_of_other_forms():
 
 
 @pytest.mark.parametrize("form", ["one logit", "multi-label"])
-@pytest.mark.parametrize("per_sample", [False, True])
 @pytest.mark.filterwarnings("ignore")
-def test_a_mean_over_labels_cannot_ignore_one(form, per_sample):
+def test_a_mean_over_labels_cannot_ignore_one(form):
     torch.compiler.reset()
     history, logits, label, index = case(form, 9)
     complete = label.clamp_min(0)
     label.view(-1)[1] = IGNORED
-
-    def base(logits, label):
-        losses = functional.binary_cross_entropy_with_logits(logits, label, reduction="none")
-        return losses.mean(dim=1) if per_sample and label.ndim > 1 else losses.mean()
-
-    criterion = CorrectnessRankingLoss(history, base=base)
+    criterion = CorrectnessRankingLoss(history, base=torch.nn.BCEWithLogitsLoss())
     assert criterion(logits, complete, index).item() >= 0
     with pytest.raises(ValueError, match=r"one loss per label, .* since some labels are ignored.*reduction='none'"):
         criterion(logits, label, index)
@@ -300,6 +294,19 @@ def test_a_mean_over_labels_cannot_ignore_one(form, per_sample):
     assert loss.isnan() and logits.grad.isnan().any()
     unread = [values.to("meta") for values in (logits.detach(), label, index)]  # raises where a value is read
     assert criterion.to("meta")(*unread).shape == ()
+
+
+@pytest.mark.parametrize("form", ["one logit", "multi-label"])
+def test_a_base_may_ignore_labels_by_itself(form):
+    history, logits, label, index = case(form, 9)
+    label.view(-1)[1] = IGNORED
+
+    def masked(logits, label):
+        losses = functional.binary_cross_entropy_with_logits(logits, label.clamp_min(0), reduction="none")
+        return losses[label >= 0].mean()
+
+    parts = CorrectnessRankingLoss(history, base=masked).parts(logits, label, index)
+    assert parts.base.item() == pytest.approx(masked(logits, label.view(logits.shape)).item(), rel=1e-6)
 
 
 def test_dense_options_mean_what_they_mean_in_cross_entropy():

@@ -155,7 +155,7 @@ def test_a_study_looks_for_its_data_once(tmp_path, capsys, command):
     folders = ["--out", tmp_path / "runs", "--results", tmp_path / "results"]
     command("study", "table-clf-perf", "--datasets", "cifar10,cifar100", *flags, *folders, code=2)
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1] .startswith("data missing: cifar10, cifar100 (--datasets")
+    assert printed.out.splitlines()[-1].startswith("data missing: cifar10, cifar100 (--datasets")
     (error,) = printed.err.splitlines()
     assert error.endswith("but there is nothing; run: confrank data fetch cifar10, with the same --root")
     assert not (tmp_path / "runs").exists()

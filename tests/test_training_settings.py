@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -17,6 +18,7 @@ from confrank.models import OtherWeightsError, create, start_from
 from confrank.phrasing import InputError
 from confrank.trained import InitialWeights, load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
+from confrank.training.fit import refuse_unused
 from confrank.training.start import start_from as start_with_data
 
 CPU = torch.device("cpu")
@@ -54,15 +56,18 @@ def test_names_of_runs_show_the_settings():
     ("settings", "message"),
     [
         ({"soft_labels": 0.5}, "two epochs or more for soft labels, .* but got 1; leave out `soft_labels`"),
-        ({"warm_up": 1}, "a warm-up shorter than the training, but got 1 of 1 epoch; leave out `warm_up`"),
         ({"weight": 5.0}, "a crl-\\* method for a weight of the ranking loss, but got baseline; leave out `weight`"),
         ({"text_length": 9}, "texts to cut, but digits holds images; leave out `text_length`"),
         ({"vocabulary_size": 9}, "texts with words to know, but digits holds images; leave out `vocabulary_size`"),
     ],
 )
-def test_settings_without_effect_are_refused(settings, message):
+def test_settings_without_effect_are_refused_in_new_runs(settings, message, tmp_path):
+    config = RunConfig(epochs=1, method="baseline", **settings)
     with pytest.raises(ValueError, match=message):
-        Run(RunConfig(epochs=1, method="baseline", **settings), load("digits"), CPU)
+        train(config, tmp_path / "run", device="cpu")
+    (tmp_path / "there").mkdir()  # a run from before this check
+    (tmp_path / "there" / "config.yaml").write_text(yaml.safe_dump(config.as_dict()))
+    train(config, tmp_path / "there", device="cpu")
 
 
 def test_a_recipe_and_a_study_may_set_what_has_no_effect():
@@ -70,7 +75,7 @@ def test_a_recipe_and_a_study_may_set_what_has_no_effect():
     weighted = recipes.settings("sure", dataset="cifar10", model="mlp", epochs=1, method="baseline")
     assert (soft.soft_labels, weighted.weight) == (0.8, 0.5)
     for config in (soft, weighted, replace(weighted, weight=1.0), replace(weighted, weight=0.0)):
-        Run(config, load("digits"), CPU)
+        refuse_unused(config, load("digits"))
 
 
 @pytest.fixture(scope="module")

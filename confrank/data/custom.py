@@ -163,18 +163,12 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
 
 
 def _refuse_splits(folder: Path, classes: Mapping[str, Sequence[Path]]) -> None:
-    """Raise if the class folders look like splits: by their names, or because all hold the same folders."""
+    """Raise if all class folders have names of splits."""
     splits = {name for names in SPLIT_NAMES for name in names}
-    inside = [{path.relative_to(folder / name).parts[0] for path in files} for name, files in classes.items()]
-    below = sorted(set.union(*inside))
-    same = len(below) > 1 and all(names == inside[0] for names in inside)
-    same = same and all((folder / name / one).is_dir() for name in classes for one in below)
-    if same or all(name.lower() in splits for name in classes):
-        all_hold = f", which all hold {named(below)}" if same else ""
+    if all(name.lower() in splits for name in classes):
         raise ValueError(
             f"expected one folder per class in {folder}, or train/CLASS/ and test/CLASS/, but got"
-            f" {named([*classes])}{all_hold}; rename them to train and test if they are splits, and move the images"
-            " of each class into one folder if they are classes"
+            f" {named([*classes])}; rename them to train and test if they are splits"
         )
 
 

@@ -103,8 +103,9 @@ def _check_logits(logits: object) -> None:
         )
     if logits.ndim != 2:
         raise ValueError(
-            f"expected a model that returns logits [n, K], but got shape {tuple(logits.shape)}; for classes per"
-            " pixel, [n, K, h, w], wrap it in a module that returns logits.movedim(1, -1).flatten(0, -2)"
+            f"expected a model that returns logits [n, K], but got shape {tuple(logits.shape)}; wrap it in a module"
+            " that returns logits.flatten(0, -2) of [n, tokens, K], or logits.movedim(1, -1).flatten(0, -2) of"
+            " [n, K, h, w]"
         )
 
 

@@ -60,7 +60,7 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
-from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_flags
+from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_classes, as_flags
 from confrank.metrics.samples import with_largest
 from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
@@ -222,7 +222,7 @@ class Policy:
         prediction = predictions.prediction
         if self.table_calibrator is not None and predictions.table is not None:
             # Ties survive a temperature, and rounding makes new ones: the prediction decides both.
-            before = predictions.table.argmax(axis=1) if prediction is None else prediction
+            before = predictions.table.argmax(axis=1) if prediction is None else as_classes(prediction, "prediction")
             prediction = with_largest(before, table["logits"])
         return ranking_confidence(self.confidence_calibrator, self.score, confidence, table, prediction)
 

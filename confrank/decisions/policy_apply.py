@@ -13,7 +13,7 @@ import numpy as np
 from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
-from confrank.metrics.arrays import Array, Flags, Ints, at_or_above
+from confrank.metrics.arrays import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
 from confrank.phrasing import InputError, class_text
@@ -68,14 +68,17 @@ def calibrated_table(part: CalibratorPart | None, predictions: Predictions) -> d
 
 
 def refuse_other_scale(parts: Mapping[str, Part], confidence: Array) -> None:
-    """Raise if confidences [n] are outside [0, 1], unlike those that a part was certified on."""
+    """Raise if the median of confidences [n] is outside [0, 1], unlike the quantiles that a part was certified on.
+
+    Single values may be outside, as they may have been in that file.
+    """
     references = [part.rows.reference for part in parts.values() if part.rows is not None]
     values = [value for reference in references if reference is not None for value in reference.values]
-    low, high = confidence.min(initial=0), confidence.max(initial=0)
-    if values and min(values) >= 0 and max(values) <= 1 and not (low >= 0 and high <= 1):
+    middle = float(np.median(as_scores(confidence))) if len(confidence) else 0.5
+    if values and min(values) >= 0 and max(values) <= 1 and not 0 <= middle <= 1:
         raise InputError(
             "expected confidences in [0, 1], like those that the policy was made on, but got values from"
-            f" {confidence.min():g} to {confidence.max():g}",
+            f" {confidence.min():g} to {confidence.max():g} with a median of {middle:g}",
             "divide them with {scale}, or make a policy from confidences like these",
         )
 

@@ -111,10 +111,10 @@ class CorrectnessRanking(nn.Module):
         __call__ = forward
 
     def train(self, mode: bool = True) -> Self:
-        """Set training or evaluation mode; that of the history stays, since another criterion may share it."""
-        mode_of_history = self.history.training
+        """Set the mode; evaluation mode leaves the history alone, since another criterion may share it."""
+        others = self.history.training
         super().train(mode)
-        self.history.train(mode_of_history)
+        self.history.train(mode or others)
         return self
 
     def extra_repr(self) -> str:
@@ -165,8 +165,8 @@ class CorrectnessRankingLoss(CorrectnessRanking):
 
     `base` replaces cross-entropy: a function of logits and label that returns the mean, or one loss per sample or
     element. Labels of 0 and 1 are given to it as floats, and one logit per sample as [b]. It has to ignore class
-    labels by itself, as `torch.nn.CrossEntropyLoss` does (NaN if all are ignored). Labels of 0 and 1 can be ignored
-    only if it returns one loss for each of them. With `reduction="none"` the loss is [b]: the base loss of each
+    labels by itself, as `torch.nn.CrossEntropyLoss` does (NaN if all are ignored), and so labels of 0 and 1, unless
+    it returns one loss for each of them. With `reduction="none"` the loss is [b]: the base loss of each
     sample (the mean over its elements) plus weight x the hinge of this sample and the next one.
 
     >>> history = CorrectnessHistory(100)
@@ -279,7 +279,7 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         losses, shapes = base(batch.logits, batch.label), ((len(batch.label),), batch.label.shape)
         if not isinstance(losses, Tensor):
             raise ValueError(f"expected base to return a tensor, but got {losses!r}")
-        if batch.binary and losses.shape != batch.label.shape:
+        if isinstance(base, nn.BCEWithLogitsLoss) and losses.shape != batch.label.shape:
             losses = _of_complete_labels(losses, batch)
         if losses.ndim == 0 and self.reduction == "mean" and sample_weight is None:
             return losses
@@ -293,7 +293,7 @@ class CorrectnessRankingLoss(CorrectnessRanking):
 
 
 def _of_complete_labels(losses: Tensor, batch: Batch) -> Tensor:
-    """Losses over labels 0 and 1, which cannot leave out single ones: an error if one is ignored, or NaN unread."""
+    """The loss of a base that cannot leave out single labels: an error if one is ignored, or NaN if unread."""
     if batch.keep is None:
         return losses
     complete = batch.keep.all()

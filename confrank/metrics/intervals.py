@@ -192,9 +192,9 @@ def _scaled_interval(
         return None
     values, quantile = np.append(known, value), _quantile(level, samples)
     if key in ON_ROOT_SCALE:
-        low, high = _from_root(_limits(_to_root(values), quantile))
-        lowest = -np.inf if key == "e_aurc" else 0.0
-        return Interval(max(lowest, float(low)), min(1.0, float(high)), "square-root bootstrap")
+        # E-AURC is never below 0, apart from rounding.
+        low, high = _limits(np.sqrt(np.maximum(values, 0)), quantile).clip(0, 1) ** 2
+        return Interval(float(low), float(high), "square-root bootstrap")
     nearest = 1e-6 if samples is None else 1 / (4 * len(samples))
     values = np.clip(values, nearest, 1 - nearest)
     low, high = 1 / (1 + np.exp(-_limits(np.log(values / (1 - values)), quantile)))
@@ -205,15 +205,6 @@ def _limits(values: Floats, quantile: float) -> Floats:
     """The limits around the last of the values; the others are its resamples."""
     reach = quantile * float(values[:-1].std(ddof=1))
     return np.array([values[-1] - reach, values[-1] + reach])
-
-
-def _to_root(values: Floats) -> Floats:
-    """The square root with the sign of the value: E-AURC may be below 0."""
-    return np.sign(values) * np.sqrt(np.abs(values))
-
-
-def _from_root(roots: Floats) -> Floats:
-    return np.sign(roots) * roots**2
 
 
 def _quantile(level: float, samples: Samples | None) -> float:

@@ -233,7 +233,9 @@ def with_largest(prediction: Array, table: Array) -> Array:
     >>> with_largest(np.array([1, 1]), np.array([[0.5, 0.5], [0.9, 0.1]])).tolist()
     [1, 0]
     """
-    is_largest = table[np.arange(len(table)), prediction] >= table.max(axis=1)
+    inside = (prediction >= 0) & (prediction < table.shape[1])
+    chosen = table[np.arange(len(table)), np.where(inside, prediction, 0)]
+    is_largest = inside & (chosen >= table.max(axis=1))
     return prediction if is_largest.all() else np.where(is_largest, prediction, table.argmax(axis=1))
 
 

@@ -22,13 +22,12 @@ from confrank.predictions.doubts import (
     refuse_percentages,
     refuse_probability_of_a_class,
     refuse_renamed_classes,
-    refuse_scale,
     refuse_total,
     unmatched_classes,
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
-from confrank.predictions.names import KEY_NAMES, LOG_NAMES, holds_class_names
+from confrank.predictions.names import KEY_NAMES, LOG_NAMES, WEAK_LABEL, holds_class_names
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
@@ -53,6 +52,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
     for role, column in classes.items():
         refuse_total(column, layout.names.get(role, role))
+    if layout.names.get("label", "").strip().lower() == WEAK_LABEL and "label" not in layout.declared:
+        notes.append("y read as the label")
     numbers, names, ambiguous = numbered(
         classes, names, typed=content.typed or reading.positive is not None, has_table=table is not None
     )
@@ -173,8 +174,8 @@ def _confidence(columns: dict[str, Column], layout: Layout, reading: Reading, no
         notes.append(f"{name} read as logarithms of the confidence")
         return np.exp(np.minimum(values, 0))
     if reading.scale is not None:
-        refuse_scale(values, reading.scale, name)
-        notes.append(f"{name} divided by {reading.scale:g}")
+        doubt = ", although none of its values is above 1" if reading.scale >= 10 and values.max() <= 1 else ""
+        notes.append(f"{name} divided by {reading.scale:g}{doubt}")
         return values / reading.scale
     refuse_percentage(values, name)
     return values

@@ -97,16 +97,6 @@ def refuse_percentage(confidence: Array, name: str) -> None:
         )
 
 
-def refuse_scale(confidence: Array, scale: float, name: str) -> None:
-    """Raise if a confidence [n] to be divided by a scale such as 100 is never above 1; a few rows may be so."""
-    if scale >= 10 and len(confidence) >= 10 and confidence.max() <= 1:
-        raise InputError(
-            f"expected a confidence up to {scale:g} to divide, but {name[:80]!r} has values up to"
-            f" {confidence.max():g}",
-            "use {scale} 1 if it is not on that scale",
-        )
-
-
 def refuse_probability_of_a_class(
     label: Array, prediction: Array, confidence: Array, name: str, words: list[str] | None
 ) -> None:
@@ -134,19 +124,21 @@ def refuse_probability_of_a_class(
 def refuse_renamed_classes(label: Array, prediction: Array, names: list[str] | None) -> None:
     """Raise if labels and predictions [n] write classes in two ways: in another case, or numbered from 0 and 1.
 
-    Such numbers differ by 1 as sets, and most rows agree once it is added.
+    Most rows agree once the case is ignored or 1 is added, and no row does before.
     """
     known, answers = np.unique(label), np.unique(prediction)
-    if names and not np.isin(known, answers).any():
-        plain = {names[answer].casefold(): names[answer] for answer in answers}
-        for one in known:
-            if (other := plain.get(names[one].casefold())) is not None:
-                raise InputError(
-                    f"expected the same classes in label and prediction, but got {names[one][:80]!r} and"
-                    f" {other[:80]!r}",
-                    "write them with the same upper and lower case",
-                )
-    if names or len(label) < FEWEST_ROWS or len(known) < 2 or len(known) != len(answers):
+    if len(label) < FEWEST_ROWS or np.isin(known, answers).all():
+        return
+    if names and not (label == prediction).any():
+        folded = np.array([name.casefold() for name in names])
+        if (folded[label] == folded[prediction]).mean() > 0.5:
+            row = int(np.argmax(folded[label] == folded[prediction]))
+            raise InputError(
+                f"expected the same classes in label and prediction, but got {names[label[row]][:80]!r} and"
+                f" {names[prediction[row]][:80]!r}",
+                "write them with the same upper and lower case",
+            )
+    if names or len(known) < 2 or len(known) != len(answers):
         return
     for shift in (1, -1):
         if (known == answers + shift).all() and (label == prediction + shift).mean() > 0.5:

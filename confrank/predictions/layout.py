@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from confrank.phrasing import InputError, named
 from confrank.predictions.cells import number
 from confrank.predictions.names import (
+    COORDINATES,
     PREFIXES,
     ROW_NAMES,
     WEAK_LABEL,
@@ -174,7 +175,7 @@ def _recognised(
     roles = {role: columns[0] for role, columns in candidates.items()}
     if labelled and not {"label", "correct"} & {*roles, *declared, *elsewhere}:
         plain = [name.strip().lower() for name in header]
-        if WEAK_LABEL in plain and plain.index(WEAK_LABEL) not in taken:
+        if WEAK_LABEL in plain and plain.index(WEAK_LABEL) not in taken and not COORDINATES & {*plain}:
             roles["label"] = plain.index(WEAK_LABEL)
     known = {*roles, *declared}
     for column, name in enumerate(header):

@@ -27,6 +27,8 @@ WEAK_ROLES = {
 }
 # The label if no other column is one; it may also be a class.
 WEAK_LABEL = "y"
+# Next to them, y is a coordinate or a class.
+COORDINATES = {"x", "z", "n"}
 PREFIXES = {
     "probabilities": ("probability_", "probabilities_", "proba_", "prob_", "p_"),
     "logits": ("logit_", "logits_"),
@@ -45,6 +47,15 @@ def role_of(name: str) -> str | None:
     ('label', 'prediction', None)
     """
     return _ROLE_OF.get(re.sub(r"[ -]+", "_", name.strip().lower()))
+
+
+def without_prefix(name: str) -> str:
+    """
+    >>> without_prefix("proba_cat"), without_prefix("cat")
+    ('cat', 'cat')
+    """
+    prefixes = (prefix for group in PREFIXES.values() for prefix in group)
+    return next((name[len(prefix) :] for prefix in prefixes if name.lower().startswith(prefix)), name)
 
 
 def holds_class_names(name: str) -> bool:

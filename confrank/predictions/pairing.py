@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from confrank.predictions.keys import hashes
 from confrank.predictions.names import FILES
 from confrank.predictions.schema import Array, Predictions
 
@@ -54,7 +55,10 @@ def _matched(first: Predictions, second: Predictions) -> tuple[Array | None, str
 def _common(first: Predictions, second: Predictions) -> str:
     """How many values of the first identifier both files have, if some: the rows that could be compared."""
     name, one, other, are_alike = next(iter(_identifiers(first, second)), ("", np.zeros(0), np.zeros(0), False))
-    common = len(np.intersect1d(one, other)) if are_alike and name != "index" else 0
+    if not are_alike or name == "index":
+        return ""
+    width = 8 * -(-max(one.dtype.itemsize, other.dtype.itemsize) // 8)
+    common = len(np.intersect1d(hashes(one, width), hashes(other, width)))
     return f"; {common:,} values of {name} are in both, so give files with these rows" if common else ""
 
 

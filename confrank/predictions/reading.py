@@ -17,6 +17,7 @@ COLUMN_ROLES = (
 TRUE_ROLES = ("label", "correct")
 # Roles that another file of the same kind need not have: its record leaves them out.
 UNRECORDED = ("sample_weight", "text", "time")
+SCORE_ROLES = ("confidence", "probabilities", "logits")
 CLASS_ROLES: dict[str, Kind] = {"probability:": "probabilities", "logit:": "logits"}
 
 
@@ -65,8 +66,8 @@ def record_of(reading: Reading, values: Sequence[str]) -> dict[str, Any]:
 def recalled(reading: Reading, record: Mapping[str, Any], header: Collection[str]) -> tuple[Reading, list[str]]:
     """The reading of a file with these columns, completed by the record of another file, and a note on what it added.
 
-    Columns of the record count where the file has them, and the rest if it has the columns of the scores. What the
-    caller says overrides it, except that another positive class is an error.
+    Columns of the record count where the file has them, and the rest if it has the columns of the scores and the
+    caller names no others. What the caller says overrides it, except that another positive class is an error.
     """
     present = {name.strip().lower() for name in header}
     settled = {*reading.columns, *(() if reading.labelled else TRUE_ROLES)}
@@ -75,7 +76,9 @@ def recalled(reading: Reading, record: Mapping[str, Any], header: Collection[str
         for role, name in record.get("columns", {}).items()
         if name.strip().lower() in present and role not in settled and name not in reading.columns.values()
     }
-    is_alike = {name.strip().lower() for name in record.get("values", ())} <= present
+    values = {name.strip().lower() for name in record.get("values", ())}
+    chosen = {name.strip().lower() for role, name in reading.columns.items() if role in SCORE_ROLES or ":" in role}
+    is_alike = values <= present and chosen <= values
     said = {name: record.get(name) for name in ("positive", "scale", "kind")} if is_alike else {}
     if reading.positive is not None and said.get("positive") not in (None, reading.positive):
         raise InputError(

@@ -7,7 +7,7 @@ from confrank import models
 from confrank.config import RunConfig, usual_settings
 from confrank.data import DataSet
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError, counted
+from confrank.phrasing import InputError
 
 
 def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:
@@ -36,19 +36,14 @@ def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> No
         raise InputError(f"expected images to augment, but {config.dataset} holds texts", "set {augment} to none")
     if data.is_text and config.mirror:
         raise InputError(f"expected images to mirror, but {config.dataset} holds texts", "leave out {mirror}")
-    _refuse_unused(config, data)
 
 
-def _refuse_unused(config: RunConfig, data: DataSet) -> None:
-    """Raise if a setting would have no effect. A recipe or a study may set it: what it sets is usual."""
+def refuse_unused(config: RunConfig, data: DataSet) -> None:
+    """Raise if a setting of a new run would have no effect. A recipe or a study may set it: what it sets is usual."""
     unused = {
         "soft_labels": (
             config.epochs == 1,
             "two epochs or more for soft labels, whose share is 0 in the first, but got 1",
-        ),
-        "warm_up": (
-            config.warm_up >= config.epochs,
-            f"a warm-up shorter than the training, but got {config.warm_up} of {counted(config.epochs, 'epoch')}",
         ),
         "weight": (
             config.weight > 0 and not facts_of(config.method).weighted,  # 0 says what such a method does
@@ -104,12 +99,13 @@ def check_smallest_batch(network: nn.Module, config: RunConfig, data: DataSet) -
     try:
         with torch.random.fork_rng([probe.device] if probe.is_cuda else []):
             network.train()(probe)
-    except Exception as error:  # a custom network may raise anything
-        raise InputError(
-            f"expected batches of two samples or more for {config.model}, but {len(data.train)} in batches of"
-            f" {config.batch_size} give a batch of one: {_first_line(error)}",
-            "choose another {batch_size}",
-        ) from None
+    except Exception as error:  # a custom network may raise anything, which is reported where training meets it
+        if "more than 1 value per channel" in str(error):
+            raise InputError(
+                f"expected batches of two samples or more for {config.model}, but {len(data.train)} in batches of"
+                f" {config.batch_size} give a batch of one: {_first_line(error)}",
+                "choose another {batch_size}",
+            ) from None
     finally:
         network.train(was_training)
         for values, before in zip(network.buffers(), buffers, strict=True):

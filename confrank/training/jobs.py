@@ -30,6 +30,7 @@ from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
 from confrank.trained import completed, initial_weights
+from confrank.training.fit import refuse_unused
 from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
 from confrank.training.shared_run import SharedRun
@@ -213,6 +214,8 @@ def _build(
     for name, split in (("training", used.train), ("test", used.test)):
         if not len(split):
             raise ValueError(f"expected {name} {'texts' if used.is_text else 'images'}, but {used.name} has none")
+    if not folder.config.exists():
+        refuse_unused(config, used)
     initial = initial_weights(config.init) if config.init and not saved(folder.checkpoint) else None
     try:
         if processes.size == 1:
