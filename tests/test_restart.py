@@ -46,7 +46,7 @@ def final_state(out):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "epochs", "num_kills"),
-    [({}, 120, 20), (INGREDIENTS, 40, 6), ({**INGREDIENTS, "averaging": "ema"}, 40, 6)],
+    [({}, 480, 20), (INGREDIENTS, 160, 6), ({**INGREDIENTS, "averaging": "ema"}, 160, 6)],
 )
 def test_killed_many_times_equals_never_killed(tmp_path, settings, epochs, num_kills):
     config = replace(CONFIG, epochs=epochs, **settings)
