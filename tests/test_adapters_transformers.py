@@ -294,7 +294,7 @@ def test_several_labels_in_a_trainer(tmp_path):
     assert trainer.findings == []
     trainer.compute_metrics = partial(confidence_metrics, confidence="margin")
     rows[0]["labels"][1] = -100.0
-    told = trainer.evaluate(rows)
+    measured = trainer.evaluate(rows)
     logits, label, _ = trainer.predict(rows)
     probability = 1 / (1 + np.exp(-logits[label >= 0].astype(np.float64)))
     expected = evaluate(
@@ -303,7 +303,7 @@ def test_several_labels_in_a_trainer(tmp_path):
         confidence=abs(2 * probability - 1),
     ).metrics
     assert len(probability) == 3 * NUM_SAMPLES - 1
-    assert {key: told[f"eval_{key}"] for key in expected} == pytest.approx(expected, abs=1e-6)
+    assert {key: measured[f"eval_{key}"] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def test_one_logit_in_a_trainer(tmp_path):
@@ -314,12 +314,12 @@ def test_one_logit_in_a_trainer(tmp_path):
         model, arguments(tmp_path), train_dataset=rows, criterion=criterion, compute_metrics=confidence_metrics
     )
     trainer.train()
-    told = trainer.evaluate(rows)
+    measured = trainer.evaluate(rows)
     logits, label, _ = trainer.predict(rows)
     assert logits.shape == (NUM_SAMPLES, 1)
-    assert told["eval_acc"] == ((logits[:, 0] > 0) == label).mean()
+    assert measured["eval_acc"] == ((logits[:, 0] > 0) == label).mean()
     correct, confidence = (logits[:, 0] > 0) == label, 1 / (1 + np.exp(-abs(logits[:, 0].astype(np.float64))))
-    assert told["eval_ece"] == pytest.approx(evaluate(confidence=confidence, correct=correct).metrics["ece"])
+    assert measured["eval_ece"] == pytest.approx(evaluate(confidence=confidence, correct=correct).metrics["ece"])
 
 
 def test_metrics_are_those_of_evaluate(tmp_path):

@@ -12,7 +12,7 @@ and `flip`.
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -162,13 +162,14 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
     return _read_splits(folder, splits, tuple(classes), image_size, note)
 
 
-def _refuse_splits(folder: Path, classes: Mapping[str, Sequence[Path]]) -> None:
+def _refuse_splits(folder: Path, classes: Iterable[str]) -> None:
     """Raise if all class folders have names of splits."""
     splits = {name for names in SPLIT_NAMES for name in names}
-    if all(name.lower() in splits for name in classes):
+    names = [*classes]
+    if all(name.lower() in splits for name in names):
         raise ValueError(
             f"expected one folder per class in {folder}, or train/CLASS/ and test/CLASS/, but got"
-            f" {named([*classes])}; rename them to train and test if they are splits"
+            f" {named(names)}; rename them to train and test if they are splits"
         )
 
 

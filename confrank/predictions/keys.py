@@ -63,7 +63,7 @@ def repeated_rows(keys: Array) -> tuple[int, int] | None:
     >>> repeated_rows(np.array([b"a", b"b", b"a"]))
     (0, 2)
     """
-    ordered = np.sort(hashes(keys, 8 * -(-max(1, keys.dtype.itemsize) // 8)))
+    ordered = np.sort(hashes(keys, keys.dtype.itemsize))
     if not (ordered[1:] == ordered[:-1]).any():
         return None
     ordered = np.sort(keys)
@@ -92,8 +92,9 @@ def refuse_repeats(columns: Mapping[str, Any], names: Mapping[str, str]) -> None
 
 
 def hashes(keys: Array, width: int) -> Array:
-    """A 64-bit number for each of the keys [n], padded to `width` bytes."""
-    words = np.ascontiguousarray(keys.astype(f"S{width}")).view("<u8").reshape(len(keys), -1)
+    """A 64-bit number for each of the keys [n], padded to `width` bytes, and these to a multiple of 8."""
+    padded = 8 * -(-max(1, width) // 8)
+    words = np.ascontiguousarray(keys.astype(f"S{padded}")).view("<u8").reshape(len(keys), -1)
     total = np.zeros(len(keys), dtype=np.uint64)
     for column in words.T:
         total = (total ^ column) * np.uint64(0x9E3779B97F4A7C15)

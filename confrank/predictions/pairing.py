@@ -57,7 +57,7 @@ def _common(first: Predictions, second: Predictions) -> str:
     name, one, other, are_alike = next(iter(_identifiers(first, second)), ("", np.zeros(0), np.zeros(0), False))
     if not are_alike or name == "index":
         return ""
-    width = 8 * -(-max(one.dtype.itemsize, other.dtype.itemsize) // 8)
+    width = max(one.dtype.itemsize, other.dtype.itemsize)
     common = len(np.intersect1d(hashes(one, width), hashes(other, width)))
     return f"; {common:,} values of {name} are in both, so give files with these rows" if common else ""
 

@@ -149,7 +149,7 @@ def match(keys: Array, others: Array) -> tuple[Array, Array]:
     """
     if not len(others):
         return np.zeros(len(keys), dtype=np.int64), np.zeros(len(keys), dtype=bool)
-    width = 8 * -(-max(keys.dtype.itemsize, others.dtype.itemsize) // 8)
+    width = max(keys.dtype.itemsize, others.dtype.itemsize)
     one, other = hashes(keys, width), hashes(others, width)
     order = np.argsort(other, kind="stable")
     ordered = other[order]
