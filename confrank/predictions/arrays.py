@@ -99,14 +99,8 @@ def open_npy(path: Path) -> Opened:
             raise ValueError(f"expected a structured array of one dimension, but got shape {shape}")
         shapes = {name: (shape[0], *dtype[name].shape) for name in dtype.names}
         return _opened(shapes, lambda names: _fields(path, start, shape[0], dtype, names), {})
-    if dtype.kind == "f" and (len(shape) == 1 or (len(shape) == 2 and not _holds_flags(path, shape))):
-        return open_arrays(_table(np.load(path)), {})
-    if len(shape) != 2 or shape[1] != 2 or dtype.kind not in "fiub":
-        raise InputError(
-            "expected logits or probabilities [n, K], or rows of (confidence, correct),"
-            f" but got shape {list(shape)} of {dtype}",
-            "give labels as {truth}, or put several arrays into an npz file with their names",
-        )
+    if len(shape) != 2 or not _holds_flags(np.load(path, mmap_mode="r")):
+        return open_table(np.load(path))
     both = ("confidence", "correct")
 
     def load(names: Collection[str]) -> dict[str, Array]:
@@ -118,9 +112,22 @@ def open_npy(path: Path) -> Opened:
     return _opened(dict.fromkeys(both, shape[:1]), load, {})
 
 
-def _holds_flags(path: Path, shape: tuple[int, ...]) -> bool:
+def open_table(values: Array) -> Opened:
+    """One array without a name: logits or probabilities [n, K], or rows of (confidence, correct) [n, 2]."""
+    if values.ndim == 2 and _holds_flags(values):
+        return open_arrays({"confidence": values[:, 0], "correct": _flags(values[:, 1])}, {})
+    if values.ndim not in (1, 2) or values.shape[1:] == (1,) or values.dtype.kind != "f":
+        raise InputError(
+            "expected logits or probabilities [n, K], or rows of (confidence, correct),"
+            f" but got shape {list(values.shape)} of {values.dtype}",
+            "give labels as {truth}, or put several arrays into an npz file with their names",
+        )
+    return open_arrays(_table(values), {})
+
+
+def _holds_flags(values: Array) -> bool:
     """Whether an array [n, 2] has only 0 and 1 in its second column: rows of (confidence, correct)."""
-    return shape[1] < 2 or (shape[1] == 2 and bool(np.isin(np.load(path, mmap_mode="r")[:, 1], (0, 1)).all()))
+    return values.shape[1] == 2 and bool(np.isin(values[:, 1], (0, 1)).all())
 
 
 def _table(values: Array) -> dict[str, Array]:
@@ -128,10 +135,14 @@ def _table(values: Array) -> dict[str, Array]:
     return {"probabilities" if values.ndim == 1 else kind_of(values): values}
 
 
-def with_label_rows(path: Path, labels: Path) -> Opened:
-    """A table [n, K], or the probability of class 1 [n], with the labels [n] of another npy file, row by row."""
-    with _readable("two npy files"):
-        table, label = np.load(path), np.load(labels)
+def read_npy(path: Path) -> Array:
+    with _readable("an npy file"):
+        values: Array = np.load(path)
+    return values
+
+
+def with_label_rows(table: Array, label: Array, labels: Path) -> Opened:
+    """A table [n, K], or the probability of class 1 [n], with the labels [n] of another file, row by row."""
     if table.ndim not in (1, 2) or label.shape != table.shape[:1]:
         raise ValueError(
             f"expected labels [n] for a table [n, K], but {labels} has shape {list(label.shape)}, the table"

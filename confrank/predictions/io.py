@@ -10,7 +10,15 @@ from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.phrasing import InputError, about, similar_path
-from confrank.predictions.arrays import open_arrays, open_npy, open_npz, open_safetensors, with_label_rows
+from confrank.predictions.arrays import (
+    open_arrays,
+    open_npy,
+    open_npz,
+    open_safetensors,
+    open_table,
+    read_npy,
+    with_label_rows,
+)
 from confrank.predictions.columns import predictions_of
 from confrank.predictions.content import Opened
 from confrank.predictions.cost import check_cost
@@ -19,7 +27,7 @@ from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
-from confrank.predictions.schema import Predictions
+from confrank.predictions.schema import Array, Predictions
 from confrank.predictions.signature import refuse_other_format
 from confrank.predictions.text_file import suffix_of
 from confrank.predictions.truth import with_truth
@@ -35,10 +43,25 @@ def _open_parquet(path: Path) -> Opened:
     return open_parquet(path)
 
 
+def _open_tensors(path: Path) -> Opened:
+    tensors = _read_tensors(path)
+    return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
+
+
+def _read_tensors(path: Path) -> dict[str, Array] | Array:
+    try:
+        from confrank.predictions.tensor_file import read_tensors
+    except ImportError:
+        raise ValueError("expected torch to read its files, but it is missing: pip install torch") from None
+    return read_tensors(path)
+
+
+TENSORS = (".pt", ".pth")
 READERS: dict[str, Callable[[Path], Opened]] = {
     ".safetensors": open_safetensors,
     ".npz": open_npz,
     ".npy": open_npy,
+    **dict.fromkeys(TENSORS, _open_tensors),
     ".csv": open_csv,
     ".tsv": open_csv,
     ".parquet": _open_parquet,
@@ -47,11 +70,9 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     ".ndjson": open_json,
 }
 # What to do with files of other kinds; pickled objects are never opened.
-_TENSORS = "write the tensors with numpy.savez('predictions.npz', logits=logits.float().cpu(), label=label.cpu())"
 _SHEET = "save the sheet as CSV UTF-8"
 _PICKLE = "write the table with DataFrame.to_csv or to_parquet"
 OTHER_KINDS = {
-    **dict.fromkeys((".pt", ".pth"), _TENSORS),
     **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), _SHEET),
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
     ".txt": "rename it to .csv if it has columns",
@@ -107,8 +128,8 @@ def read(
     notes: list[str] = []
     with about(path):
         opened = open_file(path, max_gigabytes)
-        if truth is not None and on is None and Path(truth).suffix.lower() == path.suffix.lower() == ".npy":
-            opened, truth = with_label_rows(path, Path(truth)), None
+        if truth is not None and on is None and (by_row := _joined_by_row(path, Path(truth))):
+            opened, truth = by_row, None
             notes = ["labels joined by row"]
         labels = None
         if truth is not None:
@@ -132,6 +153,17 @@ def read(
     notes += recalled_notes
     record = record_of(reading, values)
     return replace(predictions, notes=(*notes, *predictions.notes), roles=roles, reading=record)
+
+
+def _joined_by_row(path: Path, labels: Path) -> Opened | None:
+    """A table and its labels, if each file is one array without names; the rows must be in the same order."""
+    if not {path.suffix.lower(), labels.suffix.lower()} <= {".npy", *TENSORS} or not labels.is_file():
+        return None
+    arrays = [_read_tensors(file) if file.suffix.lower() in TENSORS else read_npy(file) for file in (path, labels)]
+    table, label = arrays
+    if isinstance(table, dict) or isinstance(label, dict):
+        return None
+    return with_label_rows(table, label, labels)
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:

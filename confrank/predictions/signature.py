@@ -19,9 +19,14 @@ def refuse_other_format(path: Path) -> None:
         start = file.read(256)
     ending = path.suffix.lower()
     for signature, what, proper in SIGNATURES:
-        if start.startswith(signature) and ending == proper:
+        if not start.startswith(signature):
+            continue
+        names = _names_in(path) if proper == ".npz" else []
+        if any(name.endswith("/data.pkl") for name in names):
+            what, proper = "a file of torch.save", ".pt"
+        if ending == proper or (ending in (".pt", ".pth") and (proper == ".pt" or not names)):
             return
-        if start.startswith(signature) and not _is_text(start):
+        if not _is_text(start):
             raise ValueError(f"expected a {ending} file, but it is {_remedied(path, what, proper)}")
     if ending in [proper for _, _, proper in SIGNATURES] and _is_text(start):
         name = path.with_suffix("").name

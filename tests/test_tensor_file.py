@@ -1,0 +1,112 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from confrank import evaluate
+from confrank.predictions import read
+
+LOGITS = torch.tensor([[2.0, 0.0, -1.0], [0.5, 0.25, 1.0], [0.0, 3.0, 1.0], [1.0, 0.0, 0.5]])
+LABEL = torch.tensor([0, 1, 1, 2])
+METRICS = evaluate(logits=LOGITS, label=LABEL).metrics
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"logits": LOGITS, "label": LABEL},
+        {"Logits": LOGITS.bfloat16(), "targets": LABEL.int(), "epoch": 3, "lr": 0.1, "config": {"a": 1}},
+        {"logits": LOGITS.requires_grad_(), "label": LABEL.tolist()},
+        {"logits": [LOGITS[:3], LOGITS[3:]], "labels": [LABEL[:3], LABEL[3:]]},
+        (LOGITS, LABEL),
+        [LOGITS.half(), LABEL],
+    ],
+    ids=["dictionary", "other names and values", "with a gradient", "list of batches", "pair", "list of two"],
+)
+@pytest.mark.parametrize("name", ["a.pt", "a.pth"])
+def test_what_torch_save_wrote(tmp_path, name, stored):
+    torch.save(stored, tmp_path / name)
+    loaded = read(tmp_path / name)
+    assert loaded.logits.dtype == np.float32 and loaded.label.dtype.kind == "i"
+    assert evaluate(logits=loaded.logits, label=loaded.label).metrics == METRICS
+
+
+def test_the_format_before_zip(tmp_path):
+    torch.save({"logits": LOGITS, "label": LABEL}, tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    np.testing.assert_array_equal(read(tmp_path / "a.pt").logits, LOGITS.detach())
+
+
+def test_class_names_of_a_tensor_file(tmp_path):
+    names = ["cat", "dog", "rat"]
+    torch.save({"logits": LOGITS, "label": ["cat", "dog", "dog", "rat"], "class_names": names}, tmp_path / "a.pt")
+    loaded = read(tmp_path / "a.pt")
+    assert loaded.class_names == names and loaded.label.tolist() == LABEL.tolist()
+
+
+@pytest.mark.parametrize("labels", ["label.pt", "label.npy"])
+def test_a_tensor_and_its_labels_in_two_files(tmp_path, labels):
+    torch.save(LOGITS, tmp_path / "table.pt")
+    torch.save(LABEL, tmp_path / "label.pt")
+    np.save(tmp_path / "label.npy", LABEL.numpy())
+    loaded = read(tmp_path / "table.pt", truth=tmp_path / labels)
+    np.testing.assert_array_equal(loaded.logits, LOGITS.detach())
+    assert loaded.label.tolist() == LABEL.tolist() and loaded.notes == ("labels joined by row",)
+
+
+class Trap:
+    """Touches a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_objects_are_never_opened(tmp_path):
+    torch.save({"logits": LOGITS, "label": LABEL, "more": Trap(tmp_path / "opened")}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="never opened, or a damaged file; write torch.save"):
+        read(tmp_path / "a.pt")
+    assert not (tmp_path / "opened").exists()
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ((LABEL, LOGITS), r"a pair of logits \[n, K\] and class numbers \[n\], but got shapes \[4\] and \[4, 3\]"),
+        ((LOGITS, LABEL, LABEL), "expected tensors by name, but got tuple; write torch.save"),
+        (LOGITS, "give the labels"),
+        (LABEL, r"expected logits or probabilities \[n, K\].*but got shape \[4\] of int64"),
+        ({"weight": LOGITS, "bias": LABEL}, "but got the columns weight, bias"),
+        ({"logits": LOGITS, "label": LABEL[:2]}, "2"),
+    ],
+)
+def test_other_contents_are_refused(tmp_path, stored, message):
+    torch.save(stored, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=message):
+        read(tmp_path / "a.pt")
+
+
+def test_damaged_and_misnamed_files(tmp_path):
+    torch.save({"logits": LOGITS, "label": LABEL}, tmp_path / "a.pt")
+    content = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match="expected a file that torch.save wrote, but it cannot be read"):
+        read(tmp_path / "cut.pt")
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(ValueError, match=r"it is a file of torch.save; rename it to end in \.pt"):
+        read(tmp_path / "a.npz")
+    np.savez(tmp_path / "b.npz", logits=LOGITS.detach(), label=LABEL)
+    (tmp_path / "b.npz").rename(tmp_path / "b.pt")
+    with pytest.raises(ValueError, match=r"it is an npz archive; rename it to end in \.npz"):
+        read(tmp_path / "b.pt")
+
+
+def test_other_formats_do_not_import_torch(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=LOGITS.detach(), label=LABEL)
+    code = "import sys; from confrank.predictions import read; read(sys.argv[1]); print('torch' in sys.modules)"
+    command = [sys.executable, "-c", code, str(tmp_path / "a.npz")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
