@@ -2,6 +2,7 @@
 
 Expected output:
 
+    899 predictions, 10 classes
     acc         0.9...
     aurc        0.0...
     e_aurc      0.0...
@@ -25,9 +26,7 @@ def main() -> None:
     image, label = load_digits(return_X_y=True)
     train_image, test_image, train_label, test_label = train_test_split(image, label, test_size=0.5, random_state=0)
     model = LogisticRegression(max_iter=2000).fit(train_image / 16, train_label)
-    result = evaluate(probabilities=model.predict_proba(test_image / 16), label=test_label)
-    for name, value in result.metrics.items():
-        print(f"{name:<11} {value:.4f}")
+    print(evaluate(probabilities=model.predict_proba(test_image / 16), label=test_label))
 
 
 if __name__ == "__main__":

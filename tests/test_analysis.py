@@ -24,6 +24,46 @@ def shuffled(model, seed=9):
     return {name: values[order] for name, values in model.items()}
 
 
+def test_a_comparison_prints_as_a_table():
+    confident = {"confidence": [0.9, 0.8, 0.7, 0.6], "correct": [True, True, False, True]}
+    timid = confident | {"confidence": [0.5, 0.5, 0.5, 0.5]}
+    assert repr(compare(confident, timid, names=["old", "new"], resamples=0)) == (
+        "4 predictions, confidence and correct\n"
+        "            old     new\n"
+        "acc         0.7500  0.7500\n"
+        "aurc        0.1458  0.2500\n"  # (0 + 0 + 1/3 + 1/4) / 4
+        "e_aurc      0.1116  0.2158\n"  # less 1/4 + 3/4 ln(3/4)
+        "augrc       0.0938  0.1250\n"  # trapezoids: (0 + 0 + 1/8 + 1/4) / 4, and 1/4 / 2
+        "aupr_error  0.5000  0.2500\n"
+        "fpr95       1.0000  1.0000\n"
+        "auroc       0.6667  0.5000\n"
+        "ece         0.3500  0.2500\n"
+        "nll         -       -\n"
+        "brier       -       -"
+    )
+
+
+def test_the_table_of_a_comparison_has_intervals_and_differences():
+    first, second = logits_of_model(0), logits_of_model(1)
+    result = compare(first, second, logits_of_model(2, size=200), resamples=100, names=["a", "b", "c"])
+    lines = repr(result).splitlines()
+    assert lines[:3] == [
+        "a: 300 predictions, 4 classes, logits",
+        "b: 300 predictions, 4 classes, logits",
+        "c: 200 predictions, 4 classes, logits",
+    ]
+    assert lines[3].split("  ")[-1] == "b - a" and lines[-1] == "in brackets: 95% intervals"
+    gap = result.differences[0]["aurc"]
+    row = next(line for line in lines if line.startswith("aurc"))
+    assert row.endswith(f"{gap.value:+.4f} [{gap.low:+.4f}, {gap.high:+.4f}]")
+
+
+@pytest.mark.parametrize("names", ["ab", ["a"], ["a", "a"]])
+def test_names_of_models_are_distinct(names):
+    with pytest.raises(ValueError, match=r"expected a distinct name for each of 2 models, but got"):
+        compare(logits_of_model(0), logits_of_model(1), names=names, resamples=0)
+
+
 def test_compare_is_what_the_command_writes(tmp_path, command):
     models = [logits_of_model(0), shuffled(logits_of_model(1)), logits_of_model(2, size=200)]
     files = [tmp_path / f"{number}.safetensors" for number in range(3)]

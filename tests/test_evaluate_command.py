@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from confrank import compare
 from confrank.confidence import get
 from confrank.config import RunConfig
 from confrank.decisions import SelectiveClassifier, random_split
@@ -15,6 +16,7 @@ from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
 from confrank.predictions.keys import distinct_keys
 from confrank.predictions.pairing import UNORDERED
+from confrank.report.page import write_report
 from confrank.run_folder import RunFolder
 from confrank.training import train
 
@@ -562,3 +564,16 @@ def test_calibrate_reports_zeros_and_what_got_worse(tmp_path, capsys, command):
     command("calibrate", tmp_path / "fine.npz", "--split", 0.5)
     errors = capsys.readouterr().err
     assert "warning: ECE % went up from 0.00 to 15.00 and Brier % went up from" in errors
+
+
+def test_python_writes_the_report_of_the_command(tmp_path, command):
+    rng = np.random.default_rng(0)
+    label = np.arange(60) % 3
+    models = {name: {"logits": rng.normal(size=(60, 3)) + np.eye(3)[label], "label": label} for name in "ab"}
+    for name, model in models.items():
+        np.savez(tmp_path / f"{name}.npz", **model)
+    files = [tmp_path / f"{name}.npz" for name in models]
+    command("evaluate", *files, "--report", tmp_path / "command.html", "--resamples", 100, "--seed", 3)
+    compared = compare(*models.values(), names=[file.name for file in files], resamples=100, seed=3)
+    write_report(compared, tmp_path / "new" / "python.html")
+    assert (tmp_path / "new" / "python.html").read_text() == (tmp_path / "command.html").read_text()

@@ -394,3 +394,17 @@ def test_a_row_may_have_any_number_of_classes():
 def test_a_score_must_be_finite(value):
     with pytest.raises(ValueError, match=f"expected finite values in confidence, but got {value} in row 1"):
         aurc([0.5, value, 0.25], [True, False, True])
+
+
+def test_an_evaluation_prints_as_a_table():
+    printed = repr(evaluate(confidence=[0.9, 0.8, 0.7, 0.6], correct=[True, True, False, True])).splitlines()
+    assert printed[:3] == ["4 predictions", "acc         0.75", "aurc        0.1458"]
+    assert printed[-1] == "brier       undefined: needs the probabilities of all classes and the labels"
+    rounded = [[0.333, 0.333, 0.333], [0.5, 0.25, 0.25]]
+    result = evaluate(probabilities=rounded, label=[0, 1])
+    assert repr(result).splitlines()[0] == "2 predictions, 3 classes" and repr(result).endswith(result.notes[0])
+
+
+def test_one_hot_labels_have_a_remedy():
+    with pytest.raises(ValueError, match=r"shape \(2, 2\) of float64; if it is one-hot, give label.argmax\(1\)"):
+        evaluate(probabilities=[[0.75, 0.25], [0.5, 0.5]], label=np.eye(2))

@@ -10,6 +10,7 @@ from confrank.analysis.columns import Columns, Pairing, named_columns, shared_co
 from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
 from confrank.metrics import (
+    KEYS,
     Interval,
     PairedDifference,
     Samples,
@@ -21,7 +22,7 @@ from confrank.metrics import (
 from confrank.metrics.arrays import ArrayLike, Floats
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
-from confrank.phrasing import InputError, about
+from confrank.phrasing import InputError, about, aligned, counted
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
@@ -31,12 +32,16 @@ Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
-    """Several models. Each property has one entry per model; differences are of each later model to the first."""
+    """Several models. Each property has one entry per model; differences are of each later model to the first.
+
+    Printed, it is a table of the metrics with their intervals, and of the differences.
+    """
 
     models: tuple[Analysis, ...]
     samples: tuple[Samples, ...] = ()
+    seed: int = 0
 
     @property
     def metrics(self) -> tuple[dict[str, float | None], ...]:
@@ -62,6 +67,26 @@ class Comparison:
         """By column, the groups of each model; empty without `by`."""
         return tuple(model.groups for model in self.models)
 
+    def __repr__(self) -> str:
+        first, compared = self.models[0].name, [model for model in self.models if model.differences]
+        rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
+        for key in KEYS:
+            values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
+            found = [one.differences.get(key) for one in compared]
+            gaps = [_with_limits(None if gap is None else gap.value, gap, sign="+") for gap in found]
+            rows.append([key, *values, *gaps])
+        sources = [*dict.fromkeys(model.source for model in self.models)]
+        if len(sources) > 1:
+            sources = [f"{model.name}: {model.source}" for model in self.models]
+        return "\n".join([*sources, aligned(rows), *(["in brackets: 95% intervals"] if any(self.intervals) else [])])
+
+
+def _with_limits(value: float | None, limits: Interval | PairedDifference | None, sign: str = "") -> str:
+    if value is None:
+        return "-"
+    text = f"{value:{sign}.4f}"
+    return text if limits is None else f"{text} [{limits.low:{sign}.4f}, {limits.high:{sign}.4f}]"
+
 
 def compare(
     first: Predictions | Mapping[str, ArrayLike],
@@ -71,6 +96,7 @@ def compare(
     resamples: int | None = None,
     seed: int = 0,
     coverage: float = COVERAGE,
+    names: Sequence[str] | None = None,
 ) -> Comparison:
     """Metrics, 95% intervals and paired differences of one or more models, as `confrank evaluate A B` gives them.
 
@@ -80,7 +106,7 @@ def compare(
     `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
     arrays by name, in the order of the first model's rows. `.groups` then has all of this for each group, and the
     error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
-    `sample_weight` is the name of a column or an array [n].
+    `sample_weight` is the name of a column or an array [n]. `names` are those of the models, for tables and reports.
 
     >>> label, right = np.arange(300) % 2, np.arange(300) % 3 > 0
     >>> a = {"confidence": np.linspace(0, 1, 300), "label": label, "prediction": np.where(right, label, 1 - label)}
@@ -95,12 +121,20 @@ def compare(
     weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
     predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
-    names = [f"model {number + 1}" for number in range(len(predictions))]
+    names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
     weight = next(iter([*weight_name, *weights]), None)
     return compare_samples(
         names, predictions, samples, resamples, seed, by=[*columns, *arrays], sample_weight=weight, coverage=coverage
     )
+
+
+def _distinct_names(names: Sequence[str] | None, num_models: int) -> list[str]:
+    if names is None:
+        return [f"model {number + 1}" for number in range(num_models)]
+    if isinstance(names, str) or len(names) != num_models or len({*names}) < num_models:
+        raise ValueError(f"expected a distinct name for each of {counted(num_models, 'model')}, but got {names!r}")
+    return list(names)
 
 
 def _samples_of(name: str, predictions: Predictions) -> Samples:
@@ -156,7 +190,7 @@ def compare_samples(
     for column in by:
         cells = [shared[column] for shared in columns]
         models = _with_groups(models, samples, pairings, counts, seed, column, cells, coverage, on_progress)
-    return Comparison(tuple(models), tuple(samples))
+    return Comparison(tuple(models), tuple(samples), seed)
 
 
 def _num_resampled(samples: Sequence[Samples], pairings: Sequence[Pairing], num_resamples: Sequence[int]) -> int:

@@ -88,6 +88,7 @@ def as_classes(values: ArrayLike, name: str) -> Ints:
     whole = classes.dtype.kind != "f" or bool(((np.abs(classes) < 2.0**63) & (np.floor(classes) == classes)).all())
     if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
         words = "; number the classes in the order of the columns" if classes.dtype.kind in "USO" else ""
+        words = f"; if it is one-hot, give {name}.argmax(1)" if classes.ndim == 2 else words
         raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}{words}")
     return classes.astype(np.int64, copy=False)
 

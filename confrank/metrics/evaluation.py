@@ -6,15 +6,16 @@ from dataclasses import asdict, dataclass, field
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
+from confrank.phrasing import aligned, counted
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
-    `notes` are remarks for the reader, e.g. how many probabilities were clipped.
+    `notes` are remarks for the reader, e.g. how many probabilities were clipped. Printed, it is a table.
     """
 
     metrics: dict[str, float | None]
@@ -25,6 +26,14 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
+
+    def __repr__(self) -> str:
+        classes = f", {counted(self.num_classes, 'class')}" if self.num_classes else ""
+        values = [
+            (key, f"undefined: {self.undefined[key]}" if value is None else f"{value:.4g}")
+            for key, value in self.metrics.items()
+        ]
+        return "\n".join([f"{counted(self.num_samples, 'prediction')}{classes}", aligned(values), *self.notes])
 
 
 def evaluate(

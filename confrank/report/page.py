@@ -13,14 +13,15 @@ from markupsafe import Markup
 from PIL import Image
 
 from confrank import __version__
-from confrank.analysis import COVERAGE, Analysis, Histogram, Mistake, Repeats
+from confrank.analysis import COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats
+from confrank.atomic import write_atomically
 from confrank.metrics import ClassSummary, PairedDifference, RiskCoverageCurve
 from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.content_policy import content_policy
 from confrank.report.groups import groups_section
-from confrank.report.names import shortened
+from confrank.report.names import shortened, with_short_names
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, metric_cell, p_text, shown
 from confrank.report.verdict import comparisons, ece_note, footnotes, percent, verdict
@@ -32,6 +33,11 @@ COST_RATIOS = [
     1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 30, 40, 50, 70, 100, 150, 200, 300, 500, 700, 1000, 2000, 5000, 10000
 ]  # fmt: skip
 COST_LIMIT = 1.25
+
+
+def write_report(comparison: Comparison, path: str | Path) -> None:
+    """Write the report on one or more models, as `confrank evaluate --report` does: one self-contained HTML file."""
+    write_atomically(Path(path), page(with_short_names(comparison.models), seed=comparison.seed))
 
 
 def page(
