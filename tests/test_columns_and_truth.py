@@ -147,7 +147,7 @@ def archive(*names):
     ("name", "content", "message"),
     [
         ("a.csv", archive("label.npy"), "a .csv file, but it is an npz archive; rename it to end in .npz"),
-        ("a.json", archive("[Content_Types].xml"), "it is an Excel workbook; save the sheet as CSV UTF-8"),
+        ("a.json", archive("[Content_Types].xml"), "it is an Excel workbook; rename it to end in .xlsx"),
         ("a.csv", archive("a.csv"), "it is a zip archive; unpack it"),
         ("a.csv", archive("label.npy")[:9], "but it is an npz archive"),
         ("a.csv", gzip.compress(CSV.encode()), "it is compressed by gzip; rename it to a.csv.gz if it holds text"),

@@ -442,7 +442,7 @@ def test_the_probability_of_class_1_and_its_labels_in_two_npy_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("a.xlsx", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")]
+    ("name", "remedy"), [("a.ods", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")]
 )
 def test_files_of_other_kinds_say_what_to_do(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"PK")

@@ -47,9 +47,8 @@ if TYPE_CHECKING:
 
 
 def _evaluate_arguments(parser: Parser) -> None:
-    files = (
-        "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .npz, .npy, .pt, .safetensors) or run folders"
-    )
+    files = "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .xlsx, .npz, .npy, .pt, .safetensors)"
+    files += " or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
     show = "print the role of each column and the first rows, then stop"

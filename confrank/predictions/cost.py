@@ -1,6 +1,7 @@
 """What a file of predictions takes when it is unpacked, known before it is read."""
 
 import gzip
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,7 +53,13 @@ def _gz_size(path: Path, limit: float) -> int:
     return size
 
 
+def _zip_size(path: Path, limit: float) -> int:
+    with zipfile.ZipFile(path) as archive:
+        return sum(member.file_size for member in archive.infolist())
+
+
 _SIZES: dict[str, Callable[[Path, float], int]] = {
+    ".xlsx": _zip_size,
     ".npz": lambda path, limit: npz_size(path),
     ".parquet": _parquet_size,
     ".gz": _gz_size,

@@ -43,6 +43,19 @@ def _open_parquet(path: Path) -> Opened:
     return open_parquet(path)
 
 
+def _open_workbook(path: Path) -> Opened:
+    try:
+        import openpyxl  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            "expected openpyxl to read an Excel workbook, but it is missing: pip install openpyxl, or save the sheet"
+            " as CSV UTF-8"
+        ) from None
+    from confrank.predictions.workbook import open_workbook
+
+    return open_workbook(path)
+
+
 def _open_tensors(path: Path) -> Opened:
     tensors = _read_tensors(path)
     return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
@@ -65,6 +78,7 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     ".csv": open_csv,
     ".tsv": open_csv,
     ".parquet": _open_parquet,
+    ".xlsx": _open_workbook,
     ".json": open_json,
     ".jsonl": open_json,
     ".ndjson": open_json,
@@ -73,7 +87,7 @@ READERS: dict[str, Callable[[Path], Opened]] = {
 _SHEET = "save the sheet as CSV UTF-8"
 _PICKLE = "write the table with DataFrame.to_csv or to_parquet"
 OTHER_KINDS = {
-    **dict.fromkeys((".xlsx", ".xls", ".ods", ".numbers"), _SHEET),
+    **dict.fromkeys((".xls", ".ods", ".numbers"), _SHEET),
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
     ".txt": "rename it to .csv if it has columns",
 }

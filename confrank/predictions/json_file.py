@@ -25,7 +25,11 @@ def open_json(path: Path) -> Opened:
             columns = _of_lines(path) if _has_lines(path) else _of_document(path)
         except RecursionError:
             raise ValueError(f"expected {EXPECTED}, but it is nested too deeply") from None
-    columns = _with_scores(columns)
+    return open_columns(_with_scores(columns))
+
+
+def open_columns(columns: Columns) -> Opened:
+    """Columns of flags, numbers, text or lists of numbers, with None for what is missing."""
     if not columns or not next(iter(columns.values())):
         raise ValueError("expected rows of predictions, but there are none")
     lists = frozenset(name for name, cells in columns.items() if any(isinstance(cell, list) for cell in cells))

@@ -3,13 +3,19 @@
 import zipfile
 from pathlib import Path
 
-# The first bytes of a format, what it is, and its ending.
-SIGNATURES = (
-    (b"PK\x03\x04", "an npz archive", ".npz"),
-    (b"\x1f\x8b", "compressed by gzip", ".gz"),
-    (b"PAR1", "a Parquet file", ".parquet"),
-    (b"\x93NUMPY", "an npy file", ".npy"),
+# The first bytes of a format, what it is, and its endings.
+SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
+    (b"PK\x03\x04", "an npz archive", (".npz",)),
+    (b"\x1f\x8b", "compressed by gzip", (".gz",)),
+    (b"PAR1", "a Parquet file", (".parquet",)),
+    (b"\x93NUMPY", "an npy file", (".npy",)),
 )
+# Zip archives of other formats, by the end of the name of a file in them.
+ZIP_FORMATS = {
+    "/data.pkl": ("a file of torch.save", (".pt", ".pth")),
+    "[Content_Types].xml": ("an Excel workbook", (".xlsx",)),
+}
+ZIP_ENDINGS = [ending for _, endings in ZIP_FORMATS.values() for ending in endings]
 TEXT_ENDINGS = ".csv, .tsv, .json or .jsonl"
 
 
@@ -18,32 +24,38 @@ def refuse_other_format(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(256)
     ending = path.suffix.lower()
-    for signature, what, proper in SIGNATURES:
-        if not start.startswith(signature):
-            continue
-        names = _names_in(path) if proper == ".npz" else []
-        if any(name.endswith("/data.pkl") for name in names):
-            what, proper = "a file of torch.save", ".pt"
-        if ending == proper or (ending in (".pt", ".pth") and (proper == ".pt" or not names)):
-            return
-        if not _is_text(start):
-            raise ValueError(f"expected a {ending} file, but it is {_remedied(path, what, proper)}")
-    if ending in [proper for _, _, proper in SIGNATURES] and _is_text(start):
+    for signature, what, endings in SIGNATURES:
+        if start.startswith(signature):
+            if endings == (".npz",):
+                what, endings = _zip_format(path, ending, what)
+            if ending in endings:
+                return
+            if not _is_text(start):
+                raise ValueError(f"expected a {ending} file, but it is {_remedied(path, what, endings)}")
+    if ending in [proper for _, _, endings in SIGNATURES for proper in endings] and _is_text(start):
         name = path.with_suffix("").name
         remedy = f"rename it to {name}" if ending == ".gz" else f"rename it to end in {TEXT_ENDINGS}"
         raise ValueError(f"expected a {ending} file, but it is text; {remedy}")
 
 
-def _remedied(path: Path, what: str, ending: str) -> str:
+def _zip_format(path: Path, ending: str, what: str) -> tuple[str, tuple[str, ...]]:
+    """What a zip archive is, and its endings: none for an unknown format, that of its name if it is damaged."""
+    names = _names_in(path)
+    if not names:
+        return what, (".npz", ending) if ending in ZIP_ENDINGS else (".npz",)
+    for end, found in ZIP_FORMATS.items():
+        if any(name.endswith(end) for name in names):
+            return found
+    return (what, (".npz",)) if all(name.endswith(".npy") for name in names) else ("a zip archive", ())
+
+
+def _remedied(path: Path, what: str, endings: tuple[str, ...]) -> str:
     """What a file is, and how to name it."""
-    if ending == ".gz":
+    if not endings:
+        return f"{what}; unpack it"
+    if endings == (".gz",):
         return f"{what}; rename it to {path.name}.gz if it holds text, or unpack it"
-    names = _names_in(path) if ending == ".npz" else []
-    if "[Content_Types].xml" in names:
-        return "an Excel workbook; save the sheet as CSV UTF-8"
-    if not all(name.endswith(".npy") for name in names):
-        return "a zip archive; unpack it"
-    return f"{what}; rename it to end in {ending}"
+    return f"{what}; rename it to end in {endings[0]}"
 
 
 def _names_in(path: Path) -> list[str]:
