@@ -156,11 +156,11 @@ def test_rows_are_paired_by_what_identifies_them(name):
     assert (rows.tolist(), reason) == ([1, 0, 3, 2], f"matched by {name}")
     assert pairing(first, shuffled)[0].tolist() == [1, 3, 0, 2]
     assert pairing(replace(first, index=np.arange(4)), shuffled)[0].tolist() == [1, 3, 0, 2]
-    common = f"3 values of {name} are in both, so give files with these rows"
+    common = f"3 values of {name} are in both, so compare these rows alone"
     assert pairing(first, others) == (None, f"other samples: their {name} differs; {common}")
     fewer = Predictions(label=label[:3], key=np.array(["a", "b", "x"]), metadata=metadata)
     assert pairing(first, fewer) == (
-        None, f"other samples: 4 and 3 predictions; 2 values of {name} are in both, so give files with these rows",
+        None, f"other samples: 4 and 3 predictions; 2 values of {name} are in both, so compare these rows alone",
     )  # fmt: skip
     assert pairing(first, replace(within, label=1 - label)) == (None, f"matched by {name}, but their labels differ")
 
@@ -208,7 +208,7 @@ IDS, OTHER_IDS = [5, 6, 7, 8], [6, 7, 8, 9]
 HERE, THERE = ["here/a", "here/b", "here/c", "here/d"], ["there/a", "there/b", "there/c", "there/d"]
 OTHERS = "other samples: their path differs"
 OTHER_ID = "other samples: their id differs"
-COMMON = "; 3 values of {} are in both, so give files with these rows"
+COMMON = "; 3 values of {} are in both, so compare these rows alone"
 SHUFFLED = (3, 0, 2, 1)
 
 
@@ -577,3 +577,43 @@ def test_python_writes_the_report_of_the_command(tmp_path, command):
     compared = compare(*models.values(), names=[file.name for file in files], resamples=100, seed=3)
     write_report(compared, tmp_path / "new" / "python.html")
     assert (tmp_path / "new" / "python.html").read_text() == (tmp_path / "command.html").read_text()
+
+
+def identified(path, ids, confidence, correct):
+    lines = [f"{name},{one},{int(other)}" for name, one, other in zip(ids, confidence, correct, strict=True)]
+    path.write_text("\n".join(["id,confidence,correct", *lines]))
+    return path
+
+
+def test_files_are_compared_on_the_samples_that_all_have(tmp_path, command, capsys):
+    rng = np.random.default_rng(0)
+    ids, rows = np.array([f"r{number}" for number in range(60)]), rng.permutation(50) + 10
+    confidence, correct = rng.random((2, 60)), rng.random((2, 60)) < 0.7
+    first = identified(tmp_path / "a.csv", ids[:55], confidence[0, :55], correct[0, :55])
+    second = identified(tmp_path / "b.csv", ids[rows], confidence[1, rows], correct[1, rows])
+    command("evaluate", first, second, "--resamples", 100)
+    printed = capsys.readouterr().out
+    assert "45 values of id are in both" in printed and "--common compares the rows that all files have" in printed
+    command("evaluate", first, second, "--resamples", 100, "--common", "--json", tmp_path / "out.json")
+    printed = capsys.readouterr().out
+    assert "10 rows left out whose id is not in every file" in printed and "--common" not in printed
+    assert "5 rows left out whose id is not in every file" in printed
+    common = [{"confidence": confidence[model, 10:55], "correct": correct[model, 10:55]} for model in (0, 1)]
+    written = json.loads((tmp_path / "out.json").read_text())
+    assert [one["metrics"] for one in written] == [evaluate(**model).metrics for model in common]
+    assert written[1]["difference_to_first"]["aurc"] is not None
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [(["x", "y"], "no id is in each of them; check --columns"), (None, "but they share none; leave out --common")],
+)
+def test_files_without_common_samples_are_refused(tmp_path, command, capsys, ids, message):
+    first = identified(tmp_path / "a.csv", ["u", "v"], [0.5, 0.6], [True, False])
+    second = identified(tmp_path / "b.csv", ids or ["x", "y"], [0.5, 0.6], [True, False])
+    if ids is None:
+        second.write_text(second.read_text().replace("id,", "seen,"))
+    command("evaluate", first, second, "--common", code=2)
+    assert message in capsys.readouterr().err
+    command("evaluate", first, "--common", code=2)
+    assert "two or more files with --common" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Evaluate files of predictions: numbers, figures and a page."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ def _evaluate_arguments(parser: Parser) -> None:
     files += " or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
+    common = "compare the rows that all files have, by the column that identifies them, and count the others"
+    parser.add_argument_group("comparison").add_argument("--common", action="store_true", help=common)
     show = "print the role of each column and the first rows, then stop"
     parser.add_argument_group("check").add_argument("--show", action="store_true", help=show)
     output = parser.add_argument_group("output")
@@ -94,6 +97,10 @@ def _evaluate(arguments: Arguments) -> None:
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
         columns = kept(reading, *by, weight, *([] if policy is None else policy.columns))
         sources.append(_read(file, name, reading, columns, is_first=not sources))
+    if arguments.common and len(sources) < 2:
+        raise ValueError("expected two or more files with --common, but got one; leave it out")
+    if arguments.common:
+        sources = _with_common_samples(sources)
     if arguments.show:
         show_sources(make_console(), sources)
         return
@@ -143,6 +150,17 @@ def _read(file: str, name: str, reading: dict[str, Any], columns: list[str], *, 
         return read_source(file, name, reading)  # which raises, too, if not the columns were missing
 
 
+def _with_common_samples(sources: Sequence[Source]) -> list[Source]:
+    from confrank.metrics import sample_values
+    from confrank.predictions import common_samples
+
+    models = common_samples([item.predictions for item in sources])
+    return [
+        replace(item, predictions=model, samples=sample_values(**model.evaluation_inputs()))
+        for item, model in zip(sources, models, strict=True)
+    ]
+
+
 def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int, **options: Any) -> "Comparison":
     """`confrank.analysis.compare_samples` of what was read."""
     from confrank.analysis import compare_samples
@@ -152,6 +170,7 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
 
 
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
+    from confrank.predictions.pairing import IN_BOTH
     from confrank.report.groups import group_lines, group_tables, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes
@@ -171,6 +190,8 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
             say(console, *group_lines(grouping))
         for grouping in list(model.groups.values())[:1]:
             say(console, threshold_sentence(grouping), style="dim")
+    if any(IN_BOTH in model.pairing for model in models):
+        say(console, "--common compares the rows that all files have")
     remedy = "" if any(model.num_resamples for model in models) else "; --resamples 200 computes them"
     say(console, *comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
 

@@ -1,12 +1,18 @@
 """Whether two files have predictions for the same samples, and in which order."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
 import numpy as np
 
+from confrank.phrasing import InputError, counted
 from confrank.predictions.keys import hashes
 from confrank.predictions.names import FILES
 from confrank.predictions.schema import Array, Predictions
 
 REMEDY = "add an `index` or `id` column"
+IN_BOTH = "are in both, so compare these rows alone"
 UNORDERED = f"their labels differ row by row: the order or the samples differ; {REMEDY}"
 
 
@@ -31,6 +37,37 @@ def pairing(first: Predictions, second: Predictions) -> tuple[Array | None, str]
     if not reason:
         return None, f"without an index or labels, it is unknown whether the rows are the same samples; {REMEDY}"
     return rows, reason
+
+
+def common_samples(models: Sequence[Predictions]) -> list[Predictions]:
+    """The rows of the samples that all models have, by the first column that identifies samples in each of them.
+
+    >>> first, second = (Predictions(key=np.array(ids), label=np.zeros(2)) for ids in (["a", "b"], ["b", "c"]))
+    >>> [one.key.tolist() for one in common_samples([first, second])]
+    [[b'b'], [b'b']]
+    """
+    columns = [model.keys | ({} if model.index is None else {"index": model.index}) for model in models]
+    name = next((name for name in columns[0] if all(name in others for others in columns)), None)
+    if name is None:
+        raise InputError(
+            "expected a column that identifies the samples in each file, but they share none", "leave out {common}"
+        )
+    values = [one[name] for one in columns]
+    if name == "index" and any(map(_repeats, values)):
+        raise InputError("expected an index without repeated values, but got some", "leave out {common}")
+    shared = reduce(np.intersect1d, values)
+    if not len(shared):
+        raise InputError(f"expected samples that all files have, but no {name} is in each of them", "check {columns}")
+    return [
+        replace(model.select(np.isin(one, shared)), notes=(*model.notes, _left_out(len(one) - len(shared), name)))
+        if len(one) > len(shared)
+        else model
+        for model, one in zip(models, values, strict=True)
+    ]
+
+
+def _left_out(number: int, name: str) -> str:
+    return f"{counted(number, 'row')} left out whose {name} is not in every file"
 
 
 def _matched(first: Predictions, second: Predictions) -> tuple[Array | None, str]:
@@ -59,7 +96,7 @@ def _common(first: Predictions, second: Predictions) -> str:
         return ""
     width = max(one.dtype.itemsize, other.dtype.itemsize)
     common = len(np.intersect1d(hashes(one, width), hashes(other, width)))
-    return f"; {common:,} values of {name} are in both, so give files with these rows" if common else ""
+    return f"; {common:,} values of {name} {IN_BOTH}" if common else ""
 
 
 def _identifiers(first: Predictions, second: Predictions) -> list[tuple[str, Array, Array, bool]]:

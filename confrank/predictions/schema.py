@@ -11,7 +11,7 @@ its rows these are, if some were skipped; none is written to files.
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,14 @@ class Predictions:
 
     def __len__(self) -> int:
         return len(next(iter(self.arrays().values())))
+
+    def select(self, rows: Array) -> "Predictions":
+        """The rows of these numbers or flags."""
+        arrays: dict[str, Any] = {name: values[rows] for name, values in self.arrays().items()}
+        others = None if self.other_keys is None else self.other_keys[rows]
+        numbers = np.arange(len(self)) if self.rows is None else self.rows
+        extra = {name: values[rows] for name, values in self.extra.items()}
+        return replace(self, **arrays, other_keys=others, extra=extra, rows=numbers[rows])
 
     @property
     def class_names(self) -> list[str] | None:
