@@ -89,7 +89,7 @@ other:
   -h, --help              show this help and exit
 
 example: confrank threshold predictions.npz --risk 0.01 --delta 0.001
-guide: docs/how-to/threshold-and-calibrate.md
+guide: docs/how-to/threshold.md
 """
 
 

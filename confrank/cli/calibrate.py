@@ -140,5 +140,5 @@ CALIBRATE = Command(
     "confrank calibrate predictions.npz --out calibrated.safetensors",
     _calibrate_arguments,
     _calibrate,
-    guide="how-to/threshold-and-calibrate.md",
+    guide="how-to/calibrate.md",
 )

@@ -109,5 +109,5 @@ THRESHOLD = Command(
     "confrank threshold predictions.npz --risk 0.01 --delta 0.001",
     _threshold_arguments,
     _threshold,
-    guide="how-to/threshold-and-calibrate.md",
+    guide="how-to/threshold.md",
 )
