@@ -157,7 +157,7 @@ def difference(found: dict[str, dict[int, Row]], first: str, second: str, seeds:
 
 
 def overview(rows: Sequence[Row]) -> str:
-    """The table of docs/when-to-use.md: a line for each group, without averaging, differences in AURC."""
+    """The table of docs/evidence/soft-labels.md: a line for each group, without averaging, differences in AURC."""
     pairs = (("soft0.8", "plain"), ("crl", "plain"), ("soft0.8", "crl"), ("crl+soft0.8", "crl"))
     headings = ["n", "training error %", "overconfidence", "AURC", *(f"{two} minus {one}" for two, one in pairs)]
     lines = [f"| data, network | {' | '.join(headings)} |", "|---" * (1 + len(headings)) + "|"]

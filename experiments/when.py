@@ -379,7 +379,7 @@ def overview(rows: Sequence[Row]) -> list[str]:
 
 
 def page_tables(rows: Sequence[Row]) -> list[str]:
-    """The tables of docs/when-to-use.md: by weight, by metric, by warm-up."""
+    """The tables of docs/evidence/crl-grids.md: by weight, by metric, by warm-up."""
     weights = sorted({row["weight"] for row in rows} - {0.0})
     warm_ups = [name for name in WARM_UPS if any(row["warm_up"] == name and row["weight"] for row in rows)]
     columns = [

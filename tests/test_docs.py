@@ -204,7 +204,7 @@ def test_the_reproduction_shows_what_the_results_hold():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/evidence/log.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/when-to-use.md", "docs/evidence/log.md"])
 def test_the_demos_numbers_are_those_it_printed(page):
     printed = (ROOT / "experiments/demo_epyc-2core_202611.md").read_text()
     baseline, crl, difference = re.search(
@@ -224,11 +224,11 @@ def test_the_guides_means_are_those_of_the_results():
         ), value
 
 
-def test_the_searched_rows_of_the_guide_are_those_it_printed():
+def test_the_searched_rows_of_when_to_use_are_those_it_printed():
     search = SEARCHED.read_text()
     rows = re.findall(
         r"^\| width (\d+), (\d+) epochs \| (\S+) \| (\S+) \| (.+) ± (.+) \|$",
-        (ROOT / "docs/guide.md").read_text(),
+        (ROOT / "docs/when-to-use.md").read_text(),
         re.M,
     )
     assert len(rows) == 4

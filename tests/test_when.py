@@ -1,4 +1,4 @@
-"""The experiment behind docs/when-to-use.md: schedules, paired intervals, and resuming."""
+"""The experiment behind docs/evidence/crl-grids.md: schedules, paired intervals, and resuming."""
 
 import json
 import runpy
@@ -122,7 +122,7 @@ def test_a_limited_training_split_is_stratified():
 @pytest.mark.parametrize("result", sorted((ROOT / "experiments").glob("when_*.md")), ids=lambda path: path.stem)
 def test_the_page_and_the_results_show_the_rows_of_the_grid(result):
     rows = WHEN["read"](result.with_suffix(".jsonl"))
-    page, printed = (ROOT / "docs/when-to-use.md").read_text(), result.read_text()
+    page, printed = (ROOT / "docs/evidence/crl-grids.md").read_text(), result.read_text()
     shown = [*WHEN["overview"](rows), *WHEN["page_tables"](rows)[: 3 if result.stem.startswith("when_digits") else 1]]
     assert all(table in page for table in shown)
     assert all(table in printed for table in WHEN["tables"](rows))
