@@ -95,7 +95,7 @@ class RunConfig:
     lr_drops: tuple[float, ...] = _flag(
         (1 / 2, 5 / 6), "divide the learning rate by 10 after these shares of the epochs", TRAINING, "SHARE,..."
     )
-    optimizer: Literal["sgd", "adamw"] = _flag("sgd", "optimizer", TRAINING)
+    optimizer: Literal["sgd", "adamw"] = _flag("sgd", "optimizer: sgd or adamw", TRAINING, "NAME")
     momentum: float = _flag(0.9, "momentum of SGD", TRAINING)
     weight_decay: float = _flag(1e-4, "weight decay", TRAINING)
     weight: float = _flag(1.0, "weight of the ranking loss, for the crl-* methods", NETWORK)
@@ -114,10 +114,10 @@ class RunConfig:
     )
     recipe: str = _flag("paper", "how to train: sets the defaults of the other settings", RECIPE, "NAME")
     schedule: Literal["step", "cosine", "constant"] = _flag(
-        "step", "learning rate over the epochs (step: divided by 10 at each of the drops)", RECIPE
+        "step", "learning rate over the epochs (step: divided by 10 at each of the drops)", RECIPE, "NAME"
     )
     averaging: Literal["none", "swa", "ema"] = _flag(
-        "none", "average the weights (swa: those after each epoch; ema: moving average over the steps)", RECIPE
+        "none", "average the weights (swa: after each epoch; ema: moving average over the steps)", RECIPE, "NAME"
     )
     averaging_start: float = _flag(0.6, "share of the epochs after which averaging starts", RECIPE, "SHARE")
     averaging_lr: float | None = _flag(
@@ -125,7 +125,7 @@ class RunConfig:
     )
     sam: float = _flag(0.0, "distance rho of sharpness-aware minimisation (SAM), e.g. 0.05; 0: off", RECIPE)
     mix: Literal["none", "mixup", "cutmix", "both"] = _flag(
-        "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE
+        "none", "add a loss on mixed images (both: one or the other at each step)", RECIPE, "NAME"
     )
     mix_weight: float = _flag(1.0, "weight of the loss on mixed images", RECIPE)
     soft_labels: float = _flag(
@@ -140,9 +140,10 @@ class RunConfig:
         "change training images by random operations, after shift and flip (trivial: TrivialAugment;"
         " trivial-half: about every other image)",
         RECIPE,
+        "NAME",
     )
     head: Literal["linear", "cosine"] = _flag(
-        "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE
+        "linear", "last layer (cosine: 8 times the cosine between features and class weights)", RECIPE, "NAME"
     )
     warm_up: int = _flag(0, "epochs over which the learning rate rises to that of the schedule; 0: none", TRAINING)
     clip: float = _flag(0.0, "largest norm of the gradient; longer ones are scaled down to it; 0: no limit", TRAINING)

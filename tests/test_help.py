@@ -43,7 +43,7 @@ reading:
   --truth FILE            take the labels from this file
   --on COLUMN             column to join --truth by, or COLUMN=COLUMN if the names differ
   --positive CLASS        the score is the probability of this class
-  --scale X               divide probabilities and confidence by this (100); log for logarithms
+  --scale X               divide probabilities and confidence by this, e.g. 100; log: logarithms
   --logits                class columns hold logits
   --probabilities         class columns hold probabilities
   --skip-missing          leave out rows without a label, prediction or score, and count them
@@ -70,8 +70,8 @@ costs:
   --cost-reject X         cost of a rejected prediction
   --cost-table FILE       costs of errors by class: columns label (the true class), prediction or
                           both, and cost (.csv, .json)
-  --folds N               folds for measuring the cost on rows that did not choose (default: 5;
-                          --split uses none)
+  --folds N               folds to measure the cost: each with the threshold of the others
+                          (default: 5; --split uses none)
 
 check:
   --split SHARE           share of the rows to check the threshold on; it is chosen on the others

@@ -1,4 +1,4 @@
-"""Calibrate predictions and measure what it changes."""
+"""Calibrate probabilities or confidences, and measure the effect."""
 
 import sys
 from dataclasses import replace
@@ -136,7 +136,7 @@ def _show(checked: "CheckedCalibration", read: str, written: list[str]) -> None:
 
 
 CALIBRATE = Command(
-    "calibrate predictions, and measure what it changes",
+    "calibrate probabilities or confidences, and measure the effect",
     "confrank calibrate predictions.npz --out calibrated.safetensors",
     _calibrate_arguments,
     _calibrate,

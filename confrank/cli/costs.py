@@ -28,7 +28,7 @@ def add_costs(parser: Parser) -> None:
     add_option(costs, "--cost-reject", float, "X", "cost of a rejected prediction")
     table = "costs of errors by class: columns label (the true class), prediction or both, and cost (.csv, .json)"
     add_option(costs, "--cost-table", str, "FILE", table)
-    folds = f"folds for measuring the cost on rows that did not choose (default: {FOLDS}; --split uses none)"
+    folds = f"folds to measure the cost: each with the threshold of the others (default: {FOLDS}; --split uses none)"
     add_option(costs, "--folds", int, "N", folds)
 
 

@@ -153,7 +153,7 @@ def _stopped_run(error: RuntimeError) -> int:
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = ["usage: confrank [--version] [--help] COMMAND [options]", ""]
-    lines += ["Train classifiers whose confidence ranks right predictions above wrong ones, and measure it.", ""]
+    lines += ["Train classifiers whose confidence ranks right predictions above wrong ones; evaluate any model.", ""]
     for title, commands in GROUPS.items():
         lines.append(f"{title}:")
         lines += [f"  {name:<{width}}  {command.summary}" for name, command in commands.items()]

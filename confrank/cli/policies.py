@@ -31,7 +31,8 @@ def add_policy(parser: Parser) -> None:
 def add_design_policy(parser: Parser) -> None:
     """Add the flags of `add_policy`, and --rows for a part that is fitted or chosen, for `uses_all_rows`."""
     add_policy(parser)
-    rows = "rows to fit or choose on: half of the file (design), so that a guarantee can use the rest, or all"
+    rows = "rows to fit or choose on: design, half of the file, so that a guarantee can use the rest; or all"
+    rows += " (default: design)"
     add_option(parser.add_argument_group("policy"), "--rows", Literal["design", "all"], "NAME", rows)
 
 

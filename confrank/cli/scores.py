@@ -93,7 +93,7 @@ def _print(source: Source, choice: "Choice", saved: list[str]) -> None:
 
 
 SCORES = Command(
-    "compare confidence scores of logits or probabilities, and choose one on data",
+    "compare confidence scores of logits or probabilities, and choose the one to rank by",
     "confrank scores validation.npz --policy policy.json",
     _scores_arguments,
     _scores,

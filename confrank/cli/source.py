@@ -33,7 +33,7 @@ def add_reading(parser: Parser, *, labelled: bool = True) -> None:
         add_option(reading, "--truth", str, "FILE", "take the labels from this file")
         add_option(reading, "--on", str, "COLUMN", "column to join --truth by, or COLUMN=COLUMN if the names differ")
     add_option(reading, "--positive", str, "CLASS", "the score is the probability of this class")
-    add_option(reading, "--scale", str, "X", "divide probabilities and confidence by this (100); log for logarithms")
+    add_option(reading, "--scale", str, "X", "divide probabilities and confidence by this, e.g. 100; log: logarithms")
     reading.add_argument("--logits", action="store_true", help="class columns hold logits")
     reading.add_argument("--probabilities", action="store_true", help="class columns hold probabilities")
     skip = "leave out rows without a label, prediction or score, and count them"

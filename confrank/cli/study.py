@@ -240,7 +240,7 @@ def _table(arguments: Arguments) -> None:
 
 
 STUDY = Command(
-    "train and evaluate the runs that a table of the paper still lacks",
+    "train and evaluate the missing runs of a table of the paper, or of your own grid",
     "confrank study table-clf-perf --datasets cifar100 --models vgg16 --methods baseline,crl-softmax --seeds 0,1,2",
     _study_arguments,
     _study,

@@ -53,7 +53,7 @@ def _train_arguments(parser: Parser) -> None:
             type=item.type | str if item.name == "lr_drops" else item.type,
             default=item.default,
             metavar=item.metadata["metavar"],
-            help=with_names(f"{item.metadata['help']}{_for_texts(item.name)}", item.name),
+            help=with_names(item.metadata["help"], item.name) + _default_for_texts(item.name, item.default),
             **switch,
         )
     add_root(groups["data"])
@@ -62,7 +62,7 @@ def _train_arguments(parser: Parser) -> None:
     out = "run folder, or with --seeds the folder for all run folders (default: runs/NAME, named by the settings)"
     add_option(groups["output"], "--out", str, "FOLDER", out)
     add_checkpoint_minutes(groups["output"], 2.0)
-    tensorboard = "also write the numbers of each epoch for TensorBoard, into tensorboard/ of the run folder"
+    tensorboard = "tensorboard: also write the numbers of each epoch to tensorboard/ in the run folder"
     add_option(groups["output"], "--log", Literal["tensorboard"], "NAME", tensorboard)
     checkpoint_epochs = "also save a checkpoint every N epochs; 0: never"
     add_option(groups["output"], "--checkpoint-epochs", int, "N", checkpoint_epochs, 0)
@@ -101,10 +101,9 @@ def _check_recipe(file: Path, recipe: str) -> None:
         )
 
 
-def _for_texts(name: str) -> str:
-    """The end of a help text: the default for a file of texts, where it is another one."""
-    default = TEXT_TRAINING.get(name)
-    return "" if default is None else f" (for texts: {default})"
+def _default_for_texts(name: str, default: Any) -> str:
+    """The end of a help text: both defaults, if a file of texts has another one."""
+    return f" (default: {default}, for texts {TEXT_TRAINING[name]})" if name in TEXT_TRAINING else ""
 
 
 def _train(arguments: Arguments) -> None:
