@@ -1,4 +1,4 @@
-"""Image files and a trained network -> answers: the class of each image, and how sure the network is."""
+"""Image files and a trained network -> answers: the class of each image, and the confidence."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""A file of texts and a trained network -> answers: the class of each text, and how sure the network is."""
+"""A file of texts and a trained network -> answers: the class of each text, and the confidence."""
 
 from collections.abc import Callable
 from dataclasses import replace

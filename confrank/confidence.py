@@ -1,4 +1,4 @@
-"""How sure a prediction is: logits [n, K] -> confidence [n], higher = surer, in [0, 1].
+"""Confidence of a prediction: logits [n, K] -> confidence [n] in [0, 1], higher = more confident.
 
 Log-probabilities are logits too (the softmax of log p is p), so methods that end in probabilities use the
 same functions; exact zeros (log p = -inf) are allowed. Half precision becomes float32; float64 stays float64.

@@ -1,4 +1,4 @@
-"""Add each sample's index to a data set: all that the history needs to know of it."""
+"""Add each sample's index to a data set: all that the history needs to know about it."""
 
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Protocol

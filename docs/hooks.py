@@ -81,7 +81,8 @@ def tree() -> str:
             lines.append(f"  {path.name + '/':<20} {summary(path / '__init__.py')}")
             inside = sorted(file for file in path.rglob("*") if file.is_file() and listed(file))
             names = [(file, file.relative_to(path).as_posix()) for file in inside if file.name != "__init__.py"]
-            lines += [f"    {name:<18} {summary(file)}" for file, name in names]
+            width = max(len(name) for _, name in names)
+            lines += [f"    {name:<{max(width, 18)}} {summary(file)}" for file, name in names]
         else:
             lines.append(f"  {path.name:<20} {summary(path)}")
     return "\n".join(lines) + "\n"

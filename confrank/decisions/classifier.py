@@ -1,4 +1,4 @@
-"""A classifier that answers when it is sure enough and abstains otherwise."""
+"""A classifier that answers if it is confident enough, and abstains otherwise."""
 
 from pathlib import Path
 from typing import Any

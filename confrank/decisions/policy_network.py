@@ -1,4 +1,4 @@
-"""A policy as one pass of a network can carry it out: a temperature, a named confidence and a threshold."""
+"""What one pass of a network can carry out of a policy: a temperature, a named confidence and a threshold."""
 
 import math
 from typing import TYPE_CHECKING, NoReturn

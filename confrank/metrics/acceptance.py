@@ -1,4 +1,4 @@
-"""Risk and coverage of accepting the surest predictions."""
+"""Risk and coverage of accepting the most confident predictions."""
 
 from confrank.metrics.arrays import ArrayLike
 from confrank.metrics.curve import risk_coverage_curve

@@ -1,4 +1,4 @@
-"""Confidence scores of logits z [n, K] or probabilities p [n, K] -> [n], higher = surer, in float64.
+"""Confidence scores of logits z [n, K] or probabilities p [n, K] -> [n], higher = more confident, in float64.
 
 Each row is computed alone: neither the other rows nor their order change its score, not even in the last digit.
 Neither does the order of the classes, except for `relu`: `confrank.scores.table` sorts the values of each row before

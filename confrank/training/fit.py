@@ -1,4 +1,4 @@
-"""Do a data set, the settings and a network fit together? Asked before training starts."""
+"""Check, before training starts, that a data set, the settings and a network fit together."""
 
 import torch
 from torch import Tensor, nn
