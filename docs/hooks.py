@@ -54,9 +54,9 @@ def links_out(page: Path) -> set[Path]:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Lead links that leave docs/ to the copies in the site, and show the tree as it is now."""
+    """Lead links that leave docs/ to the copies in the site, and show the tree as it is now, as a table."""
     if page.file.src_uri == "architecture.md":
-        markdown = TREE.sub(lambda _: tree(), markdown)
+        markdown = re.sub(f"^```text\n{TREE.pattern}```$", lambda _: table(), markdown, flags=TREE.flags)
     folder, depth = (DOCS / page.file.src_uri).parent, page.file.src_uri.count("/")
 
     def inside(match: re.Match[str]) -> str:
@@ -69,23 +69,38 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def tree() -> str:
-    """Every file of the package with the first line of its docstring."""
+    """Every file of the package with the first line of its docstring, as text."""
+    lines = ["confrank/"]
+    for name, first_line, files in contents():
+        width = max([18, *(len(file) for file, _ in files)])
+        lines.append(f"  {name:<20} {first_line}")
+        lines += [f"    {file:<{width}} {text}" for file, text in files]
+    return "\n".join(lines) + "\n"
+
+
+def table() -> str:
+    """The tree as a Markdown table, whose lines the site wraps."""
+    lines = ["| file | first line |", "|---|---|"]
+    for name, first_line, files in contents():
+        lines.append(f"| **`{name}`** | **{first_line}** |" if files else f"| `{name}` | {first_line} |")
+        lines += [f"| `{name}{file}` | {text} |" for file, text in files]
+    return "\n".join(lines) + "\n"
+
+
+def contents() -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Each file and package at the top: its name, its first line, and the same for the files of a package."""
     package, order = REPOSITORY / "confrank", ORDER.split()
     top = sorted(
         (path for path in package.iterdir() if listed(path)),
         key=lambda path: (order.index(path.stem) if path.stem in order else len(order), path.name),
     )
-    lines = ["confrank/"]
+    found = []
     for path in top:
-        if path.is_dir():
-            lines.append(f"  {path.name + '/':<20} {summary(path / '__init__.py')}")
-            inside = sorted(file for file in path.rglob("*") if file.is_file() and listed(file))
-            names = [(file, file.relative_to(path).as_posix()) for file in inside if file.name != "__init__.py"]
-            width = max(len(name) for _, name in names)
-            lines += [f"    {name:<{max(width, 18)}} {summary(file)}" for file, name in names]
-        else:
-            lines.append(f"  {path.name:<20} {summary(path)}")
-    return "\n".join(lines) + "\n"
+        inside = sorted(file for file in path.rglob("*") if file.is_file() and listed(file))
+        names = [(file.relative_to(path).as_posix(), summary(file)) for file in inside if file.name != "__init__.py"]
+        name, first = (f"{path.name}/", path / "__init__.py") if path.is_dir() else (path.name, path)
+        found.append((name, summary(first), names))
+    return found
 
 
 def listed(path: Path) -> bool:
