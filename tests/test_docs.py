@@ -1,6 +1,8 @@
 """The documents are run, and checked against the package and the results."""
 
 import doctest
+import importlib
+import inspect
 import json
 import re
 import runpy
@@ -167,7 +169,12 @@ def test_the_site_builds_without_a_warning(tmp_path):
     for page in (tmp_path / "site").rglob("*.html"):
         loaded = re.findall(r"<(?:script|img|link)[^>]*(?:src|href)=\"(https?:[^\"]+)", page.read_text())
         assert not loaded, (page, loaded)
-    assert "guaranteed_threshold" in (tmp_path / "site/reference/api/decisions.html").read_text()
+    reference = "".join(page.read_text() for page in (tmp_path / "site/reference/api").glob("*.html"))
+    for name in ("active", "analysis", "decisions", "metrics", "ood", "predictions", "scores", "training"):
+        module = importlib.import_module(f"confrank.{name}")
+        functions = [one for one in module.__all__ if inspect.isfunction(getattr(module, one))]
+        missing = [one for one in functions if not re.search(rf'id="confrank\.{name}\.([\w.]+\.)?{one}"', reference)]
+        assert functions and not missing, (name, missing)
     assert "--risk" in (tmp_path / "site/reference/commands.html").read_text()
 
 
