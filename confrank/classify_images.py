@@ -16,10 +16,8 @@ from confrank.data.pictures import Size, crop_note, in_channels, natural_order, 
 from confrank.metrics.arrays import at_or_above
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
-from confrank.run_folder import RunFolder
 from confrank.spreadsheet import csv_text
-from confrank.trained import Trained, load_run, load_trained
-from confrank.weights import read_provenance
+from confrank.trained import load_trained
 
 # Images are read in blocks of this many, or of as many as fit into this many bytes.
 BLOCK, BLOCK_BYTES = 1000, 1 << 26
@@ -66,7 +64,6 @@ def answer(
     run: str | Path,
     folder: str | Path,
     *,
-    root: str | Path | None = None,
     device: str | torch.device | None = None,
     network: nn.Module | None = None,
     on_progress: Callable[[int, int], None] | None = None,
@@ -84,7 +81,7 @@ def answer(
     names = sorted((file.relative_to(folder).as_posix() for file in files), key=natural_order)
     if not names:
         raise ValueError(f"expected PNG, JPEG, WebP or BMP images in {folder}, but there are none")
-    trained = _trained(run, root, device, network)
+    trained = load_trained(run, device, network)
     record = trained.provenance
     if record.input_kind == "text":
         raise InputError(f"expected a run that was trained on images, but {run} was trained on texts", "use {texts}")
@@ -104,23 +101,6 @@ def answer(
     metadata = record.of_predictions("images") | {"key": "path"}
     raw = Predictions(**arrays, key=np.array([os.fsencode(path) for path in seen.paths]), metadata=metadata)
     return Answers(seen.paths, raw, seen.notes(record.input_shape), seen.unreadable)
-
-
-def _trained(
-    run: Path, root: str | Path | None, device: str | torch.device | None, network: nn.Module | None
-) -> Trained:
-    """With the names of its classes; an old weights file needs its data set for them."""
-    if run.suffix == ".safetensors":
-        stored = read_provenance(run)
-        if stored is None or not (stored.class_names and stored.input_shape):
-            return load_run(run, root=root, device=device, network=network, test_only=True)
-    trained = load_trained(run, device, network)
-    if not trained.provenance.class_names:
-        path = RunFolder(run).predictions("test")
-        raise ValueError(
-            f"expected the class names in {path}, but it is missing or damaged; `confrank predict {run}` writes it"
-        )
-    return trained
 
 
 @dataclass

@@ -1,17 +1,15 @@
 """A run folder or a weights file -> the trained network, with the data of its run if you need them."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from confrank import methods, models
-from confrank.checkpoint import Checkpoint, DamagedCheckpointError, load_latest
+from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
 from confrank.data.vocabulary import FIRST_WORD
@@ -75,12 +73,10 @@ def load_trained(
             f"expected a finished run in {run}, but it has {epoch} of {config.epochs} epochs;"
             " wait for it to finish, or run the training command again to resume"
         )
-    provenance = _record_of(checkpoint, config)
-    network = network or _network(provenance, checkpoint.meta.get("num_classes"))
+    provenance = replace(Provenance.from_dict(checkpoint.meta), config=config)
+    network = network or _network(provenance)
     with weights_errors(run):
         models.load_weights(network, checkpoint.weights)
-    if not provenance.class_names:
-        provenance = replace(provenance, class_names=_predicted_classes(run))
     return Trained(provenance, network.to(device or torch.device("cpu")))
 
 
@@ -102,27 +98,13 @@ def initial_weights(source: str | Path) -> InitialWeights:
             weights, record = load_file(path), read_provenance(path)
         elif RunFolder(path).config.exists():
             checkpoint = load_latest(RunFolder(path).checkpoint)[0]
-            weights, record = checkpoint.weights, _record_of(checkpoint, load_config(path))
+            weights, record = checkpoint.weights, Provenance.from_dict(checkpoint.meta)
         elif path.exists():
             raise ValueError(f"expected a run folder or a .safetensors file, but {path} is neither")
         else:
             raise FileNotFoundError
     weights = {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
     return InitialWeights(path, weights, *((record.class_names, record.vocabulary) if record else ()))
-
-
-def _record_of(checkpoint: Checkpoint, config: RunConfig) -> Provenance:
-    """The record in a checkpoint; the first formats have no config there."""
-    return Provenance.from_dict({**checkpoint.meta, "config": config.as_dict()})
-
-
-def _predicted_classes(run: Path) -> tuple[str, ...]:
-    """The class names in the test predictions, for checkpoints that do not name them; empty if these are lost."""
-    try:
-        with safe_open(RunFolder(run).predictions("test"), "pt") as predictions:
-            return tuple(json.loads((predictions.metadata() or {}).get("class_names", "[]")))
-    except (OSError, SafetensorError, ValueError, RecursionError):
-        return ()
 
 
 def _from_weights(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:
@@ -224,8 +206,8 @@ def _data_of(
     return used, held_out
 
 
-def _network(provenance: Provenance, num_classes: int | None = None) -> nn.Module:
-    config, classes = provenance.config, num_classes or len(provenance.class_names)
+def _network(provenance: Provenance) -> nn.Module:
+    config, classes = provenance.config, len(provenance.class_names)
     is_text, shape = provenance.input_kind == "text", provenance.input_shape
     in_channels = FIRST_WORD + len(provenance.vocabulary) if is_text else shape[-1]
     return methods.get(config.method).network(config.model, classes, in_channels, head=config.head)

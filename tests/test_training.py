@@ -306,18 +306,6 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, settings):
     assert torch.equal(whole.history.correct, second.history.correct)
 
 
-def test_a_checkpoint_from_before_the_choice_of_optimizers_resumes():
-    first, second = (Run(tiny(), load("digits"), CPU) for _ in range(2))
-    first.step()
-    weights, state = first.snapshot()
-    state["momentum"] = state.pop("optimizer")
-    second.load_state(weights, state)
-    for run in (first, second):
-        run.step()
-    for key, value in first.model.state_dict().items():
-        assert torch.equal(value, second.model.state_dict()[key]), key
-
-
 class GpuGenerator:
     """A stand-in for the generator of a GPU: its state has 16 bytes, and it takes no other."""
 

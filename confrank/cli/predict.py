@@ -105,12 +105,10 @@ def _answer(arguments: Arguments) -> None:
     policy = None if arguments.policy is None else Policy.load(arguments.policy)
     keep_inputs([run, arguments.texts, arguments.policy], out)
     check_answers(out)
-    root, device, console = root_of(arguments), device_of(arguments.device), make_console()
+    device, console = device_of(arguments.device), make_console()
+    classify = answer_texts if kind == "texts" else answer
     with sample_bar(console, "predicting") as advance:
-        if kind == "texts":
-            answers = answer_texts(run, source, device=device, on_progress=advance)
-        else:
-            answers = answer(run, source, root=root, device=device, on_progress=advance)
+        answers = classify(run, source, device=device, on_progress=advance)
     say(console, *answers.notes)
     if policy is None:
         write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path

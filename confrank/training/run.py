@@ -270,8 +270,7 @@ class Run:
         """Return to a saved position, writing into the existing tensors."""
         models.load_weights(self.model, weights)
         self.criterion.load_state_dict(state["criterion"])
-        moments = state["optimizer"] if "optimizer" in state else state["momentum"]  # the name before AdamW
-        for mine, saved in zip(self._optimizer_state(), moments, strict=True):
+        for mine, saved in zip(self._optimizer_state(), state["optimizer"], strict=True):
             mine.copy_(saved)
         self.step_loss.copy_(state["step_loss"])
         self.num_correct.copy_(state["num_correct"])
