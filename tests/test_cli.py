@@ -285,7 +285,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --flip maybe", "expected true or false for --flip, but got 'maybe'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),
-        ("ood x --out", "expected a value after --out, but got none"),
+        ("ood x --against", "expected a value after --against, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
         ("train --method crl", "expected a method among baseline, crl-softmax"),

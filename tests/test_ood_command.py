@@ -151,19 +151,6 @@ def test_without_tuning_and_from_plain_weights(place, capsys, ood):
     assert "none.safetensors does not exist" in capsys.readouterr().err
 
 
-def test_the_old_name_of_the_flag_is_understood(place, capsys, ood):
-    common = ("--device", "cpu", "--tuning", "none", "--detectors", "energy", "--format", "csv")
-    ood(place / "run0", "--against", place / "noise", *common)
-    now = capsys.readouterr()
-    ood(place / "run0", "--out", place / "noise", *common)
-    before = capsys.readouterr()
-    assert now.out == before.out and now.out.count("\n") == 6
-    assert "note: --out of confrank ood is now called --against" in before.err and "--against" not in now.err
-    ood("--help")
-    text = capsys.readouterr().out
-    assert "--against" in text and "--out" not in text
-
-
 def test_published_sets_by_their_folders(place, tmp_path, capsys, ood):
     rng = np.random.default_rng(0)
     for name in ("LSUN_resize/LSUN_resize", "iSUN/iSUN_patches"):

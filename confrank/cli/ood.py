@@ -36,15 +36,12 @@ if TYPE_CHECKING:
 
 
 def _ood_arguments(parser: Parser) -> None:
-    from jsonargparse import SUPPRESS
-
     runs = "run folders, or .safetensors weights (with --model and --dataset if the file has no config)"
     parser.add_argument("runs", type=str, nargs="+", metavar="RUN", help=runs)
     data = parser.add_argument_group("data")
-    against = "out-of-distribution data (required): data sets by name, folders of images, .npz files, files of texts"
+    against = "out-of-distribution data: data sets by name, folders of images, .npz files, files of texts"
     text = with_names(against, "images", "dataset")
-    data.add_argument("--against", type=str, nargs="+", default=[], metavar="DATA", help=text)
-    data.add_argument("--out", type=str, nargs="+", default=[], help=SUPPRESS)  # the old name of --against
+    data.add_argument("--against", type=str, nargs="+", required=True, metavar="DATA", help=text)
     add_option(data, "--image-size", int, "N", "crop images to their central square and scale it to N pixels")
     add_root(data)
     _detector_arguments(parser.add_argument_group("detectors"))
@@ -93,7 +90,7 @@ def _ood(arguments: Arguments) -> None:
     # A table that is piped somewhere has the output to itself.
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
     # Check everything that can be checked before the long part.
-    against = _against(arguments)
+    against = arguments.against
     report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
     keep_inputs([*arguments.runs, *against], report, table)
     keep_out_of_data([*arguments.runs, *against], figures)
@@ -134,16 +131,6 @@ def _ood(arguments: Arguments) -> None:
     print(render(cells, arguments.format, width=terminal_width()), end="")
     for line in (protocol.describe(), *notes, *written):
         show(line)
-
-
-def _against(arguments: Arguments) -> list[str]:
-    """The names of the out-sets, also under the old flag."""
-    if arguments.out:
-        print("note: --out of confrank ood is now called --against", file=sys.stderr)
-    against = [*arguments.against, *arguments.out]
-    if not against:
-        raise ValueError("expected --against, but got none; see --help")
-    return against
 
 
 def _protocol(arguments: Arguments, data: Sequence[str]) -> "Protocol":
