@@ -13,6 +13,7 @@ from torch import nn
 
 from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
+from confrank.methods import joined
 from confrank.metrics.arrays import at_or_above
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions
@@ -96,10 +97,8 @@ def answer(
             on_progress(min(start + size, len(names)), len(names))
     if not parts:
         raise ValueError(f"expected readable images, but none of {len(names)} is: {seen.unreadable[0]}")
-    names = [name for name in ("logits", "probabilities", "confidence") if name in parts[0].arrays()]
-    arrays: dict[str, Any] = {name: np.concatenate([part.arrays()[name] for part in parts]) for name in names}
     metadata = record.of_predictions("images") | {"key": "path"}
-    raw = Predictions(**arrays, key=np.array([os.fsencode(path) for path in seen.paths]), metadata=metadata)
+    raw = Predictions(**joined(parts), key=np.array([os.fsencode(path) for path in seen.paths]), metadata=metadata)
     return Answers(seen.paths, raw, seen.notes(record.input_shape), seen.unreadable)
 
 

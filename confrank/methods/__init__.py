@@ -6,6 +6,7 @@ from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
 from confrank.methods.method import Method, Output
 from confrank.methods.prediction import (
     evaluating,
+    joined,
     mirrored_probabilities,
     normalise,
     normalised,
@@ -35,6 +36,7 @@ __all__ = [
     "average",
     "evaluating",
     "get",
+    "joined",
     "mirrored_probabilities",
     "normalise",
     "normalised",

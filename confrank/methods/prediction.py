@@ -175,6 +175,12 @@ def predict_split(
     )
 
 
+def joined(parts: Sequence[Predictions]) -> dict[str, Any]:
+    """The logits, probabilities and confidences of consecutive parts of a split, as those of the split."""
+    names = [name for name in ("logits", "probabilities", "confidence") if getattr(parts[0], name) is not None]
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+
+
 @torch.inference_mode()
 def penultimate(
     model: nn.Module, split: Split, mean: Sequence[float], std: Sequence[float], *, batch_size: int = 1000

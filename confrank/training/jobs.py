@@ -22,14 +22,14 @@ from confrank.environment import VERSIONS, environment
 from confrank.folders import Lock, holder_path, is_lock
 from confrank.method_facts import aes_epochs
 from confrank.methods import get as get_method
-from confrank.methods import predict_split
+from confrank.methods import joined
 from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
 from confrank.phrasing import InputError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
-from confrank.trained import completed, initial_weights
+from confrank.trained import Trained, completed, initial_weights
 from confrank.training.fit import refuse_unused
 from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
@@ -113,16 +113,13 @@ class Job:
 
     def predict(self, name: str, split: Split) -> Predictions:
         """Predictions of the current network; with several processes, each predicts a part of the split."""
-        processes, run = self.processes, self.run
-        mean, std, metadata = self.data.mean, self.data.std, self.provenance.of_predictions(name)
-        mirror = run.config.mirror
-        work = partial(predict_split, run.method, run.model, mean=mean, std=std, metadata=metadata, mirror=mirror)
+        processes, trained = self.processes, Trained(self.provenance, self.run.model)
+        predict = partial(trained.predict, metadata=self.provenance.of_predictions(name))
         # A stochastic method draws for one image after the other.
-        if processes.size == 1 or run.method.facts.stochastic or len(split) < processes.size:
-            predictions = processes.shared(work(split) if processes.leads else None)
-            assert predictions is not None
-            return predictions
-        return _joined(processes.gathered(work(split.select(np.array(processes.part(len(split)))))), split)
+        if processes.size == 1 or trained.method.facts.stochastic or len(split) < processes.size:
+            return processes.lead(partial(predict, split))
+        parts = processes.gathered(predict(split.select(np.array(processes.part(len(split))))))
+        return replace(parts[0], **joined(parts), label=split.labels, index=split.index, key=split.path)
 
     def release(self) -> None:
         """Let other processes use the folder. Releasing twice is harmless."""
@@ -133,16 +130,6 @@ class Job:
 def _append(path: Path, text: str) -> None:
     with path.open("a") as file:
         file.write(text)
-
-
-def _joined(parts: Sequence[Predictions], split: Split) -> Predictions:
-    """The predictions for consecutive parts of a split as those of the split."""
-    tables: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("logits", "probabilities", "confidence")
-        if getattr(parts[0], name) is not None
-    }
-    return replace(parts[0], **tables, label=split.labels, index=split.index, key=split.path)
 
 
 def open_job(
@@ -280,8 +267,7 @@ def _resume(
     folder: RunFolder, run: Run, digests: dict[str, str], now: Record, note: Note, processes: Processes
 ) -> tuple[list[Record], Record]:
     """Load the newest intact checkpoint, if any; its epoch log, and the environment that the weights come from."""
-    read = partial(_read_checkpoint, folder, run.config, digests, note)
-    checkpoint = processes.shared(processes.together(read if processes.leads else lambda: None))
+    checkpoint = processes.lead(partial(_read_checkpoint, folder, run.config, digests, note))
     log: list[Record] = []
     trained_in = now
     if checkpoint is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -95,9 +95,10 @@ class Processes:
             raise ValueError(f"{reports[failed[0]]} (in process {failed[0]} of 0..{self.size - 1})")
         raise PeerError(reports[failed[0]])
 
-    def lead(self, work: Callable[[], object]) -> None:
-        """Do the work in the first process; if it fails, raise an error in all."""
-        self.together(work if self.leads else _nothing)
+    def lead(self, work: Callable[[], Result]) -> Result:
+        """Do the work in the first process; all get its result or, if it fails, an error."""
+        result = self.together(work if self.leads else lambda: None)
+        return self.shared(cast(Result, result))
 
     def part(self, num_samples: int) -> range:
         """The samples of a batch or a split that this process takes: consecutive ones, sizes as equal as possible.
@@ -111,10 +112,6 @@ class Processes:
 
 
 ALONE = Processes()
-
-
-def _nothing() -> None:
-    """The part of the processes that do not lead."""
 
 
 @contextmanager
