@@ -532,7 +532,7 @@ def test_arrays_of_a_pool_have_one_row_per_sample(tmp_path):
 
 def test_without_labelled_samples_there_are_no_centres():
     values = np.arange(6.0).reshape(3, 2)
-    scored = Scored(np.array([0, 1, 2]), values, {})
+    scored = Scored(np.array([0, 1, 2]), values, [])
     for name, known, expected in (("core-set", [], None), ("core-set", [1], [[2.0, 3.0]]), ("entropy", [1], None)):
         rows, left, centres = _from_scored(scored, STRATEGIES[name], np.array(known, dtype=np.int64), print)
         assert rows.tolist() == [row for row in range(3) if row not in known]

@@ -34,13 +34,16 @@ from confrank.trained import Trained, load_trained
 
 @dataclass(frozen=True)
 class Question:
-    """The samples to label, most useful first: their names, and the value by which each was chosen, if any."""
+    """The rows of the samples to label, most useful first, and the value by which each was chosen, if any."""
 
-    names: list[str]
     pool: Pool
     rows: Rows
     value: str
     values: Array | None
+
+    @property
+    def names(self) -> list[str]:
+        return [self.pool.names[row] for row in self.rows.tolist()]
 
     def pictures(self, most: int, side: int) -> list[tuple[str, Picture]]:
         """Names and thumbnails (at most `side` wide and high) of the first `most` samples; none without images."""
@@ -99,7 +102,7 @@ def ask_pool(
         key = _key(pool, strategy, needed, run, size)
         _note_new_classes(run, trained, labelled, on_note)
         with _scorer(pool, trained, strategy, run, scores, key["network"], device, ray) as (chunk, score):
-            scored = score_pool(pool.names, needed, chunk, scores, key, score, on_progress=on_progress)
+            scored = score_pool(needed, chunk, scores, key, score, on_progress=on_progress)
         rows, values, centres = _from_scored(scored, strategy, known, on_note)
     if count > len(rows):
         on_note(f"warning: asked for {count} samples, but the pool has only {len(rows)}: all of them are chosen")
@@ -201,7 +204,7 @@ def _note_new_classes(run: Path, trained: Trained, labelled: Labelled | None, no
 def _from_scored(scored: Scored, strategy: Strategy, known: Rows, note: Note) -> tuple[Rows, Array, Array | None]:
     if scored.unreadable:
         note(f"warning: skipped {counted(len(scored.unreadable), 'unreadable image')}:")
-        for why in list(scored.unreadable.values())[:5]:
+        for why in scored.unreadable[:5]:
             note(f"  {why}")
     is_known = np.isin(scored.rows, known)
     if is_known.all():
@@ -211,10 +214,9 @@ def _from_scored(scored: Scored, strategy: Strategy, known: Rows, note: Note) ->
 
 
 def _question(strategy: Strategy, pool: Pool, rows: Rows, values: Array, centres: Array | None) -> Question:
-    names = [pool.names[row] for row in rows.tolist()]
     if strategy.needs == "features":
-        return Question(names, pool, rows, "distance", None if centres is None else nearest(values, centres))
-    return Question(names, pool, rows, "confidence", None if strategy.needs == "nothing" else values)
+        return Question(pool, rows, "distance", None if centres is None else nearest(values, centres))
+    return Question(pool, rows, "confidence", None if strategy.needs == "nothing" else values)
 
 
 def _key(pool: SamplePool, strategy: Strategy, rows: Rows, run: Path, size: int | None) -> dict[str, Any]:

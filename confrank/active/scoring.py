@@ -33,11 +33,10 @@ class Scored:
 
     rows: Rows
     values: Array
-    unreadable: dict[str, str]
+    unreadable: list[str]
 
 
 def score_pool(
-    names: Sequence[str],
     rows: Rows,
     size: int,
     folder: Path,
@@ -46,7 +45,7 @@ def score_pool(
     *,
     on_progress: Progress | None = None,
 ) -> Scored:
-    """Score ascending `rows` of a pool with these names, `size` at a time.
+    """Score ascending `rows` of a pool, `size` at a time.
 
     `folder` holds the finished chunks; chunks with another `key` are removed.
     """
@@ -60,7 +59,7 @@ def score_pool(
         write_atomically(files[number], content)
         done += len(chunks[number])
         report(done, len(rows))
-    return _joined([*files.values()], names)
+    return _joined([*files.values()])
 
 
 def score_chunks(
@@ -73,9 +72,8 @@ def score_chunks(
         unknown = np.zeros(len(read), dtype=np.int64)
         # The seed of a stochastic method is the number of the chunk: the order of the chunks does not matter.
         values = values_of(strategy, trained, Split(read, unknown, unknown), batch_size=batch_size, seed=number)
-        content, why = io.BytesIO(), np.array(list(bad.values()), dtype=str)
-        bad_rows = np.array(list(bad), dtype=np.int64)
-        np.savez(content, rows=good, values=to_numpy(values), bad_rows=bad_rows, why=why)
+        content = io.BytesIO()
+        np.savez(content, rows=good, values=to_numpy(values), unreadable=np.array(bad, dtype=str))
         yield number, content.getvalue()
 
 
@@ -88,15 +86,15 @@ def chunk_size(input_shape: Sequence[int]) -> int:
     return max(1, min(CHUNK_ROWS, CHUNK_BYTES // int(np.prod(input_shape))))
 
 
-def _read_chunk(inputs: Iterator[Inputs | ValueError], rows: Rows) -> tuple[Inputs, Rows, dict[int, str]]:
+def _read_chunk(inputs: Iterator[Inputs | ValueError], rows: Rows) -> tuple[Inputs, Rows, list[str]]:
     """The readable samples of these rows as the network takes them, their rows, and why others are unreadable."""
     read: Inputs = np.empty((0, 1, 1, 1), dtype=np.uint8)
     good: list[int] = []
-    bad: dict[int, str] = {}
+    bad: list[str] = []
     for row in rows.tolist():
         sample = next(inputs)
         if isinstance(sample, ValueError):
-            bad[row] = str(sample)
+            bad.append(str(sample))
             continue
         if not good:
             read = np.empty((len(rows), *sample.shape), dtype=sample.dtype)
@@ -117,17 +115,14 @@ def _prepare(folder: Path, key: dict[str, Any]) -> None:
         write_atomically(path, text)
 
 
-def _joined(files: Sequence[Path], names: Sequence[str]) -> Scored:
-    rows, values, unreadable = [], [], {}
+def _joined(files: Sequence[Path]) -> Scored:
+    rows, values, unreadable = [], [], list[str]()
     for file in files:
         with np.load(file) as part:
             if len(part["rows"]):
                 rows.append(part["rows"])
                 values.append(part["values"])
-            for row, why in zip(part["bad_rows"].tolist(), part["why"].tolist(), strict=True):
-                unreadable[names[row]] = why
+            unreadable += part["unreadable"].tolist()
     if not rows:
-        raise ValueError(
-            f"expected readable images, but none of {len(unreadable)} is readable: {next(iter(unreadable.values()))}"
-        )
+        raise ValueError(f"expected readable images, but none of {len(unreadable)} is readable: {unreadable[0]}")
     return Scored(np.concatenate(rows), np.concatenate(values), unreadable)
