@@ -183,9 +183,7 @@ class RunConfig:
 
     @property
     def name_without_seed(self) -> str:
-        dataset = os.path.basename(os.path.abspath(self.dataset))  # a path gives its last part
-        for suffix in (".npz", ".csv", ".jsonl"):
-            dataset = dataset.removesuffix(suffix)
+        dataset = short_name(self.dataset)
         weighted = self.weight != RunConfig.weight and facts_of(self.method).weighted
         weight = f"-weight{self.weight:g}" if weighted else ""
         optimizer = "" if self.optimizer == RunConfig.optimizer else f"-{self.optimizer}"
@@ -235,6 +233,18 @@ def _choices(item: Field[Any]) -> tuple[str, ...]:
     if item.name == "recipe":
         return tuple(recipes.RECIPES)
     return get_args(item.type) if get_origin(item.type) is Literal else ()
+
+
+def short_name(dataset: str) -> str:
+    """The name of a data set in names of files: the last part of a path, without the ending of a file of data.
+
+    >>> short_name("cifar10"), short_name("data/reviews.csv"), short_name("data/pets/")
+    ('cifar10', 'reviews', 'pets')
+    """
+    name = os.path.basename(os.path.abspath(dataset))
+    for suffix in (".npz", ".csv", ".jsonl"):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def tag(name: str, value: Any) -> str:

@@ -69,15 +69,14 @@ def _run(arguments: "Namespace") -> None:
     from confrank.active.experiment import run_experiment
     from confrank.active.records import Experiment, check_results, collect, save_curves
     from confrank.active.strategies import STRATEGIES, get
+    from confrank.config import short_name
     from confrank.report.progress import epoch_bar
 
     names = list(STRATEGIES) if arguments.strategy == "all" else listed(arguments.strategy)
     methods = {name: get(name).method for name in names}
     at_least(1, arguments, "trials", "together")
     experiment = Experiment(**{name: getattr(arguments, name) for name in SETTINGS})
-    data = Path(experiment.dataset)
-    name = data.stem if data.suffix in (".npz", ".csv", ".jsonl") else data.name
-    stem = f"{name}-{experiment.model.replace(':', '.')}"
+    stem = f"{short_name(experiment.dataset)}-{experiment.model.replace(':', '.')}"
     out = folder_path(arguments.out or f"runs/active-{stem}")
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console(lasting=True)

@@ -3,7 +3,7 @@
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import (
     Arguments,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from confrank.config import RunConfig
 
 SHEET_IMAGES = 100
-# Defaults that depend on what the pool holds.
-DEFAULTS = {
-    "image": {"model": "resnet18", "method": "crl-softmax", "optimizer": "sgd", "lr": 0.1},
+# Defaults that depend on what the pool holds, where they are not those of `RunConfig`.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "image": {"model": "resnet18"},
     "text": TEXT_DEFAULTS,
 }
 

@@ -15,7 +15,7 @@ from confrank.active.records import (
     save_curves,
 )
 from confrank.active.strategies import STRATEGIES, get
-from confrank.config import RunConfig
+from confrank.config import RunConfig, short_name
 from confrank.phrasing import InputError
 from confrank.study.speeds import step_ms
 
@@ -45,7 +45,7 @@ class ActiveRecipe:
         wanted, usual = self.experiment, asdict(Experiment())
         settings = {key: value for key, value in wanted.settings().items() if key not in ("dataset", "model")}
         differing = "".join(f"-{key}{value:g}" for key, value in settings.items() if value != usual[key])
-        return f"{Path(wanted.dataset).stem}-{wanted.model}{differing}"
+        return f"{short_name(wanted.dataset)}-{wanted.model}{differing}"
 
     def file(self, results: Path) -> Path:
         """The file of its curves."""
