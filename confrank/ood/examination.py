@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from confrank.data import Split
 from confrank.ood.features import forward_logits, repeatable
@@ -21,6 +21,8 @@ from confrank.ood.results import OodResult, Scores
 from confrank.ood.tuning import TuningImages, divide, tune_mahalanobis, tune_odin
 from confrank.phrasing import InputError
 from confrank.trained import TrainedOn
+
+Detector = NearestNeighbours | Odin | Mahalanobis
 
 
 @dataclass(frozen=True)
@@ -113,78 +115,70 @@ def _results(
     }
     if {"knn", "mahalanobis"} & set(protocol.detectors):
         on_note("fitting on the training images")
-    fixed, tuned = _Fixed.fit(classifier, protocol, train), _Tuned.fit(classifier, protocol, train)
+    fitted = _fitted(classifier, protocol, train)
     test_in = inside.select(rows.test)
-    fixed_in = fixed.scores(test_in)
+    fixed_in = _fixed_scores(classifier.model, fitted, protocol, test_in)
     for out_set, pixels in out_sets.items():
         on_note(f"scoring {out_set}")
         outside = images(pixels)
         out_rows = out_rows_of[out_set]
         tuning = TuningImages.of(inside, rows, outside, out_rows) if protocol.num_tuning else None
         test_out = outside.select(out_rows.test)
-        fixed_out = fixed.scores(test_out)
+        fixed_out = _fixed_scores(classifier.model, fitted, protocol, test_out)
         for name in protocol.detectors:
-            if name in fixed_in:
-                scores, notes = (fixed_in[name], fixed_out[name]), list[str]()
-                settings: dict[str, Any] = {"k": protocol.neighbours} if name == "knn" else {}
+            detector = fitted.get(name)
+            if detector is None or name in fixed_in:
+                scores = fixed_in[name], fixed_out[name]
             else:
                 on_note(f"{'tuning and ' if tuning else ''}scoring {out_set} by {name}")
-                score, settings, notes = tuned.chosen(name, tuning)
-                scores = over(test_in, score), over(test_out, score)
-            facts: dict[str, Any] = {"run": classifier.run, "config": classifier.config, "settings": settings}
-            yield OodResult.of_scores(name, out_set, *scores, protocol, notes=notes, **facts)
+                detector = _tuned(detector, tuning)
+                scores = over(test_in, detector.score), over(test_out, detector.score)
+            facts = {"run": classifier.run, "config": classifier.config, **_facts(detector)}
+            yield OodResult.of_scores(name, out_set, *scores, protocol, **facts)
 
 
-@dataclass(frozen=True)
-class _Fixed:
-    """The detectors without settings to tune. One forward pass serves all that need only the logits."""
-
-    model: nn.Module
-    names: Sequence[str]
-    neighbours: NearestNeighbours | None
-
-    @classmethod
-    def fit(cls, classifier: Classifier, protocol: Protocol, train: LabelledBatches) -> "_Fixed":
-        neighbours = None
-        if "knn" in protocol.detectors:
-            layer = classifier.layers[-1] if classifier.layers else ""
-            neighbours = NearestNeighbours(classifier.model, layer, protocol.neighbours).fit(train)
-        return cls(classifier.model, [name for name in protocol.detectors if name in LOGIT_SCORES], neighbours)
-
-    def scores(self, images: Images) -> dict[str, Scores]:
-        scores: dict[str, Scores] = {}
-        if self.names:
-            with torch.no_grad():
-                logits = torch.from_numpy(over(images, lambda batch: forward_logits(self.model, batch)))
-            scores |= {name: LOGIT_SCORES[name](logits).numpy() for name in self.names}
-        if self.neighbours is not None:
-            scores["knn"] = over(images, self.neighbours.score)
-        return scores
+def _fitted(classifier: Classifier, protocol: Protocol, train: LabelledBatches) -> dict[str, Detector]:
+    """The detectors that need more than the logits, fitted on the training images."""
+    model, layers, std = classifier.model, classifier.layers, classifier.std
+    known: dict[str, Callable[[], Detector]] = {
+        "knn": lambda: NearestNeighbours(model, layers[-1] if layers else "", protocol.neighbours),
+        "odin": lambda: Odin(model, std=std),
+        "mahalanobis": lambda: Mahalanobis(model, layers, std=std),
+    }
+    return {name: make().fit(train) for name, make in known.items() if name in protocol.detectors}
 
 
-@dataclass(frozen=True)
-class _Tuned:
-    """The detectors whose settings may be tuned for each out-set."""
+def _fixed_scores(
+    model: nn.Module, fitted: Mapping[str, Detector], protocol: Protocol, images: Images
+) -> dict[str, Scores]:
+    """The scores without settings to tune. One forward pass serves all that need only the logits."""
+    scores: dict[str, Scores] = {}
+    if names := [name for name in protocol.detectors if name in LOGIT_SCORES]:
+        with torch.no_grad():
+            logits = torch.from_numpy(over(images, lambda batch: forward_logits(model, batch)))
+        scores = {name: LOGIT_SCORES[name](logits).numpy() for name in names}
+    if "knn" in fitted:
+        scores["knn"] = over(images, fitted["knn"].score)
+    return scores
 
-    odin: Odin
-    mahalanobis: Mahalanobis | None
 
-    @classmethod
-    def fit(cls, classifier: Classifier, protocol: Protocol, train: LabelledBatches) -> "_Tuned":
-        mahalanobis = None
-        if "mahalanobis" in protocol.detectors:
-            mahalanobis = Mahalanobis(classifier.model, classifier.layers, std=classifier.std).fit(train)
-        return cls(Odin(classifier.model, std=classifier.std), mahalanobis)
+def _tuned(detector: Detector, images: TuningImages | None) -> Detector:
+    """The detector with the settings that these images choose; without images, as it is."""
+    if images is not None and isinstance(detector, Odin):
+        return tune_odin(detector, images)
+    if images is not None and isinstance(detector, Mahalanobis):
+        return tune_mahalanobis(detector, images)
+    return detector
 
-    def chosen(
-        self, name: str, images: TuningImages | None
-    ) -> tuple[Callable[[Tensor], Tensor], dict[str, Any], list[str]]:
-        """The score function with the chosen settings, these settings, and notes."""
-        if name == "odin":
-            odin = self.odin if images is None else tune_odin(self.odin, images)
-            return odin.score, {"temperature": odin.temperature, "eps": odin.eps}, []
-        assert self.mahalanobis is not None  # fitted when requested
-        detector = self.mahalanobis if images is None else tune_mahalanobis(self.mahalanobis, images)
+
+def _facts(detector: Detector | None) -> dict[str, Any]:
+    """What a result says about its detector."""
+    if isinstance(detector, NearestNeighbours):
+        return {"settings": {"k": detector.k}}
+    if isinstance(detector, Odin):
+        return {"settings": {"temperature": detector.temperature, "eps": detector.eps}}
+    if isinstance(detector, Mahalanobis):
         weights = None if detector.weights is None else list(detector.weights.weight)
         settings = {"eps": detector.eps, "layers": list(detector.layers), "weights": weights}
-        return detector.score, settings, detector.notes
+        return {"settings": settings, "notes": detector.notes}
+    return {}
