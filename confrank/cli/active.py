@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
+    Arguments,
     Command,
+    Parser,
     add_actions,
     add_device,
     add_option,
@@ -23,7 +25,6 @@ from confrank.cli.paths import folder_path, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser, Namespace
     from rich.console import Console
 
     from confrank.active.records import Curves
@@ -42,7 +43,7 @@ SETTINGS = {
 }
 
 
-def _run_arguments(parser: "ArgumentParser") -> None:
+def _run_arguments(parser: Parser) -> None:
     from confrank.active.records import Experiment
 
     defaults, experiment = Experiment(), parser.add_argument_group("experiment")
@@ -65,7 +66,7 @@ def _run_arguments(parser: "ArgumentParser") -> None:
     add_device(computing)
 
 
-def _run(arguments: "Namespace") -> None:
+def _run(arguments: Arguments) -> None:
     from confrank.active.experiment import run_experiment
     from confrank.active.records import Experiment, check_results, collect, save_curves
     from confrank.active.strategies import STRATEGIES, get
@@ -93,7 +94,7 @@ def _run(arguments: "Namespace") -> None:
             together=arguments.together,
             root=root_of(arguments),
             device=device_of(arguments.device),
-            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_epoch=bar.advance,
             on_note=say_once(console),
         )
     curves, arrays = collect(out, experiment.settings(), experiment.stages)
@@ -102,14 +103,14 @@ def _run(arguments: "Namespace") -> None:
     say(console, f"numbers: {results}")
 
 
-def _show_arguments(parser: "ArgumentParser") -> None:
+def _show_arguments(parser: Parser) -> None:
     parser.add_argument("curves", type=str, metavar="FILE", help="JSON file that `confrank active run` wrote")
     output = parser.add_argument_group("output")
     add_option(output, "--figure", str, "FILE", "draw the curves into this .png, .svg or .pdf")
     output.add_argument("--markdown", action="store_true", help="print a Markdown table")
 
 
-def _show(arguments: "Namespace") -> None:
+def _show(arguments: Arguments) -> None:
     from confrank.active.records import load_curves
     from confrank.report.active import active_markdown
 
@@ -167,11 +168,11 @@ ACTIONS: dict[str, Command] = {
 }
 
 
-def _active_arguments(parser: "ArgumentParser") -> None:
+def _active_arguments(parser: Parser) -> None:
     add_actions(parser, ACTIONS)
 
 
-def _active(arguments: "Namespace") -> None:
+def _active(arguments: Arguments) -> None:
     ACTIONS[arguments.action].run(arguments[arguments.action])
 
 

@@ -171,13 +171,15 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def device_of(name: str) -> Any:
-    """The torch device of a --device flag."""
+def device_of(name: str, ray: str | None = None) -> Any:
+    """The torch device of a --device flag; on a Ray cluster it is meant for the tasks, and None for auto."""
     import torch
 
     from confrank.environment import default_device
 
     check_device(name)
+    if ray is not None:
+        return None if name == "auto" else torch.device(name)
     kind, _, number = name.partition(":")
     available = torch.cuda.device_count()
     if kind == "cuda" and int(number or 0) >= available:
@@ -214,14 +216,6 @@ def add_root(options: "Options", use: str = "") -> None:
 def add_device(options: "Options") -> None:
     """Add --device, which `device_of` reads."""
     add_option(options, "--device", str, "NAME", "device to compute on: auto, cpu, cuda or cuda:N", "auto")
-
-
-def device_of_tasks(name: str) -> Any:
-    """The torch device of a --device flag that is meant for tasks on a cluster; None for auto."""
-    import torch
-
-    check_device(name)
-    return None if name == "auto" else torch.device(name)
 
 
 def add_ray(options: "Options", what: str) -> None:

@@ -59,7 +59,7 @@ def _demo(arguments: Arguments) -> None:
         run_demo(
             configs,
             out,
-            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_epoch=bar.advance,
             on_note=say_once(console),
         )
     test, held_out = load_samples(configs, out), load_samples(configs, out, "holdout")

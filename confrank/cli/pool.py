@@ -14,7 +14,6 @@ from confrank.cli.command import (
     add_ray,
     at_least,
     device_of,
-    device_of_tasks,
     make_console,
     say,
 )
@@ -105,7 +104,7 @@ def _query(arguments: Arguments) -> None:
             subset=arguments.subset,
             seed=arguments.seed,
             image_size=arguments.image_size,
-            device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
+            device=device_of(arguments.device, arguments.ray),
             ray=arguments.ray,
             on_note=note,
             on_progress=advance,
@@ -177,7 +176,7 @@ def _train(arguments: Arguments) -> None:
             data=data,
             device=device_of(arguments.device),
             on_start=lambda job: write_labels(out, labelled),
-            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_epoch=bar.advance,
             on_note=note,
         )
     show_runs(console, [finished])

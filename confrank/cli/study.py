@@ -17,7 +17,6 @@ from confrank.cli.command import (
     at_least,
     check_device,
     device_of,
-    device_of_tasks,
     listed,
     make_console,
     root_of,
@@ -121,12 +120,12 @@ def _study_runs(arguments: Arguments) -> None:
             weights=weights,
             shift=arguments.shift,
             root=root,
-            device=device_of(arguments.device) if arguments.ray is None else device_of_tasks(arguments.device),
+            device=device_of(arguments.device, arguments.ray),
             ray=arguments.ray,
             checkpoint_minutes=arguments.checkpoint_minutes,
             skip_held=arguments.skip_held,
             worded=partial(in_words, flag=partial(_flag_or_train, arguments)),
-            on_epoch=lambda config, record: bar.advance(config.run_name, record),
+            on_epoch=bar.advance,
             on_note=say_once(console),
         )
     for problem in problems:
@@ -176,7 +175,7 @@ def _study_active(arguments: Arguments) -> None:
                 together=arguments.together,
                 root=root_of(arguments),
                 device=device,
-                on_epoch=lambda config, record: bar.advance(config.run_name, record),
+                on_epoch=bar.advance,
                 on_note=say_once(console),
             )
     say(console, f"results: {results}; table: confrank table stable-al-perf --results {results}")

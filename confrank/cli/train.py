@@ -171,7 +171,7 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         log = stack.enter_context(TensorBoardLog(folders)) if arguments.log and processes.leads else None
 
         def listen(config: "RunConfig", record: dict[str, Any]) -> None:
-            bar.advance(config.run_name, record)
+            bar.advance(config, record)
             if log is not None:
                 log(config, record)
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,6 +23,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 from rich.table import Column
+
+from confrank.config import RunConfig
 
 LINE_SECONDS = 30.0
 # What takes longer than this is announced, by what was done in the first seconds.
@@ -51,8 +54,9 @@ class EpochBar:
         self._total = total
         self._task = progress.add_task("", total=total, loss="", acc="")
 
-    def advance(self, name: str, record: dict[str, float]) -> None:
-        """Count an epoch of the named run."""
+    def advance(self, config: RunConfig, record: dict[str, Any]) -> None:
+        """Count an epoch of a run."""
+        name = config.run_name
         loss, acc = f"loss {record['loss']:.3f}", f"acc {record['acc']:.1%}"
         self._done.add((name, record["epoch"]))
         self._progress.update(self._task, completed=len(self._done), description=name, loss=loss, acc=acc)
