@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, first_line
 
 Key = TypeVar("Key")
 Ray = Any  # the module, which is optional
@@ -61,9 +61,8 @@ def _connect(ray: Ray, address: str) -> None:
         _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
     except (ValueError, OSError, RuntimeError) as error:
-        why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
-            f"expected a Ray cluster at {address}, but could not connect: {why}",
+            f"expected a Ray cluster at {address}, but could not connect: {first_line(error)}",
             "start one with `ray start --head`, or set {ray} to local",
         ) from None
 

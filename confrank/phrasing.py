@@ -78,6 +78,15 @@ def about(name: object) -> Iterator[None]:
         raise ValueError(f"{name}: {' '.join(str(error).splitlines())}") from None
 
 
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its kind if it says nothing.
+
+    >>> first_line(RuntimeError("out of luck\\nat 0x7f")), first_line(RuntimeError())
+    ('out of luck', 'RuntimeError')
+    """
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def counted(number: int, noun: str) -> str:
     """
     >>> counted(1, "image"), counted(2000, "image"), counted(2, "class")

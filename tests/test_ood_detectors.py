@@ -352,6 +352,15 @@ def test_wrong_use_is_named():
         Mahalanobis(model, ["stem"]).fit(loader(constant, labels[:8]))
 
 
+def test_a_network_that_fails_without_a_word_is_reported():
+    class Silent(nn.Module):
+        def forward(self, images):
+            raise RuntimeError
+
+    with pytest.raises(ValueError, match=r"images that the network accepts, but got shape \[2, 3\]: RuntimeError"):
+        LogitDetector(Silent(), "energy").score(torch.zeros(2, 3))
+
+
 def test_memory_of_a_fit_does_not_grow_with_the_samples():
     moments = Moments(3)
     for _ in range(5):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from confrank.methods import evaluating
 from confrank.models import Network
+from confrank.phrasing import first_line
 
 # With deterministic convolutions: the same images always get the same scores.
 repeatable = partial(evaluating, deterministic=True)
@@ -63,9 +64,8 @@ def forward_logits(model: nn.Module, images: Tensor) -> Tensor:
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError) or "CUDA" in str(error):
             raise
-        why = str(error).splitlines()[0]
         raise ValueError(
-            f"expected images that the network accepts, but got shape {list(images.shape)}: {why}"
+            f"expected images that the network accepts, but got shape {list(images.shape)}: {first_line(error)}"
         ) from error
     logits = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(logits, Tensor) or logits.ndim != 2:

@@ -7,7 +7,7 @@ from confrank import models
 from confrank.config import RunConfig, usual_settings
 from confrank.data import DataSet
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, first_line
 
 
 def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:
@@ -73,7 +73,7 @@ def check_network(network: nn.Module, config: RunConfig, data: DataSet) -> None:
             ) from None
         kind = f"texts of {shape[0]} words" if data.is_text else f"images of {'x'.join(map(str, shape))}"
         raise ValueError(
-            f"expected a network for {kind}, but {config.model} does not take them: {_first_line(error)}"
+            f"expected a network for {kind}, but {config.model} does not take them: {first_line(error)}"
         ) from None
     finally:
         network.train(was_training)
@@ -103,7 +103,7 @@ def check_smallest_batch(network: nn.Module, config: RunConfig, data: DataSet) -
         if "more than 1 value per channel" in str(error):
             raise InputError(
                 f"expected batches of two samples or more for {config.model}, but {len(data.train)} in batches of"
-                f" {config.batch_size} give a batch of one: {_first_line(error)}",
+                f" {config.batch_size} give a batch of one: {first_line(error)}",
                 "choose another {batch_size}",
             ) from None
     finally:
@@ -120,7 +120,3 @@ def _one_sample(network: nn.Module, data: DataSet) -> Tensor:
         return torch.ones(1, *shape, dtype=torch.int32, device=like.device)
     height, width, channels = shape
     return torch.zeros(1, channels, height, width, device=like.device)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

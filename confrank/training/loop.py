@@ -16,6 +16,7 @@ from confrank.config import RunConfig
 from confrank.data import DataSet, load
 from confrank.environment import default_device
 from confrank.metrics import Evaluation
+from confrank.phrasing import first_line
 from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
@@ -297,8 +298,7 @@ class _Training:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:  # a custom network may do what a compiler or a graph cannot
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                self.note(f"{run.config.run_name} cannot be {what}: {reason}")
+                self.note(f"{run.config.run_name} cannot be {what}: {first_line(error)}")
         self.note(f"{run.config.run_name} is trained eagerly in float32")
         return run
 
