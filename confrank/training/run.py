@@ -64,14 +64,14 @@ class Run:
         self.called: nn.Module = self.model  # what a step calls: the network, or a wrapper around it
         self.history = CorrectnessHistory(len(data.train))
         self.criterion = self.method.criterion(self.history, config.weight).to(device)
-        self.learning_rate = torch.tensor(learning_rate(config, 0), device=device)
+        self.learning_rate = torch.zeros((), device=device)
         self.optimizer = optimizer_of(self.model, config, self.learning_rate)
         self.store: Store = store_on(device, data)
         self.num_samples = len(data.train)
         self.num_steps = math.ceil(self.num_samples / config.batch_size)
         self._augmentation = data.padding, data.flip
-        self.draws = self._drawn(0).to(device)
-        self.epoch = self.next_step = 0
+        drawn = self._drawn(0)
+        self.draws = drawn.to(device)
         # The start of the next batch and the number of its step, for steps that are replayed without Python.
         self.position = torch.zeros(1, dtype=torch.int64, device=device)
         self.step_number = torch.zeros(1, dtype=torch.int64, device=device)
@@ -79,16 +79,15 @@ class Run:
         self.num_correct = torch.zeros((), dtype=torch.int64, device=device)
         self.random = _own_random_state(device, initial_seed(config.seed))
         self.average = WeightAverage(self.model) if config.averaging != "none" else None
-        # The step of a moving average: all the way until averaging starts.
-        self.average_share = torch.tensor(1.0 if first_averaged(config) else 1 - EMA_DECAY, device=device)
-        self.averaged_steps = torch.tensor(self._averaged_before(0), device=device)
+        self.average_share, self.averaged_steps = (torch.zeros((), device=device) for _ in range(2))
         self.soft_labels = SoftLabels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
             buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.predictions)
             self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
-        drawn = self._drawn_mixing(0)
-        self.mixing = None if drawn is None else drawn.to(device)
+        mixing = self._drawn_mixing(0)
+        self.mixing = None if mixing is None else mixing.to(device)
+        self._enter(0, 0, drawn)
 
     @property
     def predictions(self) -> tuple[Tensor, ...]:
@@ -290,10 +289,6 @@ class Run:
         parameters = self.optimizer.param_groups[0]["params"]
         return [values for parameter in parameters for values in self.optimizer.state[parameter].values()]
 
-    def _averaged_before(self, epoch: int) -> float:
-        """The steps before an epoch in a moving average over all steps; infinite if it starts at trained weights."""
-        return math.inf if first_averaged(self.config) else float(epoch * self.num_steps)
-
     def _drawn(self, epoch: int) -> Draws:
         drawn = epoch_draws(self.config.seed, epoch, self.num_samples, *self._augmentation)
         if self.config.augment == "none":
@@ -319,8 +314,10 @@ class Run:
         if self.soft_labels is not None:
             self.soft_labels.enter(epoch, self.config.epochs, self.config.soft_labels)
         self.learning_rate.fill_(learning_rate(self.config, epoch))
+        # The step of a moving average is all the way until averaging starts.
         self.average_share.fill_(1 - EMA_DECAY if epoch >= first_averaged(self.config) else 1.0)
-        self.averaged_steps.fill_(self._averaged_before(epoch))
+        # Its steps before this epoch if it is over all steps; infinite if it starts at trained weights.
+        self.averaged_steps.fill_(math.inf if first_averaged(self.config) else epoch * self.num_steps)
         self.position.fill_(step * self.config.batch_size)
         self.step_number.fill_(step)
 
