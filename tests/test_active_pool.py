@@ -60,13 +60,17 @@ def table(path):
     return list(csv.DictReader(io.StringIO(path.read_text())))
 
 
-def by_hand(run, images):
-    """Softmax in numpy of one pass over all images."""
+def by_hand(run, *views):
+    """Softmax in numpy of one pass over all images, or its mean over several views of them."""
     data, trained = load("digits"), load_trained(run)
-    zeros = np.zeros(len(images), dtype=np.int64)
-    logits = predict_split(trained.method, trained.network, Split(images, zeros, zeros), data.mean, data.std).logits
-    power = np.exp(logits.astype(float))
-    return (power / power.sum(axis=1, keepdims=True)).max(axis=1)
+    zeros = np.zeros(len(views[0]), dtype=np.int64)
+    probabilities = []
+    for images in views:
+        split = Split(images, zeros, zeros)
+        logits = predict_split(trained.method, trained.network, split, data.mean, data.std).logits
+        power = np.exp(logits.astype(float))
+        probabilities.append(power / power.sum(axis=1, keepdims=True))
+    return np.mean(probabilities, axis=0).max(axis=1)
 
 
 def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys):
@@ -93,6 +97,16 @@ def test_query_asks_the_least_sure_pictures(run, pool, images, tmp_path, capsys)
         "to_label.csv",
         "to_label.png",
     ]
+
+
+def test_a_query_is_as_sure_as_the_predictions_of_a_mirrored_run(images, tmp_path):
+    train(RunConfig(epochs=1, batch_size=90, lr=0.05, mirror=True), tmp_path / "run", device=CPU)
+    np.savez(tmp_path / "pool.npz", images=images)
+    flags = ("--pool", tmp_path / "pool.npz", "--count", 40, "--out", tmp_path / "q.csv", "--device", "cpu")
+    assert command("query", tmp_path / "run", *flags) == 0
+    asked = {int(row["path"]): float(row["confidence"]) for row in table(tmp_path / "q.csv")}
+    expected = by_hand(tmp_path / "run", images, images[:, :, ::-1])
+    assert [asked[row] for row in range(40)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_contact_sheet_shows_files_uncut(run, tmp_path):

@@ -11,7 +11,7 @@ from confrank import confidence
 from confrank.active.centres import Features, k_center_greedy
 from confrank.active.strategies import Rows, Strategy, get
 from confrank.data import Split
-from confrank.methods import penultimate, predict_split
+from confrank.methods import penultimate
 from confrank.metrics.arrays import as_probabilities, as_scores, to_numpy
 from confrank.predictions import Array
 from confrank.trained import Trained
@@ -55,12 +55,12 @@ def values_of(
     strategy: Strategy, trained: Trained, split: Split, *, batch_size: int = 1000, seed: int = 0
 ) -> Array | Tensor:
     """What a strategy chooses by: features [n, d] on the network's device, confidence [n], or zeros [n]."""
-    mean, std = trained.provenance.mean, trained.provenance.std
     if strategy.needs == "nothing" or not len(split):
         return np.zeros(len(split))
     if strategy.needs == "features":
-        return penultimate(trained.network, split, mean, std, batch_size=batch_size)
-    predictions = predict_split(trained.method, trained.network, split, mean, std, batch_size=batch_size, seed=seed)
+        record = trained.provenance
+        return penultimate(trained.network, split, record.mean, record.std, batch_size=batch_size)
+    predictions = trained.predict(split, batch_size=batch_size, seed=seed)
     return confidence_of(strategy, logits=predictions.logits, probabilities=predictions.probabilities)
 
 
