@@ -10,8 +10,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.strategies import Rows
-from confrank.active.text_pool import Numbered
+from confrank.active.strategies import Numbered, Rows
 from confrank.data import DataSet, Split
 from confrank.data.custom import custom_data_set
 from confrank.data.pictures import Picture, read_picture, read_thumbnail, stack

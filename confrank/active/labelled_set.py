@@ -8,7 +8,7 @@ import numpy as np
 
 from confrank.active.labelled import Labelled
 from confrank.active.pool import SamplePool, TablePool, check_texts, open_pool
-from confrank.active.text_pool import Numbered
+from confrank.active.strategies import Numbered
 from confrank.atomic import write_atomically
 from confrank.data import DataSet
 from confrank.data.sets import class_order, stratified

@@ -22,6 +22,7 @@ from confrank.trained import Trained
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 26
+BATCH_SIZE = 500
 Progress = Callable[[int, int], None]
 # From chunks of rows, by number, to the content of their files, in any order.
 Scorer = Callable[[Mapping[int, Rows]], Iterable[tuple[int, bytes]]]
@@ -63,7 +64,7 @@ def score_pool(
 
 
 def score_chunks(
-    pool: SamplePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows], *, batch_size: int = 500
+    pool: SamplePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows]
 ) -> Iterator[tuple[int, bytes]]:
     """The number of each chunk (ascending rows) and the content of its file."""
     inputs = pool.inputs(np.concatenate([*chunks.values()]), trained.provenance)
@@ -71,7 +72,7 @@ def score_chunks(
         read, good, bad = _read_chunk(inputs, rows)
         unknown = np.zeros(len(read), dtype=np.int64)
         # The seed of a stochastic method is the number of the chunk: the order of the chunks does not matter.
-        values = values_of(strategy, trained, Split(read, unknown, unknown), batch_size=batch_size, seed=number)
+        values = values_of(strategy, trained, Split(read, unknown, unknown), batch_size=BATCH_SIZE, seed=number)
         content = io.BytesIO()
         np.savez(content, rows=good, values=to_numpy(values), unreadable=np.array(bad, dtype=str))
         yield number, content.getvalue()

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
+Numbered = tuple[Rows, NDArray[np.int64]]  # rows and their class numbers
 Needs = Literal["nothing", "scores", "features"]
 
 

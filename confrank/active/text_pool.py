@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.active.strategies import Rows
+from confrank.active.strategies import Numbered, Rows
 from confrank.data.sets import DataSet
 from confrank.data.texts import LabelledTexts, read_texts, text_data_set
 from confrank.data.vocabulary import encode
@@ -15,7 +15,6 @@ from confrank.provenance import Provenance
 
 # Texts are encoded in blocks of this size, so that a large pool is not in memory twice.
 BLOCK = 1024
-Numbered = tuple[Rows, NDArray[np.int64]]
 
 
 @dataclass(frozen=True)

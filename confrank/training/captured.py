@@ -28,7 +28,8 @@ def _compiled() -> StepFunctions:
 
 def compiled_forward(run: Run, size: int, functions: StepFunctions, *, bf16: bool = True) -> tuple[Tensor, Tensor]:
     """`run.forward` with compiled functions that work for training sets of any size."""
-    for values in (run.store.images, run.store.labels, *run.draws.tensors, *run.history.buffers(), *run.predictions):
+    recorded = (*run.history.buffers(), *run.mean_predictions)
+    for values in (run.store.images, run.store.labels, *run.draws.tensors, *recorded):
         torch._dynamo.mark_dynamic(values, 0)
     # Without the first patch the compiler fixes the size of buffers, and the history's counters are buffers.
     # The second lets a study of many networks compile `infer` for each of them.

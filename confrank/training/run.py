@@ -83,15 +83,15 @@ class Run:
         self.soft_labels = SoftLabels(self.num_samples, data.num_classes, device) if config.soft_labels else None
         self.sharpness: Sharpness | None = None
         if config.sam:
-            buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.predictions)
+            buffers = (*self.model.buffers(), *self.criterion.buffers(), *self.mean_predictions)
             self.sharpness = Sharpness(self.model.parameters(), config.sam, buffers)
         mixing = self._drawn_mixing(0)
         self.mixing = None if mixing is None else mixing.to(device)
         self._enter(0, 0, drawn)
 
     @property
-    def predictions(self) -> tuple[Tensor, ...]:
-        """What a step records of its predictions: their means, if labels are soft."""
+    def mean_predictions(self) -> tuple[Tensor, ...]:
+        """What a step records of its predictions, if labels are soft."""
         return () if self.soft_labels is None else (self.soft_labels.mean,)
 
     @property

@@ -118,7 +118,7 @@ class SharedRun(Run):
         self._agree()
 
     def _record(self) -> tuple[Tensor, ...]:
-        return self.step_loss, self.num_correct, *self.predictions
+        return self.step_loss, self.num_correct, *self.mean_predictions
 
     def _agree(self) -> None:
         """Declare the record to be that of all processes together."""
@@ -149,12 +149,12 @@ class SharedRun(Run):
     @contextmanager
     def _counted_once(self, batch: Batch) -> Iterator[None]:
         """Record events and predictions in the first process only: all of them see the same batch."""
-        before = [values.index_select(0, batch.index) for values in self.predictions]
+        before = [values.index_select(0, batch.index) for values in self.mean_predictions]
         self.history.train(self.processes.leads)
         try:
             yield
         finally:
             self.history.train()
             if not self.processes.leads:
-                for values, rows in zip(self.predictions, before, strict=True):
+                for values, rows in zip(self.mean_predictions, before, strict=True):
                     values.index_copy_(0, batch.index, rows)
