@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from confrank.ood import OodResult, Protocol
+    from confrank.provenance import Provenance
     from confrank.trained import TrainedOn
 
 
@@ -76,7 +77,7 @@ def _detector_arguments(group: "ArgumentGroup") -> None:
 
 def _ood(arguments: Arguments) -> None:
     from confrank.atomic import is_stream, write_atomically
-    from confrank.data import load_images
+    from confrank.data import load_images, same_data
     from confrank.data.texts import is_text_file
     from confrank.environment import environment
     from confrank.report.detection import title_of
@@ -94,14 +95,17 @@ def _ood(arguments: Arguments) -> None:
     report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
     keep_inputs([*arguments.runs, *against], report, table)
     keep_out_of_data([*arguments.runs, *against], figures)
-    datasets = _check_names(arguments.runs, against)
+    if any(same_data(one, other) for one, other in combinations(against, 2)):
+        raise ValueError(f"expected each out-set once, but got {' '.join(against)}")
+    records = _records(arguments.runs)
+    datasets = [record.config.dataset for record in records.values()]
     protocol = _protocol(arguments, [*against, arguments.dataset or "", *datasets])
     root, size = root_of(arguments), arguments.image_size
     # Texts are read for each run, by its vocabulary.
     images = {
         name: None if is_text_file(Path(name)) else load_images(name, root, image_size=size) for name in against
     }
-    _check_sizes(arguments.runs, images)
+    _check_sizes(records, images)
     results: list[OodResult] = []
 
     def write() -> None:
@@ -156,29 +160,22 @@ def _protocol(arguments: Arguments, data: Sequence[str]) -> "Protocol":
     )
 
 
-def _check_names(runs: Sequence[str], against: Sequence[str]) -> list[str]:
-    """The data sets of the runs; raise if one is not a run, or if a run or an out-set is given twice."""
-    from confrank.config import RunConfig
-    from confrank.data import changed_settings, same_data
-    from confrank.run_folder import load_config
+def _records(runs: Sequence[str]) -> "dict[str, Provenance]":
+    """What each run is, if it says so; raise if one is not a run, or is given twice."""
+    from confrank.data import changed_settings
+    from confrank.trained import load_trained
     from confrank.weights import read_provenance
 
-    if any(same_data(one, other) for one, other in combinations(against, 2)):
-        raise ValueError(f"expected each out-set once, but got {' '.join(against)}")
-    configs: dict[str, RunConfig] = {}
-    for run in map(Path, runs):
-        if not run.exists():
-            raise ValueError(f"expected a run folder or a .safetensors file, but {run} does not exist")
-        if run.is_dir():
-            configs[str(run)] = load_config(run)
-        elif stored := read_provenance(run):
-            configs[str(run)] = stored.config
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ValueError(f"expected each run once, but got {' '.join(runs)}")
-    for (one, config), (other, another) in combinations(configs.items(), 2):
-        if not changed_settings(config.as_dict(), another.as_dict()):
+    records: dict[str, Provenance] = {}
+    for run in map(Path, runs):
+        if record := load_trained(run).provenance if run.is_dir() else read_provenance(run):
+            records[str(run)] = record
+    for (one, record), (other, another) in combinations(records.items(), 2):
+        if not changed_settings(record.config.as_dict(), another.config.as_dict()):
             raise ValueError(f"expected each run once, but {one} and {other} have the same settings and seed")
-    return [config.dataset for config in configs.values()]
+    return records
 
 
 def _examine(
@@ -208,22 +205,19 @@ def _examine(
     examine(classifier, out_sets, protocol, lambda text: show(f"{run}: {text}"), on_result)
 
 
-def _check_sizes(runs: Sequence[str], images: "dict[str, NDArray[np.uint8] | None]") -> None:
+def _check_sizes(records: "dict[str, Provenance]", images: "dict[str, NDArray[np.uint8] | None]") -> None:
     """Raise if a run takes images of another size than an out-set has, before anything is scored."""
     import numpy as np
 
     from confrank.ood.examination import check_pixels
-    from confrank.trained import load_trained
-    from confrank.weights import read_provenance
 
-    for run in map(Path, runs):
-        record = load_trained(run).provenance if run.is_dir() else read_provenance(run)
-        if record is None or record.input_kind != "image" or not record.input_shape:
-            continue
-        for name, pixels in images.items():
-            if pixels is not None:
-                with about(run):
-                    check_pixels(name, pixels, np.empty((0, *record.input_shape), dtype=np.uint8))
+    of_images = {
+        run: one.input_shape for run, one in records.items() if one.input_kind == "image" and one.input_shape
+    }
+    for (run, shape), (name, pixels) in product(of_images.items(), images.items()):
+        if pixels is not None:
+            with about(run):
+                check_pixels(name, pixels, np.empty((0, *shape), dtype=np.uint8))
 
 
 def _out_set(run: str, trained: "TrainedOn", name: str, pixels: "NDArray[np.uint8] | None") -> "NDArray[Any]":
