@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
@@ -78,33 +77,6 @@ def load_trained(
     with weights_errors(run):
         models.load_weights(network, checkpoint.weights)
     return Trained(provenance, network.to(device or torch.device("cpu")))
-
-
-@dataclass(frozen=True)
-class InitialWeights:
-    """Weights to start from, in float32, and the classes and words of their network; empty if not recorded."""
-
-    source: Path
-    weights: dict[str, Tensor]
-    class_names: tuple[str, ...] = ()
-    vocabulary: tuple[str, ...] = ()
-
-
-def initial_weights(source: str | Path) -> InitialWeights:
-    """The weights in a run folder (of its newest intact checkpoint) or in a weights file, as a start for another."""
-    path = Path(source)
-    with weights_errors(path):
-        if path.suffix == ".safetensors":
-            weights, record = load_file(path), read_provenance(path)
-        elif RunFolder(path).config.exists():
-            checkpoint = load_latest(RunFolder(path).checkpoint)[0]
-            weights, record = checkpoint.weights, Provenance.from_dict(checkpoint.meta)
-        elif path.exists():
-            raise ValueError(f"expected a run folder or a .safetensors file, but {path} is neither")
-        else:
-            raise FileNotFoundError
-    weights = {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
-    return InitialWeights(path, weights, *((record.class_names, record.vocabulary) if record else ()))
 
 
 def _from_weights(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:

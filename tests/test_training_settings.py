@@ -16,9 +16,10 @@ from confrank.config import RunConfig, learning_rate
 from confrank.data import hold_out, load
 from confrank.models import OtherWeightsError, create, start_from
 from confrank.phrasing import InputError
-from confrank.trained import InitialWeights, load_trained, save_weights_file
+from confrank.trained import load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
 from confrank.training.fit import refuse_unused
+from confrank.training.start import InitialWeights
 from confrank.training.start import start_from as start_with_data
 
 CPU = torch.device("cpu")

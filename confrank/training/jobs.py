@@ -29,11 +29,12 @@ from confrank.phrasing import InputError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
-from confrank.trained import Trained, completed, initial_weights
+from confrank.trained import Trained, completed
 from confrank.training.fit import refuse_unused
 from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
 from confrank.training.shared_run import SharedRun
+from confrank.training.start import initial_weights
 
 Record = dict[str, Any]
 Note = Callable[[str], None]
@@ -204,13 +205,9 @@ def _build(
     if not folder.config.exists():
         refuse_unused(config, used)
     initial = initial_weights(config.init) if config.init and not saved(folder.checkpoint) else None
+    make = Run if processes.size == 1 else partial(SharedRun, processes=processes)
     try:
-        if processes.size == 1:
-            return used, held_out, Run(config, used, device, network=network, initial=initial)
-        return (
-            used, held_out,
-            SharedRun(config, used, device, network=network, initial=initial, processes=processes),
-        )  # fmt: skip
+        return used, held_out, make(config, used, device, network=network, initial=initial)
     except OtherWeightsError as error:
         raise InputError(
             f"expected weights of {config.model} in {config.init}, but: {error}",

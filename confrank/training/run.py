@@ -14,7 +14,6 @@ from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
 from confrank.history import CorrectnessHistory
 from confrank.phrasing import Remedied
-from confrank.trained import InitialWeights
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.fit import check_network, check_settings, check_smallest_batch
@@ -22,7 +21,7 @@ from confrank.training.mixing import Mixing, epoch_mixing, mix
 from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
 from confrank.training.soft_labels import SoftLabels
-from confrank.training.start import start_from
+from confrank.training.start import InitialWeights, start_from
 from confrank.training.step import PLAIN, Output, StepFunctions
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes

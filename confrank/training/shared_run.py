@@ -13,11 +13,11 @@ from confrank.data import DataSet
 from confrank.distributed import SharedHistory, SharedRing
 from confrank.loss import CorrectnessRanking
 from confrank.phrasing import InputError
-from confrank.trained import InitialWeights
 from confrank.training.draws import step_seed
 from confrank.training.processes import Processes, reporting_lost_peers
 from confrank.training.run import Run
 from confrank.training.shared_norm import SharedNorms
+from confrank.training.start import InitialWeights
 from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import Batch, fetch
 

@@ -1,14 +1,48 @@
 """Fine-tuning: a network that starts from the weights of a run on other classes or other words."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from confrank import models
+from confrank.checkpoint import load_latest
 from confrank.data import DataSet
 from confrank.data.vocabulary import FIRST_WORD, UNKNOWN, renumbered
 from confrank.phrasing import InputError, counted
-from confrank.trained import InitialWeights
+from confrank.provenance import Provenance
+from confrank.run_folder import RunFolder
+from confrank.weights import read_provenance, weights_errors
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """Weights to start from, in float32, and the classes and words of their network; empty if not recorded."""
+
+    source: Path
+    weights: dict[str, Tensor]
+    class_names: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
+
+
+def initial_weights(source: str | Path) -> InitialWeights:
+    """The weights in a run folder (of its newest intact checkpoint) or in a weights file, as a start for another."""
+    path = Path(source)
+    with weights_errors(path):
+        if path.suffix == ".safetensors":
+            weights, record = load_file(path), read_provenance(path)
+        elif RunFolder(path).config.exists():
+            checkpoint = load_latest(RunFolder(path).checkpoint)[0]
+            weights, record = checkpoint.weights, Provenance.from_dict(checkpoint.meta)
+        elif path.exists():
+            raise ValueError(f"expected a run folder or a .safetensors file, but {path} is neither")
+        else:
+            raise FileNotFoundError
+    weights = {name: values.float() if values.is_floating_point() else values for name, values in weights.items()}
+    return InitialWeights(path, weights, *((record.class_names, record.vocabulary) if record else ()))
 
 
 def start_from(network: nn.Module, initial: InitialWeights, data: DataSet) -> list[str]:
