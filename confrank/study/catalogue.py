@@ -233,22 +233,20 @@ def narrowed(
     }
     if empty := [key for key, values in wanted.items() if not values]:
         raise ValueError(f"expected at least one of {', '.join(empty)}, but got none")
-    for one in wanted.get("datasets", ()):
-        if not is_known(one, root):
-            raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
-    for one in wanted.get("out_sets", ()):
-        if one not in IMAGE_SETS and not is_known(one, root):
-            raise ValueError(
-                f"expected out-sets among {', '.join([*IMAGE_SETS, *LOADERS])} or a path, but got {one!r}"
-            )
+    _check_data(wanted.get("datasets", ()), wanted.get("out_sets", ()), root)
     _check_networks(wanted.get("models", ()), wanted.get("datasets", ()))
     parts = _trained_like(training, name)
     parts = tuple(part if epochs is None else replace(part, epochs=epochs) for part in parts)
-    if len(parts) == 1:
-        (part,) = (replace(part, **wanted) for part in parts)
-        if len(part.seeds) < 2 and any(facts_of(method).ensemble for method in part.methods):
-            raise ValueError(f"expected two seeds or more for an ensemble, but got {part.seeds[0]}")
-        return (part,) if models is not None else _by_kind(part)
+    if len(parts) > 1:
+        return _reduced(name, parts, wanted)
+    part = replace(parts[0], **wanted)
+    if len(part.seeds) < 2 and any(facts_of(method).ensemble for method in part.methods):
+        raise ValueError(f"expected two seeds or more for an ensemble, but got {part.seeds[0]}")
+    return (part,) if models is not None else _by_kind(part)
+
+
+def _reduced(name: str, parts: Sequence[Recipe], wanted: dict[str, Any]) -> tuple[Recipe, ...]:
+    """What is left of the parts of a recipe; raise if none of them has what is wanted."""
     for key, values in wanted.items():
         planned = list(dict.fromkeys(one for part in parts for one in getattr(part, key)))
         if not planned:
@@ -280,6 +278,18 @@ def _by_kind(part: Recipe) -> tuple[Recipe, ...]:
     images = tuple(one for one in part.datasets if one not in texts)
     parts = replace(part, datasets=images), replace(part, datasets=texts, models=TEXT_NETWORKS)
     return tuple(one for one in parts if one.datasets)
+
+
+def _check_data(datasets: Sequence[str], out_sets: Sequence[str], root: Path | None) -> None:
+    """Raise if a data set or out-set has neither a known name nor a path."""
+    for one in datasets:
+        if not is_known(one, root):
+            raise ValueError(f"expected data sets among {', '.join(LOADERS)} or a path, but got {one!r}")
+    for one in out_sets:
+        if one not in IMAGE_SETS and not is_known(one, root):
+            raise ValueError(
+                f"expected out-sets among {', '.join([*IMAGE_SETS, *LOADERS])} or a path, but got {one!r}"
+            )
 
 
 def _check_networks(names: Sequence[str], datasets: Sequence[str]) -> None:
