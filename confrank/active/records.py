@@ -17,7 +17,7 @@ from confrank.folders import is_lock
 from confrank.phrasing import InputError
 from confrank.run_folder import RunFolder
 
-STORED = ("config", "environment", "curves")  # and "trials", which older files lack
+STORED = ("config", "environment", "curves")  # and "trials", which the first files lack: all strategies had the same
 Metrics = dict[str, float | None]
 
 
@@ -267,7 +267,7 @@ def load_curves(path: Path) -> Curves:
     missing = [key for key in STORED if not isinstance(content, dict) or key not in content]
     if missing:
         raise ValueError(f"expected {', '.join(STORED)} in {path}, but it lacks {', '.join(missing)}")
-    trials = content["trials"] if "trials" in content else _named_trials(path, content)
+    trials = content.get("trials") or dict.fromkeys(content["curves"], content["config"]["trials"])
     return Curves(content["config"], content["environment"], content["curves"], trials)
 
 
@@ -279,19 +279,3 @@ def load_stored(path: Path, settings: dict[str, Any]) -> Curves:
             f"expected {path} to hold this experiment, but it differs in {differing}", "choose another {results}"
         )
     return stored
-
-
-def _named_trials(path: Path, content: dict[str, Any]) -> dict[str, list[int]]:
-    """The trials of each strategy in an older file: those of the config, or else those with an array."""
-    every, trials = content["config"]["trials"], {}
-    for name, curves in content["curves"].items():
-        trials[name] = every
-        if len(curves) != len(every):
-            arrays = load_arrays(path)
-            trials[name] = [trial for trial in every if f"{name}-trial{trial}" in arrays]
-        if len(trials[name]) != len(curves):
-            raise ValueError(
-                f"expected a trial for each curve in {path}, but got {len(curves)} curves and {len(trials[name])}"
-                f" trials of {name}; remove it and its .npz, and run the command that wrote it again"
-            )
-    return trials
