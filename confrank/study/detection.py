@@ -96,8 +96,5 @@ def measure(
 
 def _file(item: Detection, folder: Path, here: dict[str, Any]) -> Path:
     """The file of a cell; results that another machine has measured stay in theirs."""
-    for number in count(1):
-        path = folder / f"{item.name}{f'-{number}' if number > 1 else ''}.json"
-        if not path.exists() or json.loads(path.read_text())["environment"] == here:
-            return path
-    raise AssertionError("count has no end")
+    paths = (folder / f"{item.name}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
+    return next(path for path in paths if not path.exists() or json.loads(path.read_text())["environment"] == here)

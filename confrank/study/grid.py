@@ -62,7 +62,7 @@ def run_plan(
     sharing = Sharing(missing=needed, waits=not skip_held, note=note, follow=follow)
     to_train = needed(wanted.runs)
     if ray is None or not to_train:
-        device = _local(device)
+        device = device or default_device()
         options = Options(
             root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
         )
@@ -81,7 +81,7 @@ def run_plan(
     problems |= _complete(finished, out, results, weights, examine)
     skipped = _skipped(outcome.held, needed([run for run in wanted.runs if run.run_name in outcome.held]), note)
     problems |= _derive_all(wanted.averages, {*skipped, *problems}, out, results)
-    test = partial(measure, out=out, results=results, root=root, device=_local(device), on_note=note)
+    test = partial(measure, out=out, results=results, root=root, device=device or default_device(), on_note=note)
     problems |= _measure_all(missing_detectors(wanted.detections, results), {*skipped, *problems}, test)
     return [f"{name}: {worded(error)}" for name, error in problems.items()]
 
@@ -130,11 +130,6 @@ def _measure_all(
     return problems
 
 
-def _local(device: torch.device | None) -> torch.device:
-    """The device of this process; a study on a cluster may have none."""
-    return device or default_device()
-
-
 def _needed(wanted: Plan, out: Path, results: Path, runs: Runs) -> Runs:
     """Those of the runs that are still to train."""
     return replace(wanted, runs=tuple(runs)).to_train(out, results)
@@ -160,7 +155,7 @@ def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
     """Write the weights of a finished run, unless the file exists."""
     path = weights / f"{config.run_name}.safetensors"
     if not path.exists():
-        save_weights_file(_finished(config, out).path, path)
+        save_weights_file(out / config.run_name, path)
 
 
 def _groups(configs: Sequence[RunConfig], together: int, device: str) -> list[list[RunConfig]]:
@@ -180,7 +175,7 @@ def _derive(item: Average, out: Path, results: Path) -> None:
     if is_complete(path):
         _check_fresh(item, path, out)
         return
-    environments = [environment_of(_finished(member, out)) for member in item.members]
+    environments = [environment_of(finished_run(out / member.run_name)[0]) for member in item.members]
     # Seeds hold out different images; `average` compares the test samples.
     held_out = any(member.holdout for member in item.members)
     if not held_out and len({str(environment.get("data")) for environment in environments}) > 1:
@@ -196,8 +191,3 @@ def _check_fresh(item: Average, path: Path, out: Path) -> None:
         folder = RunFolder(out / member.run_name)
         if has_other_data(path, folder):
             raise ValueError(f"expected an average of {folder.path}, but {path} is from other data; remove it")
-
-
-def _finished(member: RunConfig, out: Path) -> RunFolder:
-    """The folder of a finished member."""
-    return finished_run(out / member.run_name)[0]
