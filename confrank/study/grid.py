@@ -67,12 +67,12 @@ def run_plan(
             root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
         )
         train = partial(train_group, out=out, results=results, options=options, shift=shift)
-        outcome = train_shared(_groups(to_train, together, device.type), train, **sharing)
+        outcome = train_shared(_groups(to_train, together, device.type), train, sharing)
     else:
         with connected(ray, None if device is None else str(device)) as (cluster, kind):
             where = (Path.cwd(), out, results, root or default_root())
             settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes, shift)
-            outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, **sharing)
+            outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, sharing)
     examine = partial(examine_run, results=results, root=root, device=device) if shift else None
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
 
 import torch
 
@@ -86,7 +85,8 @@ def tried(what: str, work: Callable[[], object]) -> Problems:
     return {}
 
 
-class Sharing(TypedDict):
+@dataclass(frozen=True)
+class Sharing:
     """How to share runs with other processes.
 
     `missing` are the runs of a group that are still needed. With `waits`, training ends once every run is finished or
@@ -100,7 +100,7 @@ class Sharing(TypedDict):
     follow: Callable[[Runs], None]
 
 
-def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], **sharing: Unpack[Sharing]) -> Outcome:
+def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], sharing: Sharing) -> Outcome:
     """Train groups of runs that other processes may be training too: take what they do not hold, then the rest."""
     problems: Problems = {}
     known: dict[str, str] = {}
@@ -108,16 +108,16 @@ def train_shared(groups: Sequence[Runs], train: Callable[[Runs], Outcome], **sha
     while True:
         held: dict[str, str] = {}
         for group in left:
-            outcome = train(needed) if (needed := sharing["missing"](group)) else Outcome()
+            outcome = train(needed) if (needed := sharing.missing(group)) else Outcome()
             problems |= outcome.problems
             held |= outcome.held
-        sharing["follow"]([config for group in left for config in group if config.run_name in known])
+        sharing.follow([config for group in left for config in group if config.run_name in known])
         left = [kept for group in left if (kept := [config for config in group if config.run_name in held])]
-        if not left or not sharing["waits"]:
+        if not left or not sharing.waits:
             return Outcome(problems, held)
         for name, holder in held.items():
             if known.get(name) != holder:
-                sharing["note"](f"waiting for {name}: {holder} is training it")
+                sharing.note(f"waiting for {name}: {holder} is training it")
         known |= held
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)

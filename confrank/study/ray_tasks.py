@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
@@ -50,7 +50,7 @@ def train_task(group: Runs, settings: Settings) -> tuple[Outcome, list[str]]:
         raise StoppedTaskError(str(error)) from None
 
 
-def train_on_ray(ray: Ray, groups: Sequence[Runs], settings: Settings, **sharing: Unpack[Sharing]) -> Outcome:
+def train_on_ray(ray: Ray, groups: Sequence[Runs], settings: Settings, sharing: Sharing) -> Outcome:
     """`train_shared` with each group as one task.
 
     SIGINT, SIGTERM and SIGHUP stop the tasks, which save checkpoints first, and raise `InterruptedRunError`.
@@ -80,7 +80,7 @@ class _Study:
         return bool(self.tasks.keys or self.later)
 
     def submit(self, group: Runs) -> None:
-        if needed := self.sharing["missing"](group):
+        if needed := self.sharing.missing(group):
             self.tasks.submit(needed, needed, self.settings)
 
     def advance(self) -> None:
@@ -92,21 +92,21 @@ class _Study:
         for group, result in self.tasks.collect():
             self.end(group, result)
         waiting = [*self.tasks.keys, *(group for _, group in self.later)]
-        self.sharing["follow"]([config for group in waiting for config in group])
+        self.sharing.follow([config for group in waiting for config in group])
 
     def end(self, group: Runs, result: Any) -> None:
-        self.sharing["follow"](group)
+        self.sharing.follow(group)
         if isinstance(result, Exception):
             self.outcome.problems.update({config.run_name: RuntimeError(reason_of(result)) for config in group})
             return
         outcome, notes = result
         for text in notes:
-            self.sharing["note"](text)
+            self.sharing.note(text)
         self.outcome.problems.update(outcome.problems)
         held = [config for config in group if config.run_name in outcome.held]
-        if held and self.sharing["waits"]:
+        if held and self.sharing.waits:
             for name, holder in outcome.held.items():
-                self.sharing["note"](f"waiting for {name}: {holder} is training it")
+                self.sharing.note(f"waiting for {name}: {holder} is training it")
             self.later.append((time.monotonic() + LONGEST_PAUSE, held))
         else:
             self.outcome.held.update(outcome.held)
@@ -116,7 +116,7 @@ class _Study:
         unfinished = {*self.outcome.problems, *self.outcome.held}
         ended = [config for config in runs if config.run_name not in unfinished]
         give_up = time.monotonic() + VISIBLE_SECONDS
-        while (left := self.sharing["missing"](ended)) and time.monotonic() < give_up:
+        while (left := self.sharing.missing(ended)) and time.monotonic() < give_up:
             time.sleep(1)
         where = f"{self.settings.out} and {self.settings.results}"
         why = f"expected its files in {where}, but a node wrote them elsewhere"
