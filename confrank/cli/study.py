@@ -3,6 +3,7 @@
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from confrank.cli.command import (
     Arguments,
@@ -28,6 +29,9 @@ from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path
 from confrank.cli.train import parse_seeds
 from confrank.cli.wording import flag_of, in_words
+
+if TYPE_CHECKING:
+    from confrank.study.plan import Plan
 
 
 def _study_arguments(parser: Parser) -> None:
@@ -82,19 +86,9 @@ def _study_runs(arguments: Arguments) -> None:
     from confrank.cli.plans import plan_lines
     from confrank.data.published import locate
     from confrank.report.progress import epoch_bar
-    from confrank.study.catalogue import narrowed
-    from confrank.study.plan import missing_data, plan
+    from confrank.study.plan import missing_data
 
-    names = {
-        "datasets": "datasets",
-        "models": "models",
-        "methods": "methods",
-        "recipes": "training",
-        "against": "out_sets",
-    }
-    lists = {key: listed(getattr(arguments, flag)) or None for flag, key in names.items()}
-    epochs, root = arguments.epochs, root_of(arguments)
-    wanted = plan(*narrowed(arguments.name, **lists, seeds=_seeds(arguments), epochs=epochs, root=root))
+    wanted, root = _plan(arguments), root_of(arguments)
     out, results, console = Path(arguments.out), Path(arguments.results), make_console(lasting=True)
     weights = folder_path(arguments.weights)
     wanted.check(out, results, weights)
@@ -134,6 +128,18 @@ def _study_runs(arguments: Arguments) -> None:
     say(console, f"results: {results}; table: confrank table {table} --results {results}")
     if problems:
         sys.exit(1)
+
+
+def _plan(arguments: Arguments) -> "Plan":
+    """The plan of the study, reduced to the part that the flags name."""
+    from confrank.study.catalogue import narrowed
+    from confrank.study.plan import plan
+
+    flags = {"training": "recipes", "out_sets": "against"}
+    names = ("datasets", "models", "methods", *flags)
+    lists = {name: listed(getattr(arguments, flags.get(name, name))) or None for name in names}
+    seeds, epochs = _seeds(arguments), arguments.epochs
+    return plan(*narrowed(arguments.name, **lists, seeds=seeds, epochs=epochs, root=root_of(arguments)))
 
 
 def _flag_or_train(arguments: Arguments, parameter: str) -> str:

@@ -153,18 +153,6 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
     console = make_console(lasting=True, quiet=not processes.leads)
-
-    def announce(job: "Job") -> None:
-        what = "already finished:" if job.run.finished else "training"
-        config = job.run.config
-        say(console, f"{what} {config.run_name} in {job.folder.path}")
-        if holds_texts(config.dataset):
-            say(
-                console,
-                f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}",
-            )
-        say(console, *_recipe_lines(config))
-
     folders = {item.run_name: out for item, out in zip(configs, outs, strict=True)}
     with ExitStack() as stack:
         bar = stack.enter_context(epoch_bar(console, sum(item.epochs for item in configs)))
@@ -183,7 +171,7 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
             path=arguments.path,
             checkpoint_minutes=arguments.checkpoint_minutes,
             checkpoint_epochs=arguments.checkpoint_epochs,
-            on_start=announce,
+            on_start=lambda job: say(console, *_start_lines(job)),
             on_epoch=listen,
             on_note=say_once(console),
             processes=processes,
@@ -196,6 +184,17 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
         say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:
         raise failures[0].error if processes.leads else PeerError(str(failures[0].reason))
+
+
+def _start_lines(job: "Job") -> list[str]:
+    """What is trained and where, and how it differs from the recipe."""
+    what, config = "already finished:" if job.run.finished else "training", job.run.config
+    texts = f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}"
+    return [
+        f"{what} {config.run_name} in {job.folder.path}",
+        *([texts] if holds_texts(config.dataset) else []),
+        *_recipe_lines(config),
+    ]
 
 
 def _recipe_lines(config: "RunConfig") -> list[str]:
