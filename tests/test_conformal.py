@@ -82,7 +82,6 @@ def test_sets_are_those_of_a_plain_loop(method, per):
         table, label = drawn(seed, 90, digits=2 if seed % 2 else None)
         table = table / table.sum(axis=1, keepdims=True)
         key, group = np.array([f"{row}.png" for row in range(90)]), np.arange(90) % 3
-        u = dict(zip(key.tolist(), row_uniforms(key, seed).tolist(), strict=True))
         cell = {"all": ["all"] * 90, "class": map(str, label.tolist()), "group": map(str, group.tolist())}[per]
         cells = [*cell]
         options = {"penalty": 0.07, "free_rank": 2}
@@ -91,6 +90,7 @@ def test_sets_are_those_of_a_plain_loop(method, per):
             group=group[:60] if per == "group" else None, key=key[:60], seed=seed, **options,
         )  # fmt: skip
         sets = rule.sets(probabilities=table[60:], group=group[60:] if per == "group" else None, key=key[60:])
+        u = dict(zip(key.tolist(), row_uniforms(key, rule.seed).tolist(), strict=True))
         limits = {}
         for name in {*cells[:60]}:
             scores = sorted(
@@ -141,6 +141,18 @@ def test_rows_without_keys_are_covered_one_by_one_and_in_one_batch():
     assert other.quantiles != rule.quantiles
 
 
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_row_numbers_as_keys_keep_the_promise_of_small_files(num_classes):
+    """With one seed for all files, the keys 0 to 19 have the same u in each of them, and coverage is too low."""
+    covered = []
+    for seed in range(400):
+        table, label = drawn(seed, 120, num_classes)
+        rule = conformal_sets(probabilities=table[:20], label=label[:20], level=0.9, method="aps", key=np.arange(20))
+        sets = rule.sets(probabilities=table[20:], key=np.arange(100))
+        covered.append(sets[np.arange(100), label[20:]].mean())
+    assert np.mean(covered) == pytest.approx(19 / 21, abs=4 * np.std(covered) / 20)
+
+
 def test_u_of_the_content_is_uniform_and_depends_on_every_class_and_the_seed():
     table, _ = drawn(5, 20_000)
     u = content_uniforms(table, 3)
@@ -157,9 +169,9 @@ def test_logits_are_probabilities_after_a_softmax():
     table, label = drawn(3, 200)
     for method in SET_METHODS:
         given, logits = ({"probabilities": table}, {"logits": (np.log(table) + 7).astype(np.float32)})
-        # Logits in single precision give other digits, so without keys u would differ.
-        keyed = [{**one, "key": np.arange(200)} for one in (given, logits)]
-        sets = [conformal_sets(**one, label=label, method=method).sets(**one) for one in keyed]
+        # Logits in single precision give other digits, from which u would differ.
+        both = [{**one, "uniform": np.linspace(0, 1, 200)} for one in (given, logits)]
+        sets = [conformal_sets(**one, label=label, method=method).sets(**one) for one in both]
         assert np.array_equal(*sets)
     far = np.array([[1e308, -1e308], [0.0, 0.0]])
     assert conformal_sets(logits=far, label=[0, 0], level=0.4).quantiles == {"all": 0.5}

@@ -21,6 +21,7 @@ from confrank.decisions.nonconformity import (
     calibration_rows_needed,
     conformal_quantile,
     content_uniforms,
+    file_seed,
     nonconformity,
     row_uniforms,
 )
@@ -150,9 +151,9 @@ def conformal_sets(
     """Sets that include the true class of a new row with probability `level`, from labelled rows [n, K].
 
     The promise holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
-    and RAPS take u from a hash of `seed` and the `key` [n] of the row (without keys, its probabilities), so that
-    neither the order nor the other rows change a set; or give u as `uniform` [n]. Choose `penalty` and `free_rank` of
-    RAPS on other rows.
+    and RAPS take u from a hash of a seed and the `key` [n] of the row (without keys, its probabilities), so that
+    neither the order nor the other new rows change a set; or give u as `uniform` [n]. With keys, the seed of the
+    result comes from `seed` and the labelled rows. Choose `penalty` and `free_rank` of RAPS on other rows.
 
     >>> probabilities = np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75], [0.9, 0.1]])
     >>> rule = conformal_sets(probabilities=probabilities, label=[0, 0, 1, 0], level=0.6)
@@ -168,6 +169,8 @@ def conformal_sets(
     labels = labels_for(label, predictions=table.values)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
+    if key is not None and uniform is None and method != "lac":
+        seed = file_seed(table.values[np.arange(len(table)), labels], seed)
     u, scores = _uniforms(method, key, uniform, len(table), seed), np.empty(len(table))
     for rows, part in _scored(table, u, seed, (method, penalty, free_rank)):
         scores[rows] = part[np.arange(len(part)), labels[rows]]
