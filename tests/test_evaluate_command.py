@@ -48,7 +48,7 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
         assert all(low <= result["metrics"][key] <= high for key, (low, high) in result["intervals"].items())
         assert result["interval_methods"] == dict.fromkeys(KEYS, "bootstrap") | {
             "ece": "test inversion", "auroc": "logit bootstrap", "aupr_error": "logit bootstrap",
-            **dict.fromkeys(("aurc", "e_aurc", "augrc"), "square-root bootstrap"),
+            **dict.fromkeys(("aurc", "e_aurc", "augrc", "nll", "brier"), "square-root bootstrap"), "acc": "Wilson",
         }  # fmt: skip
         assert result["num_resamples"] == 200
         assert sum(one["num_samples"] for one in result["classes"]) == 2000
@@ -118,7 +118,7 @@ def test_figures_and_page(files, tmp_path, capsys, command):
     command("evaluate", files[0], "--report", tmp_path / "s.html", "--resamples", 100)
     content = (tmp_path / "s.html").read_text()
     assert "95% intervals. ECE: interval by test inversion, since the estimate is biased upward.</p>" in content
-    assert "Intervals, except that of ECE: bootstrap over samples (100 resamples" in content
+    assert "except that of ECE and Wilson's interval of the accuracy: bootstrap over samples (100" in content
     assert "a.npz" in content
     assert str(tmp_path) not in content
     assert "no intervals (n = 2,000)" in capsys.readouterr().out

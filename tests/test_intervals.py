@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.special import expit, logit, softmax
+from scipy.stats import binomtest, norm
 from scipy.stats import t as student_t
 
 from confrank.metrics import (
@@ -65,8 +65,39 @@ def test_undefined_resamples_give_no_interval():
 def test_without_errors_there_is_no_interval_of_width_zero():
     samples = Samples(np.array([0.9, 0.8, 0.7]), np.ones(3, dtype=bool), np.array([0.9, 0.8, 0.7]))
     limits = intervals_of(bootstrap([samples], 50)[0], evaluation_of(samples).metrics, samples=samples)
-    assert (limits["acc"], limits["aurc"]) == (None, None)
+    assert limits["aurc"] is None
     assert limits["ece"].low < limits["ece"].high
+    assert limits["acc"].low < limits["acc"].high == 1
+
+
+@pytest.mark.parametrize(("right", "size"), [(20, 20), (0, 20), (19, 20), (3, 7), (880, 1000)])
+def test_accuracy_has_wilsons_interval(right, size):
+    samples = Samples(np.linspace(0, 1, size), np.arange(size) < right)
+    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 100)
+    expected = binomtest(right, size).proportion_ci(0.9, method="wilson")
+    limits = intervals_of(resampled, metrics, level=0.9, samples=samples)["acc"]
+    assert (limits.low, limits.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    assert limits.method == "Wilson"
+    # Rows of weight 0 do not count, and equal weights are none.
+    weights = np.append(np.full(size, 3.0), np.zeros(5))
+    padded = Samples(np.linspace(0, 1, size + 5), np.arange(size + 5) < right).weighted(weights)
+    resampled = dict.fromkeys(KEYS, np.full(100, right / size)) | {"acc": np.full(100, right / size)}
+    again = intervals_of(resampled, evaluation_of(padded).metrics, level=0.9, samples=padded)["acc"]
+    assert (again.low, again.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_an_accuracy_with_weights_is_worth_fewer_rows():
+    """Of 400 rows, ten have 30 times the weight of the others: the interval is that of their standard error."""
+    rng = np.random.default_rng(0)
+    samples = Samples(rng.random(400), rng.random(400) < 0.7).weighted(np.where(np.arange(400) < 10, 30.0, 1.0))
+    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 2000)
+    limits = intervals_of(resampled, metrics, samples=samples)["acc"]
+    spread = resampled["acc"].std()
+    size = min(690**2 / (10 * 900 + 390), metrics["acc"] * (1 - metrics["acc"]) / spread**2)
+    square = norm.ppf(0.975) ** 2 / size
+    # (p - accuracy)^2 = square p (1 - p), solved for p
+    expected = np.roots([1 + square, -2 * metrics["acc"] - square, metrics["acc"] ** 2])
+    assert [limits.low, limits.high] == pytest.approx(sorted(expected), abs=1e-9)
 
 
 def test_resamples_with_one_error_or_none_equal_their_rows():
@@ -108,7 +139,7 @@ def test_ranking_limits_are_students_t_on_the_logit_scale():
         assert limits[key].method == "logit bootstrap"
     wider = intervals_of(resampled, metrics, level=0.9)["auroc"]
     assert limits["auroc"].low < wider.low < wider.high < limits["auroc"].high
-    assert limits["acc"].method == "bootstrap" and limits["ece"].method == "test inversion"
+    assert limits["fpr95"].method == "bootstrap" and limits["ece"].method == "test inversion"
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -127,6 +158,34 @@ def test_limits_of_areas_are_students_t_on_the_root_scale(weighted):
         expected = (np.sqrt(metrics[key]) + np.array([-reach, reach])) ** 2
         assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
         assert limits[key].method == "square-root bootstrap"
+    for key, values in (("nll", samples.nll), ("brier", samples.brier)):
+        large = weight * values
+        reach = np.sqrt(resampled[key]).std(ddof=1) * student_t.ppf(0.95, large.sum() ** 2 / (large**2).sum() - 1)
+        expected = (np.sqrt(metrics[key]) + np.array([-reach, reach])) ** 2
+        assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
+        assert limits[key].method == "square-root bootstrap"
+
+
+def test_intervals_of_proper_scores_hold_with_few_rows():
+    """Logits with a spread of 6, calibrated: two errors in 20. The percentiles cover the Brier score in 83%."""
+
+    def drawn(rng, size):
+        table = softmax(rng.normal(0, 6, (size, 3)), axis=1)
+        return sample_values(
+            probabilities=table, label=(rng.random(size)[:, None] > table.cumsum(axis=1)).sum(axis=1)
+        )
+
+    truth = evaluation_of(drawn(np.random.default_rng(0), 500_000)).metrics
+    rng, covered, plain = np.random.default_rng(5), dict.fromkeys(("nll", "brier"), 0), 0
+    for repetition in range(400):
+        samples = drawn(rng, 20)
+        metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 199, seed=repetition)
+        limits = intervals_of(resampled, metrics, samples=samples)
+        for key in covered:
+            covered[key] += limits[key].low <= truth[key] <= limits[key].high
+        low, high = module._percentiles(resampled["brier"], metrics["brier"], 0.95)
+        plain += low <= truth["brier"] <= high
+    assert covered["brier"] / 400 >= 0.92 and covered["nll"] / 400 >= 0.9 and plain / 400 < 0.86
 
 
 def test_limits_of_areas_stay_in_their_range():
@@ -265,7 +324,9 @@ def test_one_discordant_row_proves_nothing():
     for seed in range(10):
         pair = [sample_values(confidence=confidence, correct=values) for values in (correct, other)]
         metrics = [evaluation_of(samples).metrics for samples in pair]
-        assert paired_differences(*bootstrap(pair, 200, seed), *metrics)["acc"].p > 0.3
+        gap = paired_differences(*bootstrap(pair, 200, seed), *metrics)["acc"]
+        assert gap.p > 0.3
+        assert gap.low <= 0 <= gap.high
 
 
 def test_p_value_and_interval_agree():

@@ -1,4 +1,4 @@
-"""Intervals: how much a metric would vary with other samples, by the bootstrap for all but the ECE.
+"""Intervals: how much a metric would vary with other samples, by the bootstrap for all but accuracy and ECE.
 
 A resample is the number of times each row is drawn. In sorted order, its cumulative sums are the steps of the
 resample's ranking (a row drawn twice ties with itself), so one array operation handles a block of resamples exactly.
@@ -25,11 +25,13 @@ BLOCK = 1 << 20
 BINS = 15
 # Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
 BUDGET, MOST, FEWEST, LARGEST = 50_000_000, 1000, 200, 1_000_000
-IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap", "test inversion"]
+IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap", "test inversion", "Wilson"]
 # Percentiles of these are too narrow with few errors. Shares of a rare kind are skewed close to 0 and 1; the areas
-# are weighted counts of errors, and the square root of a count has nearly the same variance whatever the count.
+# are weighted counts of errors, NLL and Brier score mostly too, and the square root of a count has nearly the same
+# variance whatever the count.
 ON_LOGIT_SCALE = ("aupr_error", "auroc")
-ON_ROOT_SCALE = ("aurc", "e_aurc", "augrc")
+ON_ROOT_SCALE = ("aurc", "e_aurc", "augrc", "nll", "brier")
+HIGHEST = {"nll": np.inf, "brier": 2.0}  # 1 for the other metrics
 
 
 @dataclass(frozen=True)
@@ -93,20 +95,23 @@ def intervals_of(
 ) -> dict[str, Interval | None]:
     """An interval of each metric: percentiles of the resampled values, corrected by the bootstrap's bias estimate.
 
-    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for AURC, E-AURC and AUGRC, on
-    the square-root scale; for ECE, `ece_interval`. These need the `samples`: without them, ECE has no interval, and t
-    is the normal quantile. None if the metric is undefined, if it is undefined in more than a twentieth of the
-    resamples, or if all resamples agree. Limits stay within the metric's range.
+    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for AURC, E-AURC, AUGRC, NLL
+    and Brier score, on the square-root scale; for ECE, `ece_interval`; for accuracy, Wilson's. These need the
+    `samples`: without them, ECE has no interval, that of accuracy is by percentiles, and t is the normal quantile.
+    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or (but for
+    accuracy) if all resamples agree. Limits stay within the metric's range.
     """
     intervals: dict[str, Interval | None] = {}
     for key in KEYS:
         values, value = resampled.get(key), metrics[key]
         if value is None or values is None or key == "ece":
             intervals[key] = None
+        elif key == "acc" and samples is not None:
+            intervals[key] = _share_interval(values, value, level, samples)
         elif key in ON_LOGIT_SCALE or key in ON_ROOT_SCALE:
             intervals[key] = _scaled_interval(key, values, value, level, samples)
         else:
-            intervals[key] = _interval(key, values, value, level)
+            intervals[key] = _interval(values, value, level)
     if samples is not None and samples.probability is not None:
         given = samples.probability, samples.correct
         intervals["ece"] = ece_interval(*given, sample_weight=samples.weight, level=level, seed=seed)
@@ -171,16 +176,30 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
     sides = (centred <= 0) | equal, (centred >= 0) | equal
     # The add-one form never claims p = 0; a set against itself gives 1.
     tails = [(1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in sides]
-    return PairedDifference(value, *limits, min(1.0, 2 * min(tails)))
+    p = min(1.0, 2 * min(tails))
+    if p > 1 - level:  # percentiles count those resamples on one side only
+        limits = min(limits[0], 0.0), max(limits[1], 0.0)
+    return PairedDifference(value, *limits, p)
 
 
-def _interval(key: str, resampled: Floats, value: float, level: float) -> Interval | None:
+def _interval(resampled: Floats, value: float, level: float) -> Interval | None:
     limits = _percentiles(resampled, value, level)
     # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
     if limits is None or limits[0] == limits[1]:
         return None
-    highest = {"nll": np.inf, "brier": 2.0}.get(key, 1.0)
-    return Interval(float(np.clip(limits[0], 0.0, highest)), float(np.clip(limits[1], 0.0, highest)))
+    return Interval(float(np.clip(limits[0], 0.0, 1.0)), float(np.clip(limits[1], 0.0, 1.0)))
+
+
+def _share_interval(resampled: Floats, value: float, level: float, samples: Samples) -> Interval:
+    """Wilson's (1927) interval of a share. With weights, for as many rows as have the bootstrap's standard error."""
+    size = float(len(samples))
+    if samples.weight is not None:
+        size, variance = effective_number(samples.weight), float(np.nanvar(resampled))
+        size = min(size, value * (1 - value) / variance) if variance else size
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre, reach = value + z**2 / (2 * size), z * (value * (1 - value) / size + (z / (2 * size)) ** 2) ** 0.5
+    low, high = ((centre + side) / (1 + z**2 / size) for side in (-reach, reach))
+    return Interval(max(0.0, min(low, value)), min(1.0, max(high, value)), "Wilson")
 
 
 def _scaled_interval(
@@ -190,10 +209,10 @@ def _scaled_interval(
     known = _known(resampled)
     if known is None or known.min() == known.max():
         return None
-    values, quantile = np.append(known, value), _quantile(level, samples)
+    values, quantile = np.append(known, value), _quantile(key, level, samples)
     if key in ON_ROOT_SCALE:
         # E-AURC is never below 0, apart from rounding.
-        low, high = _limits(np.sqrt(np.maximum(values, 0)), quantile).clip(0, 1) ** 2
+        low, high = _limits(np.sqrt(np.maximum(values, 0)), quantile).clip(0, HIGHEST.get(key, 1.0) ** 0.5) ** 2
         return Interval(float(low), float(high), "square-root bootstrap")
     nearest = 1e-6 if samples is None else 1 / (4 * len(samples))
     values = np.clip(values, nearest, 1 - nearest)
@@ -207,14 +226,19 @@ def _limits(values: Floats, quantile: float) -> Floats:
     return np.array([values[-1] - reach, values[-1] + reach])
 
 
-def _quantile(level: float, samples: Samples | None) -> float:
-    """The quantile of Student's t with one degree of freedom less than the rarer outcome has samples."""
+def _quantile(key: str, level: float, samples: Samples | None) -> float:
+    """The quantile of Student's t with one degree of freedom less than there are samples that decide the metric.
+
+    They are those of the rarer outcome. NLL and Brier score are means, decided by the rows with large values: Kish's
+    effective number of the values.
+    """
     normal = NormalDist().inv_cdf((1 + level) / 2)
     if samples is None:
         return normal
     weight = np.ones(len(samples)) if samples.weight is None else samples.weight
-    rarer = min(effective_number(weight[samples.correct]), effective_number(weight[~samples.correct]))
-    return _student(normal, rarer - 1)
+    values = {"nll": samples.nll, "brier": samples.brier}.get(key)
+    parts = [weight[samples.correct], weight[~samples.correct]] if values is None else [weight * values]
+    return _student(normal, min(map(effective_number, parts)) - 1)
 
 
 def _student(normal: float, degrees: float) -> float:

@@ -67,7 +67,8 @@ def interval_note(models: Sequence[Analysis]) -> str:
     counts = list(dict.fromkeys(model.num_resamples for model in models))
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
-    note = f"in brackets: 95% bootstrap intervals from {', '.join(f'{count:,}' for count in counts)} resamples"
+    number = ", ".join(f"{count:,}" for count in counts)
+    note = f"in brackets: 95% intervals, Wilson's for accuracy, otherwise by the bootstrap from {number} resamples"
     return "; ".join(filter(None, [note, ece_note(models)]))
 
 
