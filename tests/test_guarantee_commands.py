@@ -360,6 +360,38 @@ def test_rows_that_share_an_id_are_pointed_out(tmp_path, capsys, command):
         assert (note in capsys.readouterr().out) is is_noted
 
 
+def test_repeated_rows_are_pointed_out_with_and_without_a_policy(files, command, capsys, tmp_path):
+    """Each row three times certifies too much. Of 600 rows, 568 have three classes with a probability of 0.005."""
+    header, *rows = files[0].read_text().splitlines()
+    (tmp_path / "thrice.csv").write_text(
+        "\n".join(line.split(",", 1)[1] for line in [header, *(3 * rows[:600])]) + "\n"
+    )
+    note = "1,136 of 1,800 rows repeat another row exactly; a guarantee assumes independent rows"
+    for number, flags in enumerate(
+        (("threshold", "--risk", 0.3), ("threshold", "--risk", 0.3, "--by", "site"), ("sets",), ("select",))
+    ):
+        for policy in (("--policy", tmp_path / f"{number}.json"), ()):
+            new = () if policy or flags[0] != "select" else ("--new", files[1], "--out", tmp_path / "out.csv")
+            command(flags[0], tmp_path / "thrice.csv", *flags[1:], *policy, *new)
+            assert capsys.readouterr().out.count(note) == 1, (flags, policy)
+    command("threshold", files[0], "--risk", 0.3)
+    assert "repeat" not in capsys.readouterr().out
+
+
+def test_new_rows_among_those_that_made_the_decision_are_pointed_out(files, command, capsys, tmp_path):
+    note = "note: some of these rows were used to make the decision; its promises are about other rows\n"
+    old, new = files
+    policy = ("--policy", tmp_path / "p.json")
+    command("threshold", old, "--risk", 0.3, *policy)
+    for file, is_noted in ((old, True), (new, False)):
+        capsys.readouterr()
+        command("apply", tmp_path / "p.json", file, "--out", tmp_path / "answers.csv")
+        assert (note in capsys.readouterr().out) is is_noted
+        for name in ("sets", "select"):
+            command(name, old, "--new", file, "--out", tmp_path / "out.csv")
+            assert (note in capsys.readouterr().out) is is_noted
+
+
 @pytest.mark.parametrize("asked", [("sets", "--per-class", "--by", "site"), ("select",)], ids=lambda asked: asked[0])
 def test_what_was_read_is_printed_before_a_failure(files, command, capsys, tmp_path, asked):
     (tmp_path / "bad.csv").write_text("file,confidence\na,high\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Arguments, Command, Parser, add_option
-from confrank.cli.new_rows import answered, write_rows
+from confrank.cli.new_rows import answered, overlap_notes, write_rows
 from confrank.cli.paths import csv_path, keep_inputs
 from confrank.cli.source import add_file, predictions_path, reading_of
 from confrank.phrasing import counted, named
@@ -35,7 +35,7 @@ def _apply(arguments: Arguments) -> None:
 def write_answers(out: Path, policy: "Policy", predictions: "Predictions", answers: "Answers") -> list[str]:
     """Write the answers of a policy; lines about them, the one with the file last."""
     written = write_rows(out, predictions, answers.columns(), "answers")
-    return [*policy.doubts(predictions), summary(answers), *written]
+    return [*policy.doubts(predictions), *overlap_notes(policy, predictions), summary(answers), *written]
 
 
 def check_answers(out: Path) -> None:

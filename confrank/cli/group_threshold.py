@@ -49,7 +49,7 @@ def group_threshold(arguments: Arguments) -> None:
     refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading, keep=kept(reading, by))
     predictions, samples = source.predictions, source.samples
-    print_read(predictions, samples)
+    print_read(predictions, samples, policy=arguments.policy)
     policy = open_policy(arguments, predictions)
     rows, others, used = _rows(arguments, policy, predictions)
     if policy is not None:

@@ -1,7 +1,7 @@
 """Select new answers such that few of the selected are wrong."""
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
-from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
+from confrank.cli.new_rows import add_new, new_answers, new_paths, overlap_notes, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
 from confrank.cli.source import add_file, print_read, read_source, reading_of, refuse_weight_column
@@ -32,7 +32,7 @@ def _select(arguments: Arguments) -> None:
     reading = reading_of(arguments)
     refuse_weight_column(reading)
     source = read_source(arguments.file, reading=reading)
-    print_read(source.predictions, source.samples)
+    print_read(source.predictions, source.samples, policy=arguments.policy)
     predictions = source.predictions
     policy = open_policy(arguments, predictions)
     base = Policy.of(predictions) if policy is None else policy
@@ -42,11 +42,12 @@ def _select(arguments: Arguments) -> None:
     part, promise = SelectionPart.of(selection, rows), selection.promise()
     lines, shortage, unlabelled = [], None, None
     if new:
-        unlabelled, answers = new_answers(arguments, reading, base.with_part(part, replace=True))
+        made = base.with_part(part, replace=True)
+        unlabelled, answers = new_answers(arguments, reading, made)
         selection = select_with_fdr(confidence, correct, answers.confidence, arguments.fdr)
         assert answers.accepted is not None and (answers.accepted == selection.selected).all()
         shortage = selection.shortage()
-        lines += selection_lines(selection)
+        lines += [*overlap_notes(made, unlabelled), *selection_lines(selection)]
     else:
         lines.append(compared_line(selection))
     lines += [f"promise     {promise}", *([] if shortage is None else [shortage])]

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of, group_values
-from confrank.cli.new_rows import add_new, new_answers, new_paths, write_rows
+from confrank.cli.new_rows import add_new, new_answers, new_paths, overlap_notes, write_rows
 from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
 from confrank.cli.source import add_file, kept, print_read, read_source, reading_of, refuse_weight_column
@@ -46,7 +46,7 @@ def _sets(arguments: Arguments) -> None:
     table = json_output(arguments, out, inputs=new)
     reading, by = reading_of(arguments), column_of(arguments.by)
     source = _read(arguments, reading, by)
-    print_read(source.predictions, source.samples)
+    print_read(source.predictions, source.samples, policy=arguments.policy)
     policy = open_policy(arguments, source.predictions)
     base = Policy.of(source.predictions) if policy is None else policy
     rule, own, rows = _calibrated(arguments, base, source.predictions, by)
@@ -55,8 +55,10 @@ def _sets(arguments: Arguments) -> None:
     lines = [*set_lines(rule, of, names), size_line(own, "calibration row"), f"promise     {promise}"]
     lines += [] if shortage is None else [shortage]
     sizes = {"calibration": _sizes(own), "new": None}
-    answered = new_answers(arguments, reading, base.with_part(part, replace=True)) if new else None
+    made = base.with_part(part, replace=True)
+    answered = new_answers(arguments, reading, made) if new else None
     if answered is not None:
+        lines += overlap_notes(made, answered[0])
         sets = answered[1].sets
         assert sets is not None, "the policy has sets"
         lines.append(size_line(sets, "new row"))

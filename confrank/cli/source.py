@@ -125,9 +125,15 @@ def read_source(
         return Source(name or file, Path(file), predictions, sample_values(**predictions.evaluation_inputs()))
 
 
-def print_read(predictions: "Predictions", samples: "Samples", *, guarantees: bool = True) -> None:
-    """Print what was read, before anything can fail, and what a guarantee assumes of it."""
+def print_read(
+    predictions: "Predictions", samples: "Samples", *, guarantees: bool = True, policy: str | None = None
+) -> None:
+    """Print what was read, before anything can fail, and what a guarantee assumes of it.
+
+    The notes of a `policy` say themselves which rows are copies.
+    """
     notes = _dependence_notes(predictions) if guarantees else []
+    notes += _copy_notes(predictions) if guarantees and policy is None else []
     print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
 
 
@@ -185,3 +191,13 @@ def _dependence_notes(predictions: "Predictions") -> list[str]:
         return []
     name = repeated[0]
     return [f"note: {name} is not unique; if rows of one {name} depend on each other, the guarantee does not hold"]
+
+
+def _copy_notes(predictions: "Predictions") -> list[str]:
+    import numpy as np
+
+    from confrank.decisions.identity import copied_from, identity_of
+    from confrank.decisions.policy_rows import copy_notes
+
+    origin = copied_from(identity_of(predictions))
+    return [f"note: {note}" for note in copy_notes(origin, np.arange(len(predictions)))]

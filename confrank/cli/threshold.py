@@ -47,7 +47,7 @@ def _threshold(arguments: Arguments) -> None:
     _check_request(arguments)
     table = json_output(arguments)
     predictions, samples = read_weighted(arguments)
-    print_read(predictions, samples, guarantees=arguments.risk is not None)
+    print_read(predictions, samples, guarantees=arguments.risk is not None, policy=arguments.policy)
     others, policy = None, open_policy(arguments, predictions)
     if policy is not None:
         samples, rows = unseen_samples(arguments, policy, predictions, samples)

@@ -48,8 +48,8 @@ def usable_rows(
         raise InputError(f"expected rows for both halves of {file or 'the file'}, but it has {num_rows}", "add rows")
     index = np.flatnonzero(flags)
     sketch = sketch_of(identity, index)
-    num_copied = int((origin != np.arange(num_rows))[index].sum())
-    notes = [*_seed_notes(seed, used_seed, half), *_row_notes(kind, sketch, num_copied, len(index))]
+    notes = [*_seed_notes(seed, used_seed, half)]
+    notes += copy_notes(origin, index) if kind == "promise" else _likeness_notes(sketch)
     rows = UsedRows(Path(file).name, digest, num_rows, len(index), half, used_seed, sketch, notes=tuple(notes))
     return index, rows
 
@@ -59,14 +59,18 @@ def _seed_notes(seed: int, used: int, half: Half) -> Iterator[str]:
         yield f"the policy already splits this file with seed {used}, so seed {seed} was not used"
 
 
-def _row_notes(kind: Literal["design", "promise"], sketch: Sketch, num_copied: int, num_rows: int) -> Iterator[str]:
-    """What may make the guarantee void without anybody noticing."""
-    if kind == "promise" and num_copied > MOST_COPIED * num_rows:
+def copy_notes(origin: Ints, rows: Ints) -> Iterator[str]:
+    """What voids a guarantee on these rows of a file without anybody noticing; `origin` [n] is `copied_from`."""
+    num_copied = int(np.count_nonzero(origin[rows] != rows))
+    if num_copied > MOST_COPIED * len(rows):
         yield (
-            f"{num_copied:,} of {num_rows:,} rows repeat another row exactly; a guarantee assumes independent rows,"
+            f"{num_copied:,} of {len(rows):,} rows repeat another row exactly; a guarantee assumes independent rows,"
             " so remove the copies"
         )
-    if kind == "design" and not tells_rows_apart(sketch):
+
+
+def _likeness_notes(sketch: Sketch) -> Iterator[str]:
+    if not tells_rows_apart(sketch):
         yield (
             "many rows are alike and have no ids, so the policy recognises them only in a copy of the complete file;"
             " do not use them for a guarantee"
