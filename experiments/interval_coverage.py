@@ -2,13 +2,16 @@
 
     python experiments/interval_coverage.py [--repetitions 1000] [--seed 17]
     python experiments/interval_coverage.py --areas 19 1
+    python experiments/interval_coverage.py --means 6 1.3
 
 Models whose population is known: the probability p of being right is Beta-distributed with mean 0.8, and the
 confidence is p with its logit multiplied: by 1 (calibrated), more (overconfident) or less (underconfident). The ECE's
 target is the population's, with the same 15 bins. `percentiles` is the bootstrap that all metrics used to share;
 `confrank` is what `confrank.metrics.intervals_of` gives now. Rows for comparison have a fifth of the repetitions.
 `--areas` measures AURC, E-AURC and AUGRC instead, for a calibrated model with p ~ Beta(A, B), and compares scales for
-Student's t. Prints a table of coverage, mean and median width, then one JSON line.
+Student's t. `--means` measures accuracy, NLL and Brier score for three classes: labels are drawn from normal logits
+of this spread, and the model's logits are these times the second number. Prints a table of coverage, mean and median
+width, then one JSON line.
 """
 
 import argparse
@@ -19,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 from scipy.stats import beta, t
 
-from confrank.metrics import Samples, bootstrap, ece, ece_interval, evaluation_of, intervals_of
+from confrank.metrics import Samples, bootstrap, ece, ece_interval, evaluation_of, intervals_of, sample_values
 from confrank.metrics.areas import best_aurc
 from confrank.metrics.calibration import bin_edges, bin_index
 
@@ -30,6 +33,7 @@ Floats = NDArray[np.float64]
 RESAMPLES, BINS, GRID = 1000, 15, 1_000_000
 Limits = tuple[float, float]
 AREAS = ("aurc", "e_aurc", "augrc")
+MEANS = ("acc", "nll", "brier")
 # Other scales for Student's t than that of confrank; a resample without errors has an area of 0.
 SCALES: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]]] = {
     "linear": (lambda values: values, lambda values: values),
@@ -193,6 +197,29 @@ def areas_once(model: Model, size: int) -> Callable[[np.random.Generator, int], 
     return once
 
 
+def drawn_tables(spread: float, sharpness: float, size: int, rng: np.random.Generator) -> Samples:
+    logits = rng.normal(0, spread, (size, 3))
+    label = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    return sample_values(probabilities=softmax(sharpness * logits, axis=1), label=label)
+
+
+def means_once(
+    spread: float, sharpness: float, size: int
+) -> Callable[[np.random.Generator, int], dict[str, Limits | None]]:
+    def once(rng: np.random.Generator, repetition: int) -> dict[str, Limits | None]:
+        samples = drawn_tables(spread, sharpness, size, rng)
+        (resampled,), metrics = bootstrap([samples], RESAMPLES, seed=repetition), evaluation_of(samples).metrics
+        intervals, limits = intervals_of(resampled, metrics, samples=samples), dict[str, Limits | None]()
+        for key in MEANS:
+            interval, value = intervals[key], metrics[key]
+            limits[f"{key} confrank"] = interval and (interval.low, interval.high)
+            if value is not None and resampled[key].min() < resampled[key].max():
+                limits[f"{key} percentiles"] = percentiles(resampled[key], value, 0.0)
+        return limits
+
+    return once
+
+
 def scaled(scale: str, resampled: Floats, value: float, quantile: float) -> Limits:
     """Student's t times the standard error on another scale."""
     forward, backward = SCALES[scale]
@@ -222,6 +249,14 @@ def measure_areas(model: Model, many: int, seed: int, report: Report) -> None:
         report(model.title, size, repeat(areas_once(model, size), truth, count, seed), truth)
 
 
+def measure_means(spread: float, sharpness: float, many: int, seed: int, report: Report) -> None:
+    population = evaluation_of(drawn_tables(spread, sharpness, GRID, np.random.default_rng([seed, many]))).metrics
+    truth = {key: value for key in MEANS if (value := population[key]) is not None}
+    for size in (20, 100, 500):
+        once = means_once(spread, sharpness, size)
+        report(f"spread {spread:g}, times {sharpness:g}", size, repeat(once, truth, many, seed), truth)
+
+
 def measure_others(many: int, seed: int, report: Report) -> None:
     few = many // 5
     for model in (CALIBRATED, Model(1.2, 0.3, 1)):
@@ -244,6 +279,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--areas", type=float, nargs=2, metavar=("A", "B"))
+    parser.add_argument("--means", type=float, nargs=2, metavar=("SPREAD", "SHARPNESS"))
     arguments = parser.parse_args()
     start, results = time.perf_counter(), []
 
@@ -264,6 +300,8 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     if arguments.areas:
         measure_areas(Model(*arguments.areas, 1), arguments.repetitions, arguments.seed, report)
+    elif arguments.means:
+        measure_means(*arguments.means, arguments.repetitions, arguments.seed, report)
     else:
         measure_others(arguments.repetitions, arguments.seed, report)
     print(f"\n{arguments.repetitions} repetitions, {time.perf_counter() - start:.0f} s\n")

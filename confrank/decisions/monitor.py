@@ -88,8 +88,9 @@ def monitor(
 ) -> Monitored:
     """Test "the error rate among accepted answers is at most `risk`", for answers in the order of time.
 
-    With `group` [n], each group is tested with an equal share of alpha. With `confidence` [n] and the `reference` of
-    the calibration rows, drift is tested too. A file that grows continues its test; other answers restart it.
+    With `group` [n], each group is tested with an equal share of alpha; one that first occurs later raises the line
+    of all others. With `confidence` [n] and the `reference` of the calibration rows, drift is tested too. A file that
+    grows continues its test; other answers restart it.
 
     >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
     (True, False)
