@@ -14,8 +14,9 @@ _HOME = {"covering_radius": "centres", "k_center_greedy": "centres", "select": "
 
 __all__ = ["STRATEGIES", "Strategy", "covering_radius", "k_center_greedy", "select"]
 
+if not TYPE_CHECKING:  # a type checker that saw this function would accept any name
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
