@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from confrank import methods, models
 from confrank.checkpoint import DamagedCheckpointError, load_latest
@@ -17,7 +18,7 @@ from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
-from confrank.weights import read_provenance, read_weights, weights_errors, write_weights
+from confrank.weights import read_provenance, weights_errors, write_weights
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,21 @@ def load_trained(
     `network` receives the weights if the run was trained with your own network.
     """
     run = Path(run)
+    weights, record = _read(run)
+    if record is None:
+        raise ValueError(f"expected a config in the metadata of {run}, but there is none")
+    normalisation = ("mean", "std") if record.input_kind == "image" else ("vocabulary",)
+    wanted = ("class_names", "input_shape", *normalisation)
+    if missing := [name for name in wanted if not getattr(record, name)]:
+        raise ValueError(f"expected {', '.join(missing)} in the metadata of {run}, but got none")
+    return Trained(record, _loaded(run, weights, record, device, network))
+
+
+def _read(run: Path) -> tuple[dict[str, Tensor], Provenance | None]:
+    """The weights in a finished run folder or in a weights file, and the record of the run, if there is one."""
     if run.suffix == ".safetensors":
-        return _from_weights(run, device, network)
+        with weights_errors(run):
+            return load_file(run), read_provenance(run)
     config = load_config(run)
     checkpoint, problems = load_latest(RunFolder(run).checkpoint)
     if problems:
@@ -72,29 +86,20 @@ def load_trained(
             f"expected a finished run in {run}, but it has {epoch} of {config.epochs} epochs;"
             " wait for it to finish, or run the training command again to resume"
         )
-    provenance = replace(Provenance.from_dict(checkpoint.meta), config=config)
-    network = network or _network(provenance)
-    with weights_errors(run):
-        models.load_weights(network, checkpoint.weights)
-    return Trained(provenance, network.to(device or torch.device("cpu")))
+    return checkpoint.weights, replace(Provenance.from_dict(checkpoint.meta), config=config)
 
 
-def _from_weights(path: Path, device: str | torch.device | None, network: nn.Module | None) -> Trained:
-    provenance = read_provenance(path)
-    if provenance is None:
-        raise ValueError(f"expected a config in the metadata of {path}, but there is none")
-    normalisation = ("mean", "std") if provenance.input_kind == "image" else ("vocabulary",)
-    wanted = ("class_names", "input_shape", *normalisation)
-    if missing := [name for name in wanted if not getattr(provenance, name)]:
-        raise ValueError(f"expected {', '.join(missing)} in the metadata of {path}, but got none")
-    return Trained(provenance, _network_in(path, provenance, device, network))
-
-
-def _network_in(
-    path: Path, provenance: Provenance, device: str | torch.device | None, network: nn.Module | None
+def _loaded(
+    source: Path,
+    weights: dict[str, Tensor],
+    record: Provenance,
+    device: str | torch.device | None,
+    network: nn.Module | None,
 ) -> nn.Module:
-    network = network or _network(provenance)
-    read_weights(path, network)
+    """The network of a run, or the given one, with these weights."""
+    network = network or _network(record)
+    with weights_errors(source):
+        models.load_weights(network, weights)
     return network.to(device or torch.device("cpu"))
 
 
@@ -115,12 +120,11 @@ def load_run(
     split and the classes must.
     """
     run = Path(run)
-    trained = load_trained(run, device, network) if run.suffix != ".safetensors" else None
-    provenance = trained.provenance if trained else _agreed(run, read_provenance(run), config)
-    used, held_out = _data_of(run, provenance, root, data, test_only)
-    provenance = completed(provenance, used)
-    loaded = trained.network if trained else _network_in(run, provenance, device, network)
-    return TrainedOn(provenance, loaded, used, held_out)
+    weights, stored = _read(run)
+    record = _agreed(run, stored, config)
+    used, held_out = _data_of(run, record, root, data, test_only)
+    record = completed(record, used)
+    return TrainedOn(record, _loaded(run, weights, record, device, network), used, held_out)
 
 
 def save_weights_file(run: str | Path, path: str | Path, *, network: nn.Module | None = None) -> None:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from confrank import models
@@ -26,12 +26,6 @@ def _halved(name: str, value: Tensor) -> Tensor:
     if not half.isfinite().all():
         raise ValueError(f"expected weights within half precision, but {name} has {float(value.abs().max()):.3g}")
     return half
-
-
-def read_weights(path: Path, network: nn.Module) -> None:
-    """Copy the weights in a file into a network."""
-    with weights_errors(path):
-        models.load_weights(network, load_file(path))
 
 
 def read_provenance(path: Path) -> Provenance | None:
