@@ -1,5 +1,6 @@
 """The decision on the report page, and the page of the monitor, in a real browser."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_the_page_of_the_monitor_says_what_was_tested(watch, written):  # noqa: 
     rows = watched.page.locator("#tests tbody tr")
     assert rows.count() == len(followed.monitored.watches) == len(NASTY) - 1
     cells = rows.first.locator("td").all_inner_texts()
-    assert cells[0] == "0.1" and cells[3] == "100" and cells[4].startswith(f"row {broken.alarm_row:,}")
+    assert cells[0] == "10%" and cells[3] == "100" and cells[4].startswith(f"row {broken.alarm_row:,}")
     assert f"{broken.test.num_wrong:,} of {broken.test.num_answers:,}" in cells[1]
     charts = watched.page.locator("svg[role=img]")
     assert charts.count() == 4 and all(chart.get_attribute("aria-label") for chart in charts.all())
@@ -166,6 +167,17 @@ def test_dashed_lines_have_the_colours_of_their_curves(promised, lines):
     assert drawn["without"] == ["b"]
 
 
+def test_a_curve_beyond_the_axis_leaves_the_chart():
+    """It does not follow the upper edge, as if the value were that of the edge; its dot stays inside."""
+    rows = np.arange(4)
+    series = [Series("a", rows, np.array([0.5, 2.0, 60.0, 0.0]), 1.0, alarm=1)]
+    (curve,) = (drawn := _chart(series, [], (0.0, 1.5), 4))["curves"]
+    heights = [float(point.split()[1]) for point in curve["path"][1:].split("L")]
+    assert heights == pytest.approx([2000 / 3, -1000 / 3, -1000, 1000], abs=0.1)
+    assert curve["dot"] == (50.0, 100.0) and drawn["leaves"]
+    assert not _chart([Series("a", rows, rows / 4, 1.0)], [], (0.0, 1.5), 4)["leaves"]
+
+
 def test_a_promise_with_few_answers_is_named_below_its_chart():
     policy, predictions = grouped()
     site = predictions.extra["site"]
@@ -193,3 +205,6 @@ def test_few_answers_have_a_page_too(size):
     followed = follow(Policy.of(predictions).with_part(part), predictions, np.arange(size))
     content = monitor_page(followed, [], ["p", "f"])
     assert ("cannot be tested" in content) == (size == 0) and "nan" not in content.split("</style>")[1]
+    if size == 30:  # half of the answers make the first point of a running share, and the others a line
+        assert "share of bad answers among the last 15 tested" in content
+        assert all(path.count("L") >= 15 for path in re.findall(r'class="curve[^"]*" d="([^"]*)"', content))

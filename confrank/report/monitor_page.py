@@ -97,7 +97,7 @@ def _row(watch: Watch, followed: Followed, times: Times) -> dict[str, Any]:
     test, noticed = watch.test, watch.alarm_row
     return {
         "subject": subject(watch),
-        "limit": f"{test.risk:.4g}",
+        "limit": f"{100 * test.risk:.4g}%",
         "rate": "-" if not test.num_answers else percent(test.num_wrong / test.num_answers, 2),
         "counts": f"{test.num_wrong:,} of {test.num_answers:,}",
         "e_value": e_text(test.log_e_value),
@@ -123,7 +123,9 @@ def _chart(series: Sequence[Series], ticks: Sequence[svg.Tick], limits: Limits, 
     A series without values has no curve, but keeps its colour, which it shares with the other chart.
     """
     drawn = {k % len(COLOURS): one for k, one in enumerate(series) if len(one.values)}
+    low, high = limits
     return {
+        "leaves": any(one.values.max() > high or one.values.min() < low for one in drawn.values()),
         "ticks": ticks,
         "lines": _lines(drawn, limits),
         "curves": [_curve(one, limits, number, colour) for colour, one in drawn.items()],
@@ -149,11 +151,14 @@ def _lines(drawn: Mapping[int, Series], limits: Limits) -> list[dict[str, Any]]:
 
 def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, Any]:
     low, high = limits
-    height, kept = np.clip(one.values, low, high) - low, _thinned(one.values)
-    path = svg.line(one.rows[kept] + 1, height[kept], max(number, 1), high - low)
+    span, kept = high - low, _thinned(one.values)
+    # Beyond the axis, a curve leaves the chart instead of following its edge.
+    height = np.clip(one.values - low, -span, 2 * span)
+    path = svg.line(one.rows[kept] + 1, height[kept], max(number, 1), span)
     dot = None
     if one.alarm is not None:
-        dot = (100 * float(one.rows[one.alarm] + 1) / number, 100 * float(height[one.alarm]) / (high - low))
+        above = min(1.0, float(height[one.alarm]) / span)
+        dot = (100 * float(one.rows[one.alarm] + 1) / number, 100 * above)
     return {"name": one.name, "colour": colour, "path": path, "dot": dot}
 
 
@@ -222,8 +227,8 @@ def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any
 
 
 def _window(number: int) -> int:
-    """How many answers a running share covers: a tenth of all, between 50 and 1,000."""
-    return int(np.clip(number // 10, min(50, max(number, 1)), 1000))
+    """How many answers a running share covers: a tenth of all, between 50 (or half of fewer than 100) and 1,000."""
+    return int(np.clip(number // 10, min(50, max(number // 2, 1)), 1000))
 
 
 def _recent(flags: Flags, window: int) -> Floats:
