@@ -21,7 +21,7 @@ from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.ood.results import Group, OodResult
-from confrank.report import colours
+from confrank.report import colours, svg
 from confrank.report.colours import COLOURS, colour_numbers, colours_of
 from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
@@ -78,9 +78,9 @@ def browser():
 class Watched:
     """A page opened from disk, and everything it asked for or complained about."""
 
-    def __init__(self, browser, path, width=1200):
+    def __init__(self, browser, path, width=1200, **options):
         self.requests, self.complaints, self.dialogs = [], [], []
-        self.context = browser.new_context(viewport={"width": width, "height": 800})
+        self.context = browser.new_context(viewport={"width": width, "height": 800}, **options)
         self.page = self.context.new_page()
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("console", lambda message: self.complaints.append(message.text))
@@ -100,11 +100,11 @@ def watch(browser, tmp_path):
     """Opens a page, given as a path or by its content; all are closed afterwards."""
     watched = []
 
-    def opened(given, width=1200):
+    def opened(given, width=1200, **options):
         path = given if isinstance(given, Path) else tmp_path / f"page{len(watched)}.html"
         if path is not given:
             path.write_text(given, encoding="utf-8")
-        watched.append(Watched(browser, path, width))
+        watched.append(Watched(browser, path, width, **options))
         return watched[-1]
 
     yield opened
@@ -259,6 +259,53 @@ def test_the_cost_slider_shows_what_the_command_prints(watch, tmp_path, command)
     assert watched.complaints == []
 
 
+def test_without_a_script_the_page_shows_the_same_threshold(watch):
+    """The marker, the numbers and the chosen curve are those that the script starts with."""
+    content, samples = nasty_page()
+    still, alive = watch(content, java_script_enabled=False), watch(content)
+    for name in ("rule", "dot"):
+        places = [one.page.locator(f"#{name}").bounding_box() for one in (still, alive)]
+        offsets = [
+            place["x"] - one.page.locator("#curve").bounding_box()["x"]
+            for place, one in zip(places, (still, alive), strict=True)
+        ]
+        assert offsets[0] == pytest.approx(offsets[1], abs=0.5)
+    heights = [
+        one.page.locator("#dot").get_attribute("style").split("bottom:")[1].strip(" ;%") for one in (still, alive)
+    ]
+    assert float(heights[0]) == pytest.approx(float(heights[1]))
+    expected = expected_readout(samples[0], np.sort(samples[0].confidence)[::-1][319])
+    assert {key: still.text(key) for key in expected} == expected
+    for one in (still, alive):
+        assert one.page.locator("#curve .curve.on").count() == one.page.locator("#curve .curve.on.c0").count() == 1
+    assert [one.page.locator("noscript .hint").count() for one in (still, alive)] == [1, 0]
+
+
+def test_rare_errors_keep_their_digits(watch):
+    """11 errors among 160,001: neither nothing nor a rounded hundredth of a per cent."""
+    confidence = np.linspace(1, 0, 200_000)
+    wrong = np.r_[np.linspace(20_000, 150_000, 11), np.linspace(170_000, 199_000, 8)].astype(int)
+    samples = Samples(confidence, ~np.isin(np.arange(200_000), wrong))
+    content = page([analyse("rare", samples)])
+    assert "Accuracy is 99.9905% over 200,000 predictions." in content
+    assert "<strong>Accept the most confident 80%, and 0.0069% of them are wrong.</strong>" in content
+    assert "Accept all, and 0.0095% are wrong." in content
+    watched = watch(content)
+    assert (watched.text("errors"), watched.text("risk"), watched.text("coverage")) == ("11", "0.0069%", "80.00%")
+    watched.page.locator("#slider").focus()
+    watched.page.keyboard.press("Home")
+    accepted = int(watched.text("accepted").replace(",", ""))
+    assert float(watched.text("coverage")[:-1]) == pytest.approx(100 * accepted / 200_000, rel=0.05)
+
+
+def test_no_errors_have_an_axis_that_shows_none():
+    samples = Samples(np.linspace(0.5, 1, 100), np.ones(100, dtype=bool))
+    content = page([analyse("right", samples)])
+    assert "Accept the most confident 80%, and none of them are wrong." in content
+    assert "Accept all, and none are wrong." in content
+    assert [tick.text for tick in svg.ticks(svg.risk_axis_limit([0.0, 0.0]))][-1] == "10%"
+
+
 def test_the_slider_is_below_the_marker(watch):
     """Nine in ten answers are equally sure: the second of three thresholds accepts 95%, not a half."""
     confidence = np.repeat([0.9, 0.8, 0.1], [50, 900, 50])
@@ -402,6 +449,75 @@ def test_nothing_sticks_out(watch, width):
     watched = watch(nasty_page()[0], width)
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
     assert watched.complaints == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_long_names_stay_in_their_columns(watch, width):
+    """Names without a place to break, in sentences, cards, choices and the headings of the table."""
+    samples = samples_of()
+    long = "_of_a_model_that_was_trained_on_everything" * 6
+    names = [f"{k}{long}{k}.npz" for k in range(2)]
+    models = with_intervals(
+        [analyse(name, samples) for name in names], [samples] * 2, [(np.arange(400), "")] * 2, [50] * 2
+    )
+    watched = watch(page(models), width)
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert long not in watched.page.locator("main").inner_text()
+    for head in watched.page.locator(".metrics thead th:visible").all():
+        assert head.evaluate("node => node.scrollWidth <= node.clientWidth + 1")
+    for named in watched.page.locator(".named:visible").all():
+        dot, text = (named.locator(part).bounding_box() for part in (".swatch", "bdi"))
+        assert abs(dot["y"] - text["y"]) < 16 and dot["x"] < text["x"]  # beside the first line
+
+
+@pytest.mark.parametrize("content", [lambda: grouped_page()[0], detection_example], ids=["page", "detection"])
+def test_paper_shows_what_the_screen_scrolls(watch, content):
+    """On A4 within its margins: all rows of all tables, in full width, with colours and without controls."""
+    watched = watch(content(), 718)
+    watched.page.emulate_media(media="print")
+    assert watched.page.evaluate("document.documentElement.scrollWidth") <= 718
+    for region in watched.page.locator(".scroll").all():
+        size = region.evaluate("node => [node.scrollWidth - node.clientWidth, node.scrollHeight - node.clientHeight]")
+        assert max(size) <= 1, region.get_attribute("aria-label")
+    swatch = watched.page.locator(".swatch").first
+    assert swatch.evaluate("node => getComputedStyle(node).printColorAdjust") == "exact"
+    assert watched.page.locator("input:visible").count() == 0
+
+
+def test_paper_has_every_group(watch):
+    confidence = np.linspace(0.5, 1, 600)
+    model = {"confidence": confidence, "correct": np.arange(600) % 7 > 0}
+    watched = watch(page(compare(model, by={"site": np.arange(600) % 40}, resamples=0).models), 718)
+    watched.page.emulate_media(media="print")
+    region, last = watched.page.locator("#groups .scroll"), watched.page.locator("#groups tbody tr").last
+    bottoms = [box["y"] + box["height"] for box in (region.bounding_box(), last.bounding_box())]
+    assert bottoms[0] >= bottoms[1]
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return np.dot(linear, (0.2126, 0.7152, 0.0722))
+
+
+def contrast(one, other):
+    """As WCAG 2 defines it."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_and_curves_have_enough_contrast(scheme):
+    """WCAG AA: 4.5 for text, 3 for what a chart needs."""
+    style = re.findall(r":root \{(.*?)\}", (FOLDER / "page.css").read_text(), flags=re.DOTALL)[scheme]
+    colour = dict(re.findall(r"--([\w-]+): (#\w{6});", style))
+    for back in ("paper", "card"):
+        for name in ("ink", "soft", "accent", "good", "bad"):
+            assert contrast(colour[name], colour[back]) >= 4.5, (name, back)
+        for number in range(len(COLOURS)):
+            assert contrast(colour[f"c{number}"], colour[back]) >= 3, (number, back)
+    for name in ("good", "bad"):
+        assert contrast(colour[name], colour[f"{name}-back"]) >= 4.5
 
 
 @pytest.mark.parametrize("width", [400, 320])
@@ -560,7 +676,8 @@ def test_the_verdict_says_what_was_counted():
     assert key == "Accept the most confident 80%, and 0.1% of them are wrong."
     assert everything == "Accept all, and 0.3% are wrong."
     assert area == f"AURC ×10³ is {1000 * examined.evaluation.metrics['aurc']:.2f}."
-    assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "under 0.1%", "over 99.9%", "100.0%"]
+    assert [percent(share) for share in (0, 0.0004, 0.9999, 1)] == ["0.0%", "0.040%", "99.990%", "100.0%"]
+    assert [percent(share, 0) for share in (0.004, 0.5, 2e-7)] == ["0.40%", "50%", "under 0.0001%"]
     pair = with_intervals([examined, examined], [samples] * 2, [(np.arange(1000), "")] * 2, [99, 99])
     assert comparisons(pair)[0].startswith("No clear difference in AURC ×10³ between model and model: +0.00")
     correct[600::10] = False
@@ -575,7 +692,7 @@ def test_the_verdict_says_what_was_counted():
     ([0.9, 0.9, 0.8, 0.8, 0.8], None, "Accept the most confident 40%, and 50.0% of them are wrong."),
     ([0.9, 0.8, 0.8, 0.8, 0.8], [0, 1, 1, 1, 1], "All have the same confidence, so no threshold can separate"),
     (np.append(np.linspace(1, 0.9, 399), 0.5), None, "Accept the most confident 80%, and"),
-    (np.append(np.full(399, 0.9), 0.5), None, "Accept the most confident over 99%, and"),
+    (np.append(np.full(399, 0.9), 0.5), None, "Accept the most confident 99.75%, and"),
 ])  # fmt: skip
 def test_the_verdict_rejects_something_if_a_threshold_can(confidence, weight, sentence):
     samples = Samples(np.asarray(confidence), np.arange(len(confidence)) % 2 == 0)
@@ -594,6 +711,8 @@ def test_the_verdict_notices_an_uncertainty(skill, is_inverted, resamples):
     assert (model.intervals.get("auroc") is None) == (not resamples or skill == -100)
     said = [sentence for sentence in verdict(model) if "wrong more often than others" in sentence]
     assert len(said) == is_inverted
+    assert ('<p class="lead worse">Confident answers are wrong' in page([model])) == is_inverted
+    assert page([model]).count("wrong more often than others") == is_inverted
     if is_inverted:
         assert f"(AUROC % is {100 * model.evaluation.metrics['auroc']:.2f}" in said[0]
 

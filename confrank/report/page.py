@@ -24,7 +24,7 @@ from confrank.report.groups import groups_section
 from confrank.report.names import shortened, with_short_names
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
 from confrank.report.scales import SHOWN, metric_cell, p_text, shown
-from confrank.report.verdict import comparisons, ece_note, footnotes, percent, verdict
+from confrank.report.verdict import comparisons, ece_note, footnotes, inversion_warning, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
 MAX_CLASS_ROWS = 2000
@@ -110,8 +110,17 @@ def _environment() -> Environment:
     )
     style = Markup((FOLDER / "page.css").read_text(encoding="utf-8"))
     environment.globals |= {"content_policy": content_policy, "style": style, "version": __version__}
-    environment.filters |= {"percent": percent, "short": shortened, "count": counted}
+    environment.filters |= {"percent": percent, "short": shortened, "count": counted, "unbroken": _unbroken}
     return environment
+
+
+def _unbroken(text: str) -> str:
+    """Text with intervals and p-values that a narrow column does not tear apart.
+
+    >>> _unbroken("1.5 to 2, p = 0.3")
+    '1.5 to\xa02, p\xa0=\xa00.3'
+    """
+    return text.replace(" to ", " to\N{NO-BREAK SPACE}").replace("p = ", "p\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}")
 
 
 def _points(item: Analysis, colour: int) -> dict[str, Any]:
@@ -140,21 +149,24 @@ def _cheapest(curve: RiskCoverageCurve) -> dict[str, Any]:
 
 
 def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[str, Any]:
-    start = item.curve.at_coverage(COVERAGE)
+    sentences, warning = verdict(item), inversion_warning(item)
     rows = sorted(item.classes, key=lambda one: (-(one.error_share or 0), one.label))
     listed = rows[: MAX_CLASS_ROWS // num_models]
+    most = rows[0].error_share if rows else None
     return {
         "name": item.name,
         "colour": colour,
         "source": item.source,
-        "verdict": verdict(item),
+        "verdict": sentences[:3],
+        "warning": warning,
+        "details": [one for one in sentences[3:] if one != warning],
         "curve": svg.curve_path(item.curve, limit),
-        "start": _readout(item, start),
+        "start": _readout(item.curve, limit),
         "bins": item.bins is not None and (svg.reliability_path(item.bins), svg.reliability_dots(item.bins)),
         **histogram_chart(item.histogram, is_share=item.confidence_is_share),
         "num_right": item.curve.num_samples - item.curve.num_wrong,
         "num_wrong": item.curve.num_wrong,
-        "classes": [_class_row(item, one) for one in sorted(listed, key=lambda one: one.label)],
+        "classes": [_class_row(item, one, most) for one in sorted(listed, key=lambda one: one.label)],
         "classes_left_out": len(rows) - len(listed),
         "mistakes": [_mistake(item, one) for one in item.mistakes],
         "num_resamples": item.num_resamples,
@@ -170,15 +182,19 @@ def histogram_chart(histogram: Histogram, *, is_share: bool) -> dict[str, Any]:
     return {"bars": {"up": up, "down": down, "top": percent(top)}, "bar_ticks": ticks}
 
 
-def _readout(item: Analysis, position: int) -> dict[str, Any]:
-    curve = item.curve
+def _readout(curve: RiskCoverageCurve, limit: float) -> dict[str, Any]:
+    """What the page shows before the slider moves, and where its marker is in the chart, in per cent."""
+    position = curve.at_coverage(COVERAGE)
+    coverage, risk = float(curve.coverage[position]), float(curve.risk[position])
     accepted, wrong = int(curve.accepted[position]), int(curve.wrong[position])
     rejected_wrong = curve.num_wrong - wrong
     return {
-        "share": float(curve.coverage[position]),
+        "share": coverage,
+        "left": 100 * coverage,
+        "bottom": 100 * min(1.0, risk / limit),
         "threshold": f"{curve.threshold[position]:.6g}",
-        "coverage": f"{curve.coverage[position]:.2%}",
-        "risk": f"{curve.risk[position]:.2%}",
+        "coverage": percent(coverage, 2),
+        "risk": percent(risk, 2),
         "accepted_right": f"{accepted - wrong:,}",
         "accepted_wrong": f"{wrong:,}",
         "rejected_right": f"{curve.num_samples - accepted - rejected_wrong:,}",
@@ -187,7 +203,8 @@ def _readout(item: Analysis, position: int) -> dict[str, Any]:
     }
 
 
-def _class_row(item: Analysis, one: ClassSummary) -> dict[str, Any]:
+def _class_row(item: Analysis, one: ClassSummary, most: float | None) -> dict[str, Any]:
+    """A row of the table of classes, with a bar for its share of errors; `most` is the largest share."""
     return {
         "name": item.class_name(one.label),
         "count": one.num_samples,
@@ -197,6 +214,7 @@ def _class_row(item: Analysis, one: ClassSummary) -> dict[str, Any]:
         "aurc": one.aurc,
         "aurc_text": shown("aurc", one.aurc),
         "error_share": one.error_share,
+        "bar": 100 * (one.error_share or 0) / (most or 1),
     }
 
 

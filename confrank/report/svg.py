@@ -73,8 +73,9 @@ def risk_limit(curves: Iterable[RiskCoverageCurve]) -> float:
 
 
 def risk_axis_limit(tops: Iterable[float]) -> float:
-    """A little above the largest of some error rates, within what an axis can show."""
-    return min(1.0, max(max(tops) * 1.1, 1e-4))
+    """A little above the largest of some error rates, within what an axis can show; 10% if there are no errors."""
+    top = max(tops)
+    return min(1.0, max(1.1 * top, 1e-4)) if top else 0.1
 
 
 def curve_path(curve: RiskCoverageCurve, y_limit: float) -> str:

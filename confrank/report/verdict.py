@@ -8,24 +8,27 @@ import numpy as np
 from confrank.analysis import COVERAGE, Analysis
 from confrank.metrics import Evaluation, RiskCoverageCurve
 from confrank.phrasing import counted
+from confrank.report.names import shortened
 from confrank.report.scales import SHOWN, p_text, shown
 
 CLEAR = 0.05
+ROUNDING = 1e-10  # a share of weight that is all, or nothing, may differ from it by less than this, in per cent
 AURC = SHOWN["aurc"].heading
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """A share in per cent, rounded to 0 or 100 only if it is exactly that.
+    """A share in per cent, with two significant digits of what is nearly nothing or nearly all.
 
-    >>> percent(0.80251), percent(0.00004), percent(0.99999), percent(0.0)
-    ('80.3%', 'under 0.1%', 'over 99.9%', '0.0%')
+    >>> percent(0.80251), percent(0.000042), percent(0.99999), percent(0.0), percent(1e-9)
+    ('80.3%', '0.0042%', '99.9990%', '0.0%', 'under 0.0001%')
     """
-    text, least = f"{share:.{digits}%}", 10.0**-digits
-    if 0 < share < 1 and float(text[:-1]) == 0:
-        return f"under {least:g}%"
-    if 0 < share < 1 and float(text[:-1]) == 100:
-        return f"over {100 - least:g}%"
-    return text
+    nearest = 100 * min(share, 1 - share)
+    if nearest > ROUNDING:
+        if nearest < 1e-4:
+            return "under 0.0001%" if share < 0.5 else "over 99.9999%"
+        if nearest < 10.0**-digits:
+            digits = 1 - math.floor(math.log10(nearest) + 1e-9)
+    return f"{share:.{digits}%}"
 
 
 def verdict(model: Analysis) -> list[str]:
@@ -35,7 +38,7 @@ def verdict(model: Analysis) -> list[str]:
     return [
         f"Accuracy is {percent(metrics['acc'])} over {counted(model.curve.num_samples, 'prediction')}.",
         _accepting(model.curve),
-        f"Accept all, and {percent(1 - metrics['acc'])} are wrong.",
+        f"Accept all, and {_error_rate(float(model.curve.risk[-1]))} are wrong.",
         f"{AURC} is {shown('aurc', metrics['aurc'])}{_limits(model, 'aurc')}.",
         *confidence_sentences(model),
     ]
@@ -48,7 +51,11 @@ def _accepting(curve: RiskCoverageCurve) -> str:
         return "All have the same confidence, so no threshold can separate right answers from wrong ones."
     position = min(curve.at_coverage(COVERAGE), int(rejecting[-1]))
     share, risk = float(curve.coverage[position]), float(curve.risk[position])
-    return f"Accept the most confident {percent(share, 0)}, and {percent(risk)} of them are wrong."
+    return f"Accept the most confident {percent(share, 0)}, and {_error_rate(risk)} of them are wrong."
+
+
+def _error_rate(risk: float) -> str:
+    return percent(risk) if risk else "none"
 
 
 def confidence_sentences(model: Analysis) -> list[str]:
@@ -56,13 +63,19 @@ def confidence_sentences(model: Analysis) -> list[str]:
     accuracy, sentences = model.evaluation.metrics["acc"], []
     if model.mean_probability is not None and accuracy is not None:
         sentences.append(_calibration(model.mean_probability, accuracy))
-    if _is_inverted(model):
-        auroc = shown("auroc", model.evaluation.metrics["auroc"])
-        sentences.append(
-            f"Confident answers are wrong more often than others ({SHOWN['auroc'].heading} is"
-            f" {auroc}{_limits(model, 'auroc')}). Is the confidence an uncertainty, which is lower for surer answers?"
-        )
-    return sentences
+    warning = inversion_warning(model)
+    return [*sentences, warning] if warning else sentences
+
+
+def inversion_warning(model: Analysis) -> str | None:
+    """A sentence if confidence ranks the wrong way round."""
+    if not _is_inverted(model):
+        return None
+    auroc = shown("auroc", model.evaluation.metrics["auroc"])
+    return (
+        f"Confident answers are wrong more often than others ({SHOWN['auroc'].heading} is"
+        f" {auroc}{_limits(model, 'auroc')}). Is the confidence an uncertainty, which is lower for surer answers?"
+    )
 
 
 def _is_inverted(model: Analysis) -> bool:
@@ -103,20 +116,21 @@ def _calibration(claimed: float, accuracy: float) -> str:
 
 def comparisons(models: Sequence[Analysis]) -> list[str]:
     """A sentence for each later model: its paired difference in AURC to the first, or why there is none."""
-    first, sentences = models[0].name, []
+    first, sentences = shortened(models[0].name), []
     for model in models[1:]:
+        name = shortened(model.name)
         gap = model.differences.get("aurc")
         if gap is None:
             reason = model.pairing if model.num_resamples else "no resamples were drawn"
-            sentences.append(f"{model.name} and {first} are not compared pair by pair ({reason}).")
+            sentences.append(f"{name} and {first} are not compared pair by pair ({reason}).")
             continue
         detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, {p_text(gap.p)}"
         if gap.p <= CLEAR and gap.value:
             word = "better" if gap.value < 0 else "worse"
-            pair = f"{model.name} ranks its answers {word} than {first}"
+            pair = f"{name} ranks its answers {word} than {first}"
             sentences.append(f"{pair}: its {AURC} differs by {_signed(gap.value)} ({detail}).")
         else:
-            pair = f"No clear difference in {AURC} between {model.name} and {first}"
+            pair = f"No clear difference in {AURC} between {name} and {first}"
             sentences.append(f"{pair}: {_signed(gap.value)} ({detail}).")
     return sentences
 

@@ -5,7 +5,11 @@
   const slider = at("slider"), costSlider = at("cost"), plot = at("curve"), curves = plot.querySelectorAll(".curve");
   at("costs").hidden = false;
   const count = (value) => value.toLocaleString("en-US");
-  const share = (value) => (100 * value).toFixed(2) + "%";
+  // Two decimals, and two significant digits of what is nearly nothing or nearly all.
+  const share = (value) => {
+    const nearest = 100 * Math.min(value, 1 - value), isTiny = nearest > 1e-10 && nearest < 0.01;
+    return (100 * value).toFixed(isTiny ? Math.min(6, 1 - Math.floor(Math.log10(nearest) + 1e-9)) : 2) + "%";
+  };
   // With sample weights, coverage and error rate are shares of weight, which the page lists.
   const coverageAt = (model, i) => model.coverage ? model.coverage[i] : model.accepted[i] / model.n;
   const riskAt = (model, i) => model.risk ? model.risk[i] : model.errors[i] / model.accepted[i];
