@@ -11,19 +11,19 @@ from confrank.analysis import Repeats, histogram_of
 from confrank.cli import main
 from confrank.cli.report import _labels as report_labels
 from confrank.config import RunConfig
-from confrank.metrics import Samples, evaluate, reliability_bins, sample_values
+from confrank.metrics import Interval, Samples, evaluate, reliability_bins, sample_values
 from confrank.recipes import settings
 from confrank.report import epochs, plots
 from confrank.report.colours import COLOURS
 from confrank.report.events import Events, events_figure
 from confrank.report.plots import comparison_figure
 from confrank.report.scales import SHOWN, shown
-from confrank.report.table import difference_table, evaluation_table, repeats_table, seeds_table
+from confrank.report.table import NumbersTable, difference_table, evaluation_table, repeats_table, seeds_table
 from confrank.study.results import Result, export_run
 
 
-def text_of(table):
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+def text_of(table, width=160):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(table)
     console.file.close()
     return console.export_text()
@@ -41,6 +41,40 @@ def test_every_metric_is_shown_scaled():
     text = text_of(evaluation_table({"mine": result}))
     assert f"{1000 * result.metrics['aurc']:.3f}" in text
     assert shown("nll", 0.25) == "2.50"
+
+
+def cells_of(text):
+    """The cells of each line of printed tables."""
+    lines = [line[1:-1].replace("┃", "│") for line in text.splitlines() if line[:1] in ("│", "┃")]
+    return [[cell.strip() for cell in line.split("│")] for line in lines]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize("num_models", [1, 2, 6])
+def test_numbers_are_whole_at_any_width(width, num_models):
+    """Every number of every model is in one cell of one line, and each line fits the terminal."""
+    runs = {f"a/model number {number}.csv": evaluation(number / 20) for number in range(num_models)}
+    intervals = {name: dict.fromkeys(SHOWN, Interval(0.123456, 0.654321)) for name in runs}
+    text = text_of(evaluation_table(runs, intervals), width)
+    assert max(map(len, text.splitlines())) <= width and "…" not in text
+    for key, how in SHOWN.items():
+        behind = f"({0.123456 * how.factor:.2f}, {0.654321 * how.factor:.2f})"
+        rows = [row for row in cells_of(text) if row[0] == how.heading]
+        values = [
+            "-" if run.metrics[key] is None else f"{run.metrics[key] * how.factor:.3f}" for run in runs.values()
+        ]
+        assert [cell for row in rows for cell in row if "(" in cell] == [f"{value} {behind}" for value in values]
+    assert text.count("lower is better") == 1 and text.count("meaning") == 1
+
+
+def test_a_wide_table_repeats_its_names():
+    table = NumbersTable(["site", "one", "two"], [["a long name of a site", "123456", "1,234,567"]], "by site", "end")
+    assert "continued" not in text_of(table, 60)
+    parts = text_of(table, 34).split("by site, continued")
+    assert len(parts) == 2 and "end" not in parts[0] and "end" in parts[1]
+    for part, number in zip(parts, ("123456", "1,234,567"), strict=True):
+        names, numbers = zip(*cells_of(part), strict=True)
+        assert " ".join(names[1:]) == "a long name of a site" and numbers[1] == number
 
 
 def test_the_table_of_seeds_shows_mean_spread_and_paired_difference():

@@ -171,7 +171,7 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
 
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
     from confrank.predictions.pairing import IN_BOTH
-    from confrank.report.groups import group_lines, group_tables, threshold_sentence
+    from confrank.report.groups import group_lines, group_table, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes
 
@@ -185,8 +185,7 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
         console.print(difference_table(differences, models[0].name))
     for model in models:
         for grouping in model.groups.values():
-            for table in group_tables(grouping, model.name if len(models) > 1 else ""):
-                console.print(table)
+            console.print(group_table(grouping, model.name if len(models) > 1 else ""))
             say(console, *group_lines(grouping))
         for grouping in list(model.groups.values())[:1]:
             say(console, threshold_sentence(grouping), style="dim")

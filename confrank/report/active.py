@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from rich.table import Table
 
 from confrank.metrics.repeats import Summary, summarise
 from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
 from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import SHOWN, with_spread
-from confrank.report.table import numbers_table
+from confrank.report.table import NumbersTable
 
 Trials = Sequence[Sequence[float]]
 ACCURACY = SHOWN["acc"]
@@ -66,9 +65,9 @@ def active_rows(labelled: Sequence[int], curves: Mapping[str, Trials]) -> tuple[
     return header, rows
 
 
-def active_table(labelled: Sequence[int], curves: Mapping[str, Trials]) -> Table:
+def active_table(labelled: Sequence[int], curves: Mapping[str, Trials]) -> NumbersTable:
     """`active_rows` for the terminal."""
-    return numbers_table(*active_rows(labelled, curves), title=f"test {ACCURACY.heading}")
+    return NumbersTable(*active_rows(labelled, curves), title=f"test {ACCURACY.heading}")
 
 
 def active_markdown(labelled: Sequence[int], curves: Mapping[str, Trials]) -> str:

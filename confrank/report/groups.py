@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from confrank.analysis import Analysis, Group, Grouping
@@ -11,30 +10,32 @@ from confrank.phrasing import counted, named
 from confrank.report import svg
 from confrank.report.names import shortened
 from confrank.report.scales import SHOWN, metric_cell, shown
+from confrank.report.table import NumbersTable
 from confrank.report.verdict import percent
 
 # What a terminal and the page show; the JSON output has all groups.
 MOST_PRINTED, MOST_CHARTS = 30, 24
-# Two tables of the ten metrics fit 120 columns each.
-HALVES = (("acc", "aurc", "e_aurc", "augrc"), ("aupr_error", "fpr95", "auroc", "ece", "nll", "brier"))
 
 
-def group_tables(grouping: Grouping, model: str = "") -> list[Table]:
+def group_table(grouping: Grouping, model: str = "") -> NumbersTable:
     """Every metric of each group with its interval below, the worst groups first."""
-    of_model = f" of {model}" if model else ""
-    printed = grouping.by_risk[:MOST_PRINTED]
-    tables = []
-    for number, keys in enumerate(HALVES):
-        table = Table(title=Text(f"by {grouping.column}{of_model}{', continued' if number else ''}"))
-        table.add_column(Text(grouping.column), overflow="fold")
-        headings = [] if number else ["n", "coverage", "error rate among accepted"]
-        for heading in (*headings, *(SHOWN[key].heading for key in keys)):
-            table.add_column(heading, justify="right")
-        for group in printed:
-            first = [] if number else [f"{group.evaluation.num_samples:,}", *_accepted(group)]
-            table.add_row(Text(group.value), *first, *(_cell(group, key) for key in keys))
-        tables.append(table)
-    return tables
+    headings = [
+        grouping.column,
+        "n",
+        "coverage",
+        "error rate among accepted",
+        *(how.heading for how in SHOWN.values()),
+    ]
+    rows: list[list[str | Text]] = [
+        [
+            Text(group.value),
+            f"{group.evaluation.num_samples:,}",
+            *_accepted(group),
+            *(_cell(group, key) for key in SHOWN),
+        ]
+        for group in grouping.by_risk[:MOST_PRINTED]
+    ]
+    return NumbersTable(headings, rows, f"by {grouping.column}" + (f" of {model}" if model else ""))
 
 
 def _accepted(group: Group) -> list[str]:

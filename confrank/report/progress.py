@@ -115,7 +115,12 @@ def work_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]
 
     If the output is not a terminal, the first line comes early if the work will take long, and says how long.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", table_column=Column()),  # breaks on a narrow terminal; the others do not
+        BarColumn(bar_width=16),
+        TaskProgressColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+    )
     lines = _Lines(console)
     start: float | None = None
     with _progress(console, *columns) as progress:

@@ -1,8 +1,10 @@
 """Tables for the terminal."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -13,30 +15,96 @@ from confrank.report.repeats import repeats_rows
 from confrank.report.scales import SHOWN, metric_text, p_text, with_spread
 from confrank.report.verdict import ece_note
 
+# Characters that a name or a word of a heading gets at least, and the prose in a column of meanings.
+LEAST_NAME, LEAST_MEANING = 16, 24
+
+
+@dataclass(frozen=True)
+class NumbersTable:
+    """Names in the first column and numbers in the others, which are neither cut off nor broken.
+
+    A table too wide for the terminal is split into several, each with the names. With `has_meaning`, the last column
+    is prose.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str | Text]]
+    title: str
+    caption: str = ""
+    has_meaning: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        parts = self._parts(options.max_width)
+        for number, widths in enumerate(parts, start=1):
+            table = Table(title=Text(self.title + (", continued" if number > 1 else "")))
+            table.caption = self.caption if self.caption and number == len(parts) else None
+            for column, width in widths.items():
+                fixed = width if _total(widths) <= options.max_width else None  # else even one column is too wide
+                table.columns.append(self._column(column, fixed))
+            for row in self.rows:
+                table.add_row(*(row[column] for column in widths))
+            yield table
+
+    def _parts(self, most: int) -> list[dict[int, int]]:
+        """The columns of each table and their widths: what each needs, and for long ones what is left."""
+        parts: list[dict[int, int]] = []
+        for column in range(1, len(self.headings)):
+            needed = self._needed(column)
+            if not parts or _total(parts[-1] | {column: needed}) > most:
+                parts.append({0: self._needed(0)})
+            parts[-1][column] = needed
+        for widths in parts:
+            for column in widths:
+                left = max(0, most - _total(widths))
+                widths[column] = max(widths[column], min(widths[column] + left, self._longest(column)))
+        return parts
+
+    def _column(self, column: int, width: int | None) -> Column:
+        heading = Text(self.headings[column])
+        if self._is_meaning(column):
+            return Column(heading, style="dim", width=width)
+        return Column(heading, justify="right" if column else "left", overflow="fold", width=width)
+
+    def _is_meaning(self, column: int) -> bool:
+        return self.has_meaning and column == len(self.headings) - 1
+
+    def _needed(self, column: int) -> int:
+        """Names, headings and prose may be broken; numbers may not."""
+        if column == 0 or self._is_meaning(column):
+            return min(self._longest(column), LEAST_MEANING if column else LEAST_NAME)
+        word = max(map(cell_len, self.headings[column].split()), default=0)
+        return max(self._longest_cell(column), min(word, LEAST_NAME))
+
+    def _longest(self, column: int) -> int:
+        return max(self._longest_cell(column), cell_len(self.headings[column]))
+
+    def _longest_cell(self, column: int) -> int:
+        return max((cell_len(line) for row in self.rows for line in str(row[column]).split("\n")), default=0)
+
+
+def _total(widths: Mapping[int, int]) -> int:
+    """The width of a table with its borders."""
+    return 1 + sum(width + 3 for width in widths.values())
+
 
 def evaluation_table(
     evaluations: Mapping[str, Evaluation],
     intervals: Mapping[str, Mapping[str, Interval | None]] | None = None,
     more: Sequence[Sequence[str]] = (),
-) -> Table:
+) -> NumbersTable:
     """All metrics, one row each, with one column per named evaluation and its intervals if there are any.
 
     `more` are further rows: a heading, a cell for each evaluation, and the meaning.
     """
-    table = Table(title="metrics", caption="lower is better, except for accuracy, AUPR-Err and AUROC")
-    table.add_column("metric")
-    for name in evaluations:
-        table.add_column(Text(name), justify="right", overflow="fold")
-    table.add_column("meaning", style="dim")
+    rows = []
     for key, how in SHOWN.items():
         cells = [metric_text(key, one.metrics, (intervals or {}).get(name, {})) for name, one in evaluations.items()]
-        table.add_row(how.heading, *cells, how.meaning)
-    for row in more:
-        table.add_row(*row)
-    return table
+        rows.append([how.heading, *cells, how.meaning])
+    caption = "lower is better, except for accuracy, AUPR-Err and AUROC"
+    return NumbersTable(["metric", *evaluations, "meaning"], [*rows, *more], "metrics", caption, has_meaning=True)
 
 
-def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
+def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> NumbersTable:
     """All metrics of several seeds, a column each, with mean ± standard deviation; - where a metric is undefined."""
     rows = []
     for key, how in SHOWN.items():
@@ -45,15 +113,15 @@ def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> Table:
         mean = "-" if summary is None else with_spread(summary.mean, summary.std, how.factor, mark=" ± ")
         rows.append([how.heading, *(metric_text(key, one.metrics, {}) for one in evaluations.values()), mean])
     caption = "lower is better, except for accuracy, AUPR-Err and AUROC; ± is one standard deviation"
-    return numbers_table(["metric", *evaluations, "mean ± sd"], rows, title=title, caption=caption)
+    return NumbersTable(["metric", *evaluations, "mean ± sd"], rows, title, caption)
 
 
-def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> Table:
+def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> NumbersTable:
     """Paired differences to the first model, with intervals and p-values."""
     caption = "95% interval in brackets; two-sided bootstrap p-value"
     cells = {key: [_gap(how.factor, gaps.get(key)) for gaps in differences.values()] for key, how in SHOWN.items()}
     rows = [[SHOWN[key].heading, *each] for key, each in cells.items()]
-    return numbers_table(["metric", *differences], rows, title=Text(f"difference to {first}"), caption=caption)
+    return NumbersTable(["metric", *differences], rows, f"difference to {first}", caption)
 
 
 def _gap(factor: float, gap: PairedDifference | None) -> str:
@@ -72,7 +140,7 @@ def interval_note(models: Sequence[Analysis]) -> str:
     return "; ".join(filter(None, [note, ece_note(models)]))
 
 
-def repeats_table(repeats: Repeats, title: str) -> Table:
+def repeats_table(repeats: Repeats, title: str) -> NumbersTable:
     """Mean ± std of the paper's eight metrics over the seeds, and each method's paired difference to the first."""
     first, *others = repeats.evaluations
     caption = "± is one standard deviation; for differences, one standard error"
@@ -81,16 +149,7 @@ def repeats_table(repeats: Repeats, title: str) -> Table:
         gaps = [Text(gap.text, "green" if gap.is_better else "red") for gap in row.gaps]
         rows.append([f"{row.heading} {row.arrow}", *row.values, *gaps])
     headings = ["metric", first, *others, *(f"{name} - {first}" for name in others)]
-    return numbers_table(headings, rows, title=title, caption=caption)
-
-
-def numbers_table(headings: Sequence[str], rows: Iterable[Sequence[str | Text]], **options: Any) -> Table:
-    """Names in the first column and numbers in the others; `options` are those of a table of rich."""
-    first, *others = (Text(heading) for heading in headings)
-    table = Table(Column(first), *(Column(one, justify="right", overflow="fold") for one in others), **options)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return NumbersTable(headings, rows, title, caption)
 
 
 def listing_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
