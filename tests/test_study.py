@@ -481,6 +481,18 @@ def test_run_times_in_the_recipes_are_the_estimates():
         assert estimate in make.__doc__
 
 
+def test_a_table_in_a_file_has_one_line_per_row():
+    """However many metrics there are: a file has no width."""
+    metrics = ("acc", "aurc", "e_aurc", "aupr_error", "fpr95", "ece", "nll", "brier")
+    cells = [
+        Cell("cifar10", "vgg16", method, "", key, Summary(0.9374, 0.0014, 5), Summary(0.9376, 0.0018, 3))
+        for method in ("baseline", "crl-softmax")
+        for key in metrics
+    ]
+    lines = [line for line in render(cells, "terminal").splitlines() if line.startswith("│")]
+    assert len(lines) == 2 and all(line.count("σ") == len(metrics) for line in lines)
+
+
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_a_narrow_terminal_gets_every_number_in_tables_that_fit(width):
     cells = [cell for cell in table_cells("stable-clf-perf-cifar10", []) if cell.model == "vgg16"]

@@ -190,7 +190,7 @@ def _terminal(header: list[str], rows: TextRows, *, styled: bool = False) -> str
         table.add_column(Text(name), overflow="fold")
     for row in rows:
         table.add_row(*map(_with_bold, row))
-    console = Console(width=max(200, 24 * len(header)), file=io.StringIO(), record=True)
+    console = Console(width=1 + sum(_widths(header, rows)), file=io.StringIO(), record=True)
     console.print(table)
     return console.export_text(styles=styled)
 

@@ -4,31 +4,27 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from confrank.metrics import Samples, aurc
 from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, metric_text, shown
+from confrank.report.table import NumbersTable
 from confrank.scores import Choice
 from confrank.scores.registry import STANDARD
 
 
-def scores_table(choice: Choice) -> Table:
+def scores_table(choice: Choice) -> NumbersTable:
     """One row per score, in order of AURC."""
     keys, judged = ("aurc", "auroc", "fpr95"), choice.judged
-    table = Table(
-        title=f"scores on the {counted(len(judged.rows), 'row')} that judge",
-        caption="lower is better, except for AUROC; * is the chosen score",
-    )
-    table.add_column("score")
-    for key in keys:
-        table.add_column(SHOWN[key].heading, justify="right")
+    rows = []
     for name in sorted(judged.metrics, key=lambda name: judged.metrics[name]["aurc"] or 0):
         heading = f"{name}{parameter_text(choice.fitted[name])}{' *' if name == choice.name else ''}"
         cells = [metric_text(key, judged.metrics[name], judged.intervals.get(name, {})) for key in keys]
-        table.add_row(Text(heading), *cells, style="bold" if name == choice.name else None)
-    return table
+        rows.append([Text(cell, "bold" if name == choice.name else "") for cell in (heading, *cells)])
+    title = f"scores on the {counted(len(judged.rows), 'row')} that judge"
+    caption = "lower is better, except for AUROC; * is the chosen score"
+    return NumbersTable(["score", *(SHOWN[key].heading for key in keys)], rows, title, caption)
 
 
 def parameter_text(parameters: Mapping[str, Any]) -> str:
