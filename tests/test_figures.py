@@ -131,6 +131,17 @@ def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
         assert one == other < most / 4
 
 
+@pytest.mark.parametrize("scale", [1, 10])
+def test_an_empty_reliability_diagram_says_why(figures, tmp_path, scale):
+    """A score above 1 is no probability, so there is nothing to draw."""
+    run = sample_values(confidence=scale * np.linspace(0.1, 1, 50), correct=np.arange(50) % 3 > 0)
+    plots.paper_figures([analyse("a", run)], tmp_path)
+    plots.comparison_figure({"a": [run]}, tmp_path / "comparison.png")
+    for axes in (figures["reliability"].axes[0], figures["comparison"].axes[1]):
+        said = [text.get_text() for text in axes.texts]
+        assert said == ([] if scale == 1 else ["no probabilities in this file"])
+
+
 def test_a_curve_without_errors_is_off_the_axis(figures, tmp_path):
     run = sample_values(confidence=np.linspace(0.5, 1, 50), correct=np.ones(50, dtype=bool))
     plots.paper_figures([analyse("a", run)], tmp_path)

@@ -27,7 +27,7 @@ from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
 from confrank.report.names import shortened
 from confrank.report.page import COST_RATIOS, FOLDER, data_uri, page
-from confrank.report.verdict import comparisons, percent, verdict
+from confrank.report.verdict import comparisons, footnotes, percent, verdict
 
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
@@ -654,6 +654,17 @@ def test_odd_predictions_have_a_page_too(samples):
     few = "Accept the most confident 67%, and 100.0% of them are wrong."
     assert (few if len(samples) == 3 else "All have the same confidence, so no threshold can separate") in content
     assert "nan" not in re.sub(r"<(style|script).*?</\1>", "", content, flags=re.DOTALL).lower()
+
+
+def test_metrics_that_are_undefined_for_one_reason_share_a_line():
+    """None is wrong and there are no probabilities: two reasons for five metrics."""
+    found = analyse("right", Samples(np.array([0.5, 0.9]), np.ones(2, dtype=bool), np.array([0.5, 0.9]))).evaluation
+    assert len(found.undefined) == 5
+    lines = footnotes([("right", found)])
+    assert lines == [
+        "NLL ×10, Brier % undefined: needs the probabilities of all classes and the labels",
+        "AUPR-Err %, FPR-95%-TPR %, AUROC % undefined: needs right and wrong predictions, but none is wrong",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -38,6 +38,7 @@ def comparison_figure(samples: Mapping[str, Sequence[Samples]], path: str | Path
     _set_risks(left, left.get_ylim()[1])
     diagonal = right.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
     right.set(xlabel="probability of the answer", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    _explain_no_bins(right)
     for axes in (left, right):
         tidy(axes)
     legend_below(figure, [*left.get_lines(), *diagonal])
@@ -84,6 +85,13 @@ def _draw_bins(axes: Axes, bins: ReliabilityBins, name: str, colour: str) -> Non
     axes.plot(*line, color=colour, linewidth=1, clip_on=False, label=legend_text(name))
     sizes = [(DOT_SCALE * dot_radius(part / size.sum())) ** 2 for part in size[filled]]
     axes.scatter(*line, s=sizes, color=colour, alpha=0.6, clip_on=False, zorder=3)
+
+
+def _explain_no_bins(axes: Axes) -> None:
+    """Words in the middle of a reliability diagram that has no dots."""
+    if not axes.collections:
+        style = {"facecolor": "white", "edgecolor": "none"}
+        axes.text(0.5, 0.5, "no probabilities in this file", color="0.35", ha="center", va="center", bbox=style)
 
 
 def _set_risks(axes: Axes, limit: float) -> None:
@@ -153,6 +161,7 @@ def _draw_reliability(axes: Axes, models: Sequence[Analysis]) -> None:
         if model.bins is not None:
             _draw_bins(axes, model.bins, model.name, colour)
     axes.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+    _explain_no_bins(axes)
 
 
 def _draw_histograms(axes: Axes, models: Sequence[Analysis]) -> None:

@@ -144,6 +144,9 @@ def footnotes(evaluations: Collection[tuple[str, Evaluation]]) -> list[str]:
     lines = []
     for name, evaluation in evaluations:
         prefix = f"{name}: " if len(evaluations) > 1 else ""
-        lines += [f"{prefix}{SHOWN[key].heading} undefined: {why}" for key, why in evaluation.undefined.items()]
+        reasons: dict[str, list[str]] = {}
+        for key, why in evaluation.undefined.items():
+            reasons.setdefault(why, []).append(SHOWN[key].heading)
+        lines += [f"{prefix}{', '.join(headings)} undefined: {why}" for why, headings in reasons.items()]
         lines += [f"{prefix}{note}" for note in evaluation.notes]
     return lines
