@@ -184,6 +184,23 @@ def test_the_slider_shows_what_python_computes(opened):
         assert check_readout(opened, samples) == np.sort(samples.confidence)[::-1][position]
 
 
+def test_regions_and_charts_have_names_of_their_own(opened):
+    """What a screen reader lists: no two tables, and no two charts, by the same name."""
+    for part in ("[role=region]", "svg[role=img]"):
+        names = [one.get_attribute("aria-label") for one in opened.page.locator(part).all()]
+        assert len(names) >= 3 and len({*names}) == len(names)
+
+
+def test_the_focus_of_the_slider_leaves_its_label_readable(opened):
+    slider = opened.page.locator("#slider")
+    slider.focus()
+    opened.page.keyboard.press("ArrowRight")
+    style = slider.evaluate(
+        "node => (({outlineStyle: a, outlineWidth: b, outlineOffset: c}) => [a, b, c])(getComputedStyle(node))"
+    )
+    assert style[0] == "solid" and float(style[1][:-2]) + float(style[2][:-2]) <= 1
+
+
 def test_the_keyboard_moves_the_slider(opened):
     slider = opened.page.locator("#slider")
     slider.evaluate(SLIDE, 101 / 400)
