@@ -1,5 +1,6 @@
 """What users import: which names there are, what each of them loads, and what a type checker sees."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -292,6 +293,18 @@ def check_types(script: Path, *options: str, cwd: Path = ROOT) -> None:
 def test_a_type_checker_sees_the_real_types(tmp_path):
     # With the project's settings, so that the analysis of torch is taken from the cache that linting has filled.
     check_types(tmp_path / "user_script.py", "--config-file", str(ROOT / "pyproject.toml"))
+
+
+def test_every_type_checker_sees_the_signature_of_a_criterion():
+    """pyright takes `__call__ = forward` for torch's Any, so `__call__` has to repeat the signature of `forward`."""
+    module = ast.parse((ROOT / "confrank/loss/criterion.py").read_text())
+    criteria = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name != "LossParts"]
+    assert [criterion.name for criterion in criteria] == ["CorrectnessRanking", "CorrectnessRankingLoss"]
+    for criterion in criteria:
+        functions = {node.name: node for node in ast.walk(criterion) if isinstance(node, ast.FunctionDef)}
+        call, forward = functions["__call__"], functions["forward"]
+        assert ast.unparse(call.args) == ast.unparse(forward.args)
+        assert ast.unparse(call.returns) == ast.unparse(forward.returns) == "Tensor"
 
 
 @pytest.mark.slow

@@ -107,8 +107,9 @@ class CorrectnessRanking(nn.Module):
             self._record(batch, index)
         return ranking
 
-    if TYPE_CHECKING:  # torch types every call of a module as Any
-        __call__ = forward
+    if TYPE_CHECKING:  # torch types every call of a module as Any, and pyright `__call__ = forward` too
+
+        def __call__(self, logits: Tensor, label: Tensor, index: Tensor, *, record: bool = True) -> Tensor: ...
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; evaluation mode leaves the history alone, since another criterion may share it."""
@@ -236,7 +237,16 @@ class CorrectnessRankingLoss(CorrectnessRanking):
         return loss
 
     if TYPE_CHECKING:
-        __call__ = forward
+
+        def __call__(
+            self,
+            logits: Tensor,
+            label: Tensor,
+            index: Tensor,
+            *,
+            sample_weight: Tensor | None = None,
+            record: bool = True,
+        ) -> Tensor: ...
 
     def parts(
         self,
