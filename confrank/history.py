@@ -201,14 +201,19 @@ class CorrectnessHistory(nn.Module):
                 f" but got shape {tuple(index.shape)} of {index.dtype}"
                 + ("; convert it with index.long()" if index.ndim == 1 and is_whole(index) else "")
             )
+        if index.device != self.examined.device:
+            raise ValueError(
+                f"expected index on {self.examined.device}, where the history is, but got it on {index.device};"
+                " use criterion.to(device) and index.to(device)"
+            )
         # Reading the values would stall an accelerator and break a compiled graph; on the CPU it is free.
         if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
             low, high = (int(bound) for bound in index.aminmax())
             if low < 0 or high >= self.num_samples:
                 raise ValueError(
                     f"expected index within 0..{self.num_samples - 1} for a history of {self.num_samples} samples,"
-                    f" but got {low if low < 0 else high}; pass positions in the data set,"
-                    " as IndexedDataset returns them"
+                    f" but got {low if low < 0 else high}; pass positions in the data set, as IndexedDataset returns"
+                    " them, and create the history with the length of that data set"
                 )
 
 
@@ -244,8 +249,9 @@ class Audit:
             (
                 self.too_often,
                 f"were examined more than {self.epochs} times: a DistributedSampler, which repeats a few,"
-                " a weighted sampler or one with replacement,"
-                " second passes without record=False, or wrong indices",
+                " a weighted sampler or one with replacement, second passes without record=False,"
+                " an earlier training with this history, or wrong indices (and, if you did not pass epochs:"
+                " an epoch that is not over, drop_last, or a data set that grew)",
             ),
             (
                 self.too_seldom,
@@ -255,8 +261,9 @@ class Audit:
             ),
             (
                 self.never_seen,
-                "were never examined: expected with drop_last in the first epochs, with a weighted sampler,"
-                " or if the positions in a subset were passed instead of those in the data set",
+                "were never examined: an epoch that is not over, drop_last in the first epochs, a weighted sampler,"
+                " counts of several processes that were not added up (SharedHistory), a history of more samples than"
+                " you train on, or positions in a subset instead of those in the data set",
             ),
         ]
         return "\n".join(
@@ -268,7 +275,11 @@ def check_tensor(value: object, name: str) -> None:
     """Raise if the value is not a tensor (an array, a list, a number)."""
     if not isinstance(value, Tensor):
         holds_logits = hasattr(value, "logits") or (isinstance(value, Mapping) and "logits" in value)
-        remedy = "pass its logits" if holds_logits else f"convert it with torch.as_tensor({name})"
+        remedy = f"convert it with torch.as_tensor({name})"
+        if holds_logits:
+            remedy = "pass its logits"
+        elif isinstance(value, tuple):
+            remedy = "pass the tensor that it contains"
         raise ValueError(
             f"expected {name} to be a torch tensor, but got {type(value).__module__}.{type(value).__qualname__};"
             f" {remedy}"

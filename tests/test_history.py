@@ -141,8 +141,10 @@ def test_wrong_input():
     right = torch.tensor([True])
     with pytest.raises(ValueError, match=r"within 0..4 for a history of 5 samples, but got -1"):
         history.update(torch.tensor([-1]), right)
-    with pytest.raises(ValueError, match=r"but got 5; pass positions"):
+    with pytest.raises(ValueError, match=r"but got 5; pass positions .* create the history with the length of that"):
         history.rate(torch.tensor([5]))
+    with pytest.raises(ValueError, match=r"index on cpu, where the history is, but got it on meta; use crit"):
+        history.rate(torch.tensor([0], device="meta"))
     with pytest.raises(ValueError, match=r"correct of shape \(2,\) like index, but got \(1,\)"):
         history.update(torch.tensor([0, 1]), right)
     for other, kind in (([True], "builtins.list"), (None, "builtins.NoneType")):
@@ -298,3 +300,14 @@ def test_the_audit_names_the_sampler_that_repeats_samples():
     history = CorrectnessHistory(3)
     history.update(torch.tensor([0, 1, 2, 0]), torch.ones(4, dtype=torch.bool))
     assert "examined more than 1 times: a DistributedSampler, which repeats a few" in str(history.audit(1))
+
+
+def test_the_audit_names_what_else_explains_the_counts():
+    history = CorrectnessHistory(6)
+    for order in (torch.arange(4), torch.arange(2)):  # of 4 samples, stopped within the second epoch
+        history.update(order, torch.ones(len(order), dtype=torch.bool))
+    too_often, never_seen = str(history.audit()).splitlines()
+    assert "an epoch that is not over, drop_last, or a data set that grew" in too_often
+    assert "a history of more samples than you train on" in never_seen
+    for epochs in range(2):
+        assert "an earlier training with this history" in str(history.audit(epochs))

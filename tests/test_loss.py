@@ -470,6 +470,9 @@ def test_common_mistakes_say_what_to_do():
     one_hot = functional.one_hot(label, 3).float()
     mistakes = {
         "num_samples to be a positive integer, but got .*; pass its length": lambda: CorrectnessHistory(samples),
+        "got builtins.tuple; pass the tensor that it contains": lambda: CorrectnessRankingLoss(history)(
+            (logits, logits), label, index
+        ),
         "got builtins.dict; pass its logits": lambda: CorrectnessRankingLoss(history)(
             {"logits": logits}, label, index
         ),
@@ -488,3 +491,25 @@ def test_common_mistakes_say_what_to_do():
     for message, mistake in mistakes.items():
         with pytest.raises(ValueError, match=message):
             mistake()
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 4)])
+def test_outputs_of_softmax_are_noticed(shape):
+    history = CorrectnessHistory(6, resolution=1000)
+    logits = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    label, index = logits.argmax(1), torch.arange(6)
+    for criterion in (CorrectnessRankingLoss(history), CorrectnessRanking(history)):
+        with pytest.warns(UserWarning, match="like probabilities; pass the outputs of the network before softmax"):
+            criterion(logits.softmax(1), label, index)
+        one_hot = torch.zeros(shape).scatter_(1, label.unsqueeze(1), 1.0)
+        shifted = logits.softmax(1) + torch.eye(6)[0].view(-1, *[1] * (len(shape) - 1))
+        for fine in (logits, logits.log_softmax(1), logits.sigmoid(), one_hot, shifted, shifted.flip(0)):
+            criterion(fine, label, index)
+        criterion(logits.softmax(1)[:1], label[:1], index[:1])  # one sample says little
+
+
+def test_many_networks_in_one_call():
+    history, logits, label, index = random_case(0, 8, 3)
+    criterion, many = CorrectnessRankingLoss(history), torch.stack((logits, 2 * logits, logits.flip(1)))
+    losses = torch.func.vmap(lambda one: criterion(one, label, index, record=False))(many)
+    torch.testing.assert_close(losses, torch.stack([criterion(one, label, index, record=False) for one in many]))

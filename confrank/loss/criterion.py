@@ -1,6 +1,7 @@
 """The loss as a module: the ranking term alone, or added to cross-entropy or another loss."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Self, get_args
 
@@ -17,12 +18,17 @@ from confrank.loss.forms import (
     confidence_of,
     events_of,
     label_of_sample,
+    look_like_probabilities,
     read_batch,
     samples_kept,
 )
 from confrank.loss.ranking import Reduction, Ring, ranking_loss, shared_ranking_loss
 
 BaseLoss = Callable[[Tensor, Tensor], Tensor]
+PROBABILITIES = (
+    "expected logits, but got values within 0..1 that sum to 1 for every sample, like probabilities; pass the outputs"
+    " of the network before softmax"
+)
 
 
 class LossParts(NamedTuple):
@@ -152,6 +158,8 @@ class CorrectnessRanking(nn.Module):
     def _record(self, batch: Batch, index: Tensor) -> None:
         if not self.training:
             return
+        if can_read(batch.logits) and look_like_probabilities(batch):
+            warnings.warn(PROBABILITIES, stacklevel=2)
         events = events_of(batch, self.history.resolution)
         self.history._update(index, events, label_of_sample(batch), samples_kept(batch))
 

@@ -86,6 +86,22 @@ def are_correct(logits: Tensor, label: Tensor) -> Tensor:
     return (prediction == label) & ~largest.isnan()
 
 
+def look_like_probabilities(batch: Batch) -> bool:
+    """Whether class logits are within 0..1 and sum to 1, as if the network ended in softmax.
+
+    The first element of each of several samples decides. One-hot rows are not taken for probabilities.
+    """
+    rows = batch.logits.detach()
+    if batch.binary or len(rows) < 2 or not rows.numel():
+        return False
+    while rows.ndim > 2:
+        rows = rows[..., 0]
+    if abs(rows[0].sum().item() - 1) > 1e-5:  # most batches end here
+        return False
+    inside = (rows >= 0) & (rows < 1)
+    return bool(inside.all() and ((rows.sum(dim=1) - 1).abs() < 1e-5).all())
+
+
 def num_elements(batch: Batch) -> Tensor:
     """How many elements of each sample are not ignored. -> [b] int64"""
     label, keep = batch.label, batch.keep
