@@ -17,8 +17,9 @@ class MapStyle(Protocol):
 class IndexedDataset(Dataset[Any]):
     """Wraps a map-style data set and appends the index to each item: (image, label) -> (image, label, index).
 
-    A dictionary gets the key "index". The index is the position in the wrapped data set, so wrap the data set
-    that the history counts (outside of a `Subset`, not inside). Batches are read as a whole if the data set has
+    A dictionary gets the key "index"; a named tuple becomes a plain one, and any other item a pair (item, index). The
+    index is the position in the wrapped data set, so wrap the data set that the history counts (outside of a
+    `Subset`, not inside). Batches are read as a whole if the data set has
     `__getitems__`.
 
     >>> IndexedDataset([("first image", 3), ("second image", 1)])[1]

@@ -233,6 +233,8 @@ def test_statistics_that_cannot_be_estimated():
     model = nn.BatchNorm1d(3)
     with pytest.raises(InputError, match="at least one batch of images, but got none; a generator can be read only"):
         estimate_statistics(model, iter([]))
+    with pytest.raises(InputError, match=r"tuples or lists that start with one, but got dict; pass a generator of"):
+        estimate_statistics(model, [{"image": torch.randn(4, 3)}])
     assert model.momentum == 0.1
     with pytest.raises(InputError, match=r"in training mode, but got evaluation mode; call model.train\(\) before"):
         estimate_statistics(model.eval(), [torch.randn(4, 3)])

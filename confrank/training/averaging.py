@@ -82,13 +82,22 @@ def estimate_statistics(model: nn.Module, images: Iterable[Tensor | Sequence[Any
     with _momentum_restored(layers):
         num_seen = 0
         for batch in images:
-            image = batch if isinstance(batch, Tensor) else batch[0]
+            image = batch if isinstance(batch, Tensor) else _first(batch)
             num_seen += len(image)
             for layer in layers:
                 layer.momentum = len(image) / num_seen  # 1 for the first batch, which replaces what was there
             model(image)
     if not num_seen:
         raise InputError("expected at least one batch of images, but got none", "a generator can be read only once")
+
+
+def _first(batch: Sequence[Any]) -> Tensor:
+    if not isinstance(batch, tuple | list) or not batch or not isinstance(batch[0], Tensor):
+        raise InputError(
+            f"expected batches of images, or tuples or lists that start with one, but got {type(batch).__name__}",
+            "pass a generator of images, e.g. (batch['image'] for batch in loader)",
+        )
+    return batch[0]
 
 
 @contextmanager
