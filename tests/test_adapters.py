@@ -321,4 +321,6 @@ def test_metrics_check_a_batch_when_it_comes():
             metrics.update(logits, label)
     with pytest.raises(ValueError, match="got builtins.dict; pass its logits"):
         metrics.update({"logits": logits}, torch.zeros(4, dtype=torch.int64))
+    with pytest.raises(ValueError, match="expected index to be a torch tensor, but got builtins.list"):
+        metrics.update(logits, torch.zeros(4, dtype=torch.int64), [0, 1, 2, 3])
     assert len(metrics.label) == len(metrics.index) == 1

@@ -7,6 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import distributed, multiprocessing
+from torch.utils.data import IterableDataset
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -334,6 +335,33 @@ def test_metrics_are_those_of_evaluate(tmp_path):
         assert lost.keys() == expected.keys() and np.isnan([*lost.values()]).all()
     alone = confidence_metrics(EvalPrediction((np.array([[2.0, 0.0]]), "hidden states"), np.array([0])))
     assert alone["acc"] == 1 and np.isnan(alone["auroc"])
+
+
+class Stream(IterableDataset):
+    """The samples in an order of their own, each with its position in the list, or without."""
+
+    def __init__(self, *, indexed=True):
+        self.rows = [{**row, "index": number} if indexed else row for number, row in enumerate(samples())]
+
+    def __iter__(self):
+        return iter(self.rows[::-1])
+
+
+def test_a_stream_says_its_own_positions(tmp_path):
+    steps = 2 * 6  # 21 samples in batches of 4, twice
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    trainer = RankingTrainer(
+        network(), arguments(tmp_path, max_steps=steps), train_dataset=Stream(), criterion=criterion
+    )
+    trainer.train()
+    assert criterion.history.audit(epochs=2).ok and trainer.findings == []
+    label = [row["labels"] for row in samples()]
+    assert criterion.history.lowest_label.tolist() == criterion.history.highest_label.tolist() == label
+    unknown = RankingTrainer(
+        network(), arguments(tmp_path, max_steps=steps), train_dataset=Stream(indexed=False), criterion=criterion
+    )
+    with pytest.raises(ValueError, match="a stream must have it: the position of each sample in the set that the"):
+        unknown.train()
 
 
 def test_mistakes_are_explained(tmp_path):

@@ -11,6 +11,7 @@ from torchmetrics.utilities import dim_zero_cat
 from confrank import confidence as confidences
 from confrank.adapters.elements import metrics_of, one_per_label
 from confrank.confidence import ConfidenceName
+from confrank.history import check_tensor
 from confrank.metrics import KEYS
 
 
@@ -50,6 +51,8 @@ class ConfidenceMetrics(Metric):
         data set indices `index` [b], a repeated sample counts once.
         """
         rows, classes = one_per_label(logits, label)
+        if index is not None:
+            check_tensor(index, "index")
         if index is not None and index.shape != label.shape[:1]:
             raise ValueError(f"expected index of shape {(len(label),)}, but got {tuple(index.shape)}")
         wide = (rows.cpu() if rows.device.type == "mps" else rows).double()  # that device has no float64

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
@@ -30,10 +31,10 @@ class RankingTrainer(Trainer):
     """A `Trainer` for classifiers with the loss `criterion`; everything else is as in transformers.
 
     Classifiers of texts, images and audio, with one label or several, and of tokens; labels of -100 are ignored.
-    Each training sample gets the column "index". The history is saved in every checkpoint, restored from it, and
-    added up over all processes at the end of an epoch and before a checkpoint. After training, `findings` holds the
-    messages of `audit`, without those about samples examined too often, which samplers explain, and one if every
-    batch had a single sample.
+    Each training sample gets the column "index"; those of a stream must have it. The history is saved in every
+    checkpoint, restored from it, and added up over all processes at the end of an epoch and before a checkpoint.
+    After training, `findings` holds the messages of `audit`, without those about samples examined too often, which
+    samplers explain, and one if every batch had a single sample.
     """
 
     def __init__(self, *arguments: Any, criterion: CorrectnessRankingLoss, **options: Any) -> None:
@@ -57,7 +58,8 @@ class RankingTrainer(Trainer):
         if index is None:
             raise ValueError(
                 "expected the column 'index' in a training batch, but got"
-                f" {', '.join(inputs)}; your data_collator must pass it on"
+                f" {', '.join(inputs)}; your data_collator must pass it on, and a stream must have it: the position"
+                " of each sample in the set that the history counts"
             )
         if "labels" not in inputs:
             raise ValueError(f"expected labels in a training batch, but got {', '.join(inputs)}")
@@ -156,7 +158,9 @@ def _check_loss(trainer: Trainer, criterion: CorrectnessRankingLoss) -> None:
         )
 
 
-def _numbered(train_set: Any, num_samples: int) -> IndexedDataset:
+def _numbered(train_set: Any, num_samples: int) -> Any:
+    if isinstance(train_set, IterableDataset):
+        return train_set  # only the stream itself knows the positions of its samples
     numbered = train_set if isinstance(train_set, IndexedDataset) else IndexedDataset(train_set)
     if len(numbered) != num_samples:
         raise ValueError(
