@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 _NO_LABEL = torch.iinfo(torch.int64).max
+SQUEEZED = "squeeze() removes the dimension of a batch of one sample too: use squeeze(1)"
 
 
 class CorrectnessHistory(nn.Module):
@@ -200,6 +201,7 @@ class CorrectnessHistory(nn.Module):
                 "expected index to be a 1-D int64 tensor of data set positions,"
                 f" but got shape {tuple(index.shape)} of {index.dtype}"
                 + ("; convert it with index.long()" if index.ndim == 1 and is_whole(index) else "")
+                + (f"; {SQUEEZED}" if index.ndim == 0 else "")
             )
         if index.device != self.examined.device:
             raise ValueError(

@@ -353,8 +353,13 @@ def test_forms_that_are_unclear():
         criterion(multi, torch.zeros(4, 3, dtype=torch.int64), index)
     with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 0.3; for soft labels \(mixup"):
         criterion(multi, torch.full((4, 3), 0.3), index)
-    with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 3; for soft"):
-        criterion(multi[:, 0], torch.tensor([0, 1, 3, 0]), index)
+    for other in (-1, 3):
+        with pytest.raises(ValueError, match=rf"labels 0 and 1 for .* but got {other}; convert two other values"):
+            criterion(multi[:, 0], torch.tensor([0, 1, other, 0]), index)
+    with pytest.raises(ValueError, match=r"shape \(4, 5\) .* but got \(4, 7\) of torch.int64; resize the logits to"):
+        criterion(token, torch.zeros(4, 7, dtype=torch.int64), index)
+    with pytest.raises(ValueError, match=r"but got \(4, 5, 3\) .* convert one-hot labels with label.argmax\(-1\)"):
+        criterion(token, torch.zeros(4, 5, 3, dtype=torch.int64), index)
     with pytest.raises(ValueError, match=r"one label 0 or 1 for each of the 4 logits, but got shape \(4, 2\)"):
         criterion(multi[:, 0], torch.zeros(4, 2), index)
     with pytest.raises(
@@ -376,4 +381,8 @@ def test_forms_that_are_unclear():
         criterion(multi, torch.zeros(4, 1, dtype=torch.int64), index)
     with pytest.raises(ValueError, match="with class indices only, but got labels 0 and 1; use base"):
         CorrectnessRankingLoss(shares, label_smoothing=0.1)(multi, torch.zeros(4, 3), index)
+    one, first = torch.zeros(1, dtype=torch.int64), index[:1]
+    for squeezed in ((multi[:1], one.squeeze(), first), (multi[0, 0], one, first), (multi[:1], one, first.squeeze())):
+        with pytest.raises(ValueError, match=r"but got (shape )?\(\) of .* a batch of one .*: use squeeze\(1\)$"):
+            plain(*squeezed)
     assert shares.examined.sum() == 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from confrank.confidence import Confidence
-from confrank.history import check_tensor, is_whole
+from confrank.history import SQUEEZED, check_tensor, is_whole
 
 
 class Batch(NamedTuple):
@@ -167,6 +167,7 @@ def _check_logits(logits: Tensor) -> None:
         raise ValueError(
             "expected floating-point logits of shape [batch, classes], [batch, classes, ...] or, for two classes,"
             f" [batch], but got {tuple(logits.shape)} of {logits.dtype}"
+            + (f"; {SQUEEZED}" if logits.ndim == 0 else "")
         )
 
 
@@ -186,6 +187,8 @@ def _check_classes(logits: Tensor, label: Tensor) -> None:
 
 
 def _remedy(logits: Tensor, label: Tensor) -> str:
+    if label.ndim == 0:
+        return SQUEEZED
     if label.shape == (len(logits), *logits.shape[2:]):
         return "convert them with label.long()"
     if label.shape == (len(logits), 1, *logits.shape[2:]):
@@ -194,6 +197,10 @@ def _remedy(logits: Tensor, label: Tensor) -> str:
         return "convert multi-label targets with label.float(), and one-hot labels with label.argmax(1)"
     if label.shape == logits.shape[:-1]:
         return "the classes come second: logits.movedim(-1, 1)"
+    if label.shape == (len(logits), *logits.shape[2:], logits.shape[1]):
+        return "convert one-hot labels with label.argmax(-1)"
+    if 2 < logits.ndim == label.ndim + 1:
+        return "resize the logits to the size of the labels, e.g. with torch.nn.functional.interpolate"
     return "targets 0 and 1 for each logit have the shape of the logits"
 
 
@@ -228,9 +235,11 @@ def _check_values(label: Tensor, num_classes: int) -> None:
     if not len(wrong):
         return
     if binary:
+        remedy = "convert two other values to 0 and 1, e.g. -1 and 1 with label > 0"
+        if 0 < wrong[0] < 1:
+            remedy = "for soft labels (mixup, cutmix) add CorrectnessRanking, which takes class indices, to your loss"
         raise ValueError(
-            f"expected the labels 0 and 1 for logits of the same shape, but got {wrong[0].item():g}; for soft labels"
-            " (mixup, cutmix) add CorrectnessRanking, which takes class indices, to the loss that you have"
+            f"expected the labels 0 and 1 for logits of the same shape, but got {wrong[0].item():g}; {remedy}"
         )
     raise ValueError(
         f"expected class indices within 0..{num_classes - 1} as label, but got {wrong[0].item()};"
