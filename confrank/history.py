@@ -98,7 +98,7 @@ class CorrectnessHistory(nn.Module):
     def resize(self, num_samples: int) -> None:
         """Make room for samples that were appended to the data set; the counts of the others stay.
 
-        Buffers are replaced: capture a CUDA graph again afterwards. With several processes, resize in each of them.
+        Capture a CUDA graph and create `Sharpness` again afterwards. With several processes, resize in each of them.
         """
         if _positive(num_samples, "num_samples") < self.num_samples:
             raise ValueError(
@@ -108,7 +108,8 @@ class CorrectnessHistory(nn.Module):
         more, self.num_samples = int(num_samples) - self.num_samples, int(num_samples)
         for name, start in (("examined", 0), ("correct", 0), ("lowest_label", _NO_LABEL), ("highest_label", -1)):
             counter = getattr(self, name)
-            setattr(self, name, torch.cat((counter, counter.new_full((more,), start))))
+            # The same tensor object: who holds it, as `Sharpness` does, must not go on with the old counts unnoticed.
+            counter.data = torch.cat((counter, counter.new_full((more,), start)))
         if self.agreed is not None:
             self.agreed = torch.cat((self.agreed, self.agreed.new_zeros(2, more)), dim=1)
 

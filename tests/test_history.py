@@ -6,6 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset
+from confrank.training import Sharpness
 
 
 def labelled_set(num_samples=37, num_classes=3):
@@ -282,6 +283,19 @@ def test_a_history_grows_with_its_data_set():
     assert torch.equal(fresh.counts(), history.counts())
     with pytest.raises(ValueError, match="at least the 4 samples that the history has, but got 3; create a new"):
         history.resize(3)
+
+
+def test_nothing_goes_on_with_the_counters_of_a_smaller_history():
+    """SAM restores the counters after its second pass; with old ones, both passes would count."""
+    history, weight = CorrectnessHistory(2), torch.nn.Parameter(torch.ones(1))
+    sharpness = Sharpness([weight], rho=0.05, buffers=history.buffers())
+    sharpness.remember()
+    before = history.state_dict()
+    history.resize(3)
+    assert before["examined"].shape == (2,)  # what was saved stays as it is
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        sharpness.remember()
+    Sharpness([weight], rho=0.05, buffers=history.buffers()).remember()
 
 
 def test_no_samples_and_the_edges_of_the_index():
