@@ -77,6 +77,22 @@ def test_known_words_survive_encoding_and_decoding() -> None:
         assert decode(tokens.tolist(), vocabulary).split() == words_of(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我喜欢电影。", "我 喜 欢 电 影"),  # Chinese
+        ("猫とテレビPC", "猫 と テレビpc"),  # Japanese: a run of Katakana is a word
+        ("ดีมาก", "ดี ม า ก"),  # Thai: a vowel sign stays with its letter
+        ("हिन्दी में", "हिन्दी में"),  # Hindi
+        ("좋은 영화", "좋은 영화"),  # Korean has spaces
+        ("Cafe\u0301 café ＣＤ", "café café cd"),  # one character, however it is written
+        ("so good😀👍❤\ufe0f ⭐", "so good 😀 👍 ❤ ⭐"),
+    ],
+)
+def test_words_of_scripts_without_spaces_and_emoji_are_characters(text: str, words: str) -> None:
+    assert words_of(text) == words.split()
+
+
 def test_a_vocabulary_is_refitted_as_if_built_from_the_remaining_texts() -> None:
     texts = [text for text, _ in _rows(40)]
     everything = count_words(texts, length=6)

@@ -1,6 +1,7 @@
 """Words of a text as numbers: 0 pads a short text, 1 is an unknown word, the words of a vocabulary follow."""
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -8,16 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 PADDING, UNKNOWN, FIRST_WORD = 0, 1, 2
-WORD = re.compile(r"\w+(?:'\w+)*")
+# Each of these characters is a word: scripts without spaces between words, and emoji.
+SINGLE = (
+    "\u3005-\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han, Hiragana
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u2600-\u27bf\u2b00-\u2bff\U0001f300-\U0001faff"  # emoji
+)
+# Vowel signs and accents belong to the letter before them; \w does not match them.
+MARKS = "".join(chr(code) for code in range(0x300, 0xFE00) if unicodedata.category(chr(code)).startswith("M"))
+LETTERS = rf"[^\W{SINGLE}]+(?:[{MARKS}]+[^\W{SINGLE}]*)*"
+WORD = re.compile(rf"[{SINGLE}][{MARKS}]*|{LETTERS}(?:'{LETTERS})*")
 
 
 def words_of(text: str) -> list[str]:
     """The words of a text in lower case: letters, digits and underscores, with apostrophes inside a word.
 
-    >>> words_of("Don't PANIC: 42 times!")
-    ["don't", 'panic', '42', 'times']
+    Where a script has no spaces between words, each character is a word; so is each emoji.
+
+    >>> words_of("Don't PANIC: 42 times!"), words_of("猫が好き😀")
+    (["don't", 'panic', '42', 'times'], ['猫', 'が', '好', 'き', '😀'])
     """
-    return WORD.findall(text.replace("\u2019", "'").lower())
+    # NFKC: an accent, or a wide letter as in Japanese texts, is the same character in whichever way it is written.
+    return WORD.findall(unicodedata.normalize("NFKC", text).replace("\u2019", "'").lower())
 
 
 def count_words(texts: Iterable[str], length: int) -> tuple[str, ...]:
