@@ -12,7 +12,7 @@ from PIL import Image
 from confrank.cli import main
 from confrank.cli.paths import keep_out_of_data
 from confrank.config import RunConfig
-from confrank.data import load, load_images
+from confrank.data import hold_out, load, load_images
 from confrank.data.custom import channel_statistics
 from confrank.data.pictures import decode, picture_files
 
@@ -406,8 +406,26 @@ def test_a_folder_of_class_folders_is_divided(tmp_path):
     with pytest.raises(ValueError, match="leaves samples on both sides, but got 0.2 of 2 samples"):
         load(str(tmp_path / "few"))
     write_classes(tmp_path / "one", {"cat": 4, **{f"class{number}": 1 for number in range(9)}})
-    with pytest.raises(ValueError, match="expected several images of every class in .*one, but got one of class"):
-        load(str(tmp_path / "one"))
+    data = load(str(tmp_path / "one"))  # single images are trained on
+    assert np.bincount(data.train.labels).tolist() == [3] + 9 * [1] and data.test.labels.tolist() == [0]
+    assert "no test samples of class0, class1, class2, class3, class4 and 4 more" in data.notes
+
+
+def test_copies_are_on_the_same_side_of_a_split(tmp_path):
+    write_classes(tmp_path / "photos", {"cat": 40, "dog": 40})
+    for path in [*(tmp_path / "photos").rglob("*.png")]:
+        if int(path.stem) % 2:
+            path.with_name(f"{path.stem} (1).png").write_bytes(path.read_bytes())
+    data = load(str(tmp_path / "photos"))
+    used, held = hold_out(data, 0.3)
+    names = [{path.decode().replace(" (1)", "") for path in part.path} for part in (used.train, held, data.test)]
+    assert sum(map(len, names)) == len(set.union(*names)) == 80
+    assert len(used.train) + len(held) + len(data.test) == 120 and min(len(held), len(data.test)) >= 15
+    assert not any("occur in training" in note for note in data.notes)
+    for path in (tmp_path / "photos").rglob("*.png"):  # one image per class: a copy is tested, and a note says so
+        path.write_bytes((tmp_path / "photos" / path.parent.name / "0.png").read_bytes())
+    notes = load(str(tmp_path / "photos")).notes
+    assert "24 of 24 test images also occur in training" in notes
 
 
 def test_a_folder_val_is_the_test_split(tmp_path):

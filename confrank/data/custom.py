@@ -12,6 +12,7 @@ and `flip`.
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,9 +28,11 @@ from confrank.data.sets import (
     Split,
     UnlabelledError,
     class_note,
+    digests,
     repeated_note,
     split_of,
     stratified,
+    untested_note,
 )
 from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
 from confrank.limits import check_npz
@@ -158,7 +161,7 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
             f" but got {', '.join(classes) or 'none'}"
         )
     _refuse_splits(folder, classes)
-    splits, note = _divided(folder, [*classes.values()], tuple(classes))
+    splits, note = _divided([*classes.values()])
     return _read_splits(folder, splits, tuple(classes), image_size, note)
 
 
@@ -178,17 +181,31 @@ def _pictures(folder: Path) -> list[Path]:
     return picture_files(folder) if folder.is_dir() else []
 
 
-def _divided(folder: Path, classes: list[list[Path]], names: tuple[str, ...]) -> tuple[Splits, str]:
+def _divided(classes: list[list[Path]]) -> tuple[Splits, str]:
     """The files of each class divided into training and test, and a note that says so."""
     labels = np.repeat(np.arange(len(classes)), [*map(len, classes)])
-    is_test = iter(stratified(labels, len(classes), TEST_SHARE, SPLIT_SEED).tolist())
+    content = _contents([path for files in classes for path in files])
+    is_test = iter(stratified(labels, len(classes), TEST_SHARE, SPLIT_SEED, content).tolist())
     marked = [[(path, next(is_test)) for path in files] for files in classes]
     splits = [[[path for path, tested in files if tested is part] for files in marked] for part in (False, True)]
-    if missing := [name for name, files in zip(names, splits[0], strict=True) if not files]:
-        raise ValueError(f"expected several images of every class in {folder}, but got one of {', '.join(missing)}")
     count = sum(map(len, splits[1]))
     note = f"no folders train and test: {count:,} of {len(labels):,} images, drawn from each class, are tested"
     return splits, note
+
+
+def _contents(files: list[Path]) -> list[tuple[int, bytes]]:
+    """The size of each file, and a digest of those that share their size with another; equal only for copies."""
+    sizes = [path.stat().st_size for path in files]
+    shared = Counter(sizes)
+    return [(size, _file_digest(path) if shared[size] > 1 else b"") for path, size in zip(files, sizes, strict=True)]
+
+
+def _file_digest(path: Path) -> bytes:
+    """A digest of a file; of one that cannot be read, its path, since reading its image reports it."""
+    try:
+        return hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
+    except OSError:
+        return os.fsencode(path)
 
 
 def _read_splits(
@@ -286,11 +303,6 @@ def _npz_labels(path: Path, key: str, arrays: dict[str, NDArray[np.generic]]) ->
     return typed
 
 
-def _digests(images: NDArray[np.generic]) -> list[bytes]:
-    """A fingerprint of each image."""
-    return [hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in images]
-
-
 def custom_data_set(
     path: Path, train: Split, test: Split, class_names: tuple[str, ...], *notes: str | None
 ) -> DataSet:
@@ -300,6 +312,7 @@ def custom_data_set(
     mean, std = channel_statistics(train.images)
     colour = train.images.shape[-1] == 3
     name = path.resolve().name.removesuffix(".npz")
-    repeated = repeated_note(_digests(train.images), _digests(test.images), "images")
-    said = tuple(filter(None, (*notes, class_note(class_names), repeated, AUGMENTED if colour else None)))
+    repeated = repeated_note(digests(train.images), digests(test.images), "images")
+    untested = untested_note(class_names, test.labels)
+    said = tuple(filter(None, (*notes, class_note(class_names), untested, repeated, AUGMENTED if colour else None)))
     return DataSet(name, train, test, class_names, mean, std, 4 if colour else 0, colour, said)

@@ -178,39 +178,61 @@ def hold_out(dataset: DataSet, share: float, seed: int = 0) -> tuple[DataSet, Sp
     """Hold out a stratified share of the training split for validation: (data set with the rest, held-out split).
 
     Every class gives the same share, rounded so that the total is right, but never its last sample. The choice
-    depends only on `seed`. The vocabulary of texts comes from the rest alone, so that held-out texts have as many
-    unknown words as test texts.
+    depends only on `seed`. Copies of a text or of an image in your own folder are held out together; published data
+    sets are divided as they always were. The vocabulary of texts comes from the rest alone, so that held-out texts
+    have as many unknown words as test texts.
     """
     if not 0 <= share < 1:
         raise ValueError(f"expected a holdout share in [0, 1), but got {share}")
     if share == 0:
         return _renumbered(dataset, None)
-    held = stratified(dataset.train.labels, dataset.num_classes, share, seed, remaining=1)
+    content = None if dataset.train.path is None else digests(dataset.train.images)
+    held = stratified(dataset.train.labels, dataset.num_classes, share, seed, content)
     rest = dataset.train.select(np.flatnonzero(~held))
     return _renumbered(replace(dataset, train=rest), dataset.train.select(np.flatnonzero(held)))
 
 
+def digests(images: Inputs) -> list[bytes]:
+    """A fingerprint of each image or text."""
+    return [hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() for image in images]
+
+
 def stratified(
-    labels: NDArray[np.int64], num_classes: int, share: float, seed: int, remaining: int = 0
+    labels: NDArray[np.int64],
+    num_classes: int,
+    share: float,
+    seed: int,
+    content: Sequence[Hashable] | None = None,
 ) -> NDArray[np.bool_]:
     """Which samples are held out: the same share of every class, rounded so that the total is right.
 
-    At least `remaining` samples of every class that has them are not held out.
+    Never the last sample of a class. Samples of equal `content` are on the same side, if every class and both sides
+    still have samples then.
     """
     order = np.random.default_rng(seed).permutation(len(labels))
     # Rank of each sample within its class, in a random order: the first share of each class is held out.
     by_class = order[np.argsort(labels[order], kind="stable")]
     counts = np.bincount(labels, minlength=num_classes)
-    taken = _apportion(counts * share, round(len(labels) * share), most=np.maximum(counts - remaining, 0))
+    taken = _apportion(counts * share, round(len(labels) * share), most=np.maximum(counts - 1, 0))
     rank = np.concatenate([np.arange(count) for count in counts])
     held = np.zeros(len(labels), dtype=bool)
     held[by_class] = rank < np.repeat(taken, counts)
     if held.all() or not held.any():
         raise ValueError(
-            f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples;"
-            " use another share, or more samples"
+            f"expected a holdout share that leaves samples on both sides, but got {share} of {len(labels)} samples"
+            f" in {counted(num_classes, 'class')}; use another share, or more samples of each class"
         )
-    return held
+    return held if content is None else _with_copies(held, labels, content)
+
+
+def _with_copies(
+    held: NDArray[np.bool_], labels: NDArray[np.int64], content: Sequence[Hashable]
+) -> NDArray[np.bool_]:
+    """Which samples are held out if each is on the side of its first copy, except those of a class that lost all."""
+    side: dict[Hashable, np.bool_] = {}
+    moved = np.array([side.setdefault(one, is_held) for one, is_held in zip(content, held, strict=True)])
+    moved &= np.isin(labels, labels[~moved])
+    return moved if moved.any() else held
 
 
 def _renumbered(dataset: DataSet, held_out: Split | None) -> tuple[DataSet, Split | None]:
@@ -232,6 +254,17 @@ def class_note(names: Sequence[str]) -> str:
     '2 classes: cat, dog'
     """
     return f"{counted(len(names), 'class')}: {named(names, 10)}"
+
+
+def untested_note(names: Sequence[str], test_labels: NDArray[np.int64]) -> str | None:
+    """Which classes have no test samples, in words; None if all have some.
+
+    >>> untested_note(["cat", "dog"], np.array([0, 0]))
+    'no test samples of dog'
+    """
+    tested = {*test_labels.tolist()}
+    missing = [name for number, name in enumerate(names) if number not in tested]
+    return f"no test samples of {named(missing)}" if missing else None
 
 
 def repeated_note(train: Iterable[Hashable], test: Sequence[Hashable], kind: str) -> str | None:

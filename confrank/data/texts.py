@@ -22,6 +22,7 @@ from confrank.data.sets import (
     class_order,
     repeated_note,
     stratified,
+    untested_note,
 )
 from confrank.data.vocabulary import count_words, encode
 from confrank.phrasing import about, named
@@ -98,7 +99,8 @@ def text_data_set(
 
     splits = numbered(train), numbered(test)
     repeated = repeated_note(train.texts, test.texts, "texts")
-    notes = tuple(filter(None, (note, class_note(class_names), repeated, _cut_note(splits, length))))
+    untested = untested_note(class_names, test.labels)
+    notes = tuple(filter(None, (note, class_note(class_names), untested, repeated, _cut_note(splits, length))))
     return DataSet(
         path.resolve().stem, *splits, class_names, (), (),
         notes=notes, vocabulary=vocabulary, vocabulary_size=vocabulary_size,
@@ -204,7 +206,7 @@ def _division(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], str | None]:
     """Which rows are trained on, which are tested, and a note if the file does not say so itself."""
     if content.splits is None:
-        is_test = stratified(labels, num_classes, TEST_SHARE, SPLIT_SEED)
+        is_test = stratified(labels, num_classes, TEST_SHARE, SPLIT_SEED, content.texts)
         drawn = f"{is_test.sum():,} of {len(is_test):,} texts, drawn from each class, are the test split"
         return ~is_test, is_test, f"no column split: {drawn}"
     splits = np.array([split.lower() for split in content.splits])
