@@ -472,7 +472,8 @@ def test_the_folders_of_a_pool_are_no_classes(tmp_path, command, capsys):
 
 
 @pytest.mark.parametrize(
-    ("train", "test"), [("Train", "Test"), ("training", "testing"), ("TRAIN", "eval"), ("train", "Dev")]
+    ("train", "test"),
+    [("Train", "Test"), ("training", "testing"), ("TRAIN", "eval"), ("train", "Dev"), ("Training_Set", "test_set")],
 )
 def test_splits_have_many_names(tmp_path, train, test):
     write_classes(tmp_path / train, {"cat": 3, "dog": 2})
@@ -482,6 +483,21 @@ def test_splits_have_many_names(tmp_path, train, test):
     assert np.array_equal(load_images(str(tmp_path)), data.test.images)
     other = () if test.lower().startswith("test") else (f"no folder test: {tmp_path / test} is the test split",)
     assert data.notes[: len(other) + 1] == (*other, "2 classes: cat, dog")
+
+
+def test_splits_that_are_not_used_are_named(tmp_path):
+    for name in ("train", "Valid", "test", "dev"):
+        write_classes(tmp_path / name, {"cat": 3, "dog": 3})
+    assert load(str(tmp_path)).notes[0] == "the images of Valid, dev are not used"
+    (tmp_path / "test").rename(tmp_path / "val")
+    notes = load(str(tmp_path)).notes
+    assert notes[0] == f"no folder test: {tmp_path / 'val'} is the test split; the images of Valid, dev are not used"
+
+
+def test_a_folder_around_the_data_is_named(tmp_path):
+    write_classes(tmp_path / "unpacked", {"cat": 3, "dog": 3})
+    with pytest.raises(ValueError, match=f"but got unpacked; did you mean {tmp_path}/unpacked\\?"):
+        load(str(tmp_path))
 
 
 @pytest.mark.parametrize("names", [("eval", "Dev"), ("Testing", "validation")])

@@ -12,8 +12,9 @@ and `flip`.
 
 import hashlib
 import os
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,8 @@ BLOCK = 4096
 Splits = list[list[list[Path]]]  # the files of each class, for training and for the test
 # A class is hardly ever called so: alone, these folders mean that the other split is missing.
 LONE_SPLITS = ("train", "test", "val", "valid", "validation")
+# What the name of a split may end with, as in training_set.
+SPLIT_ENDING = re.compile(r"[ _-]?(?:set|data|images|split)$")
 
 
 def is_custom(name: str) -> bool:
@@ -105,8 +108,9 @@ def split_folders(folder: Path) -> tuple[Path | None, Path | None]:
 
 
 def _named_folders(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """The folders of these names, in their order; upper case does not count."""
-    there = {path.name.lower(): path for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
+    """The folders of these names, in their order; neither upper case nor an ending such as _set counts."""
+    folders = [path for path in sorted(folder.iterdir()) if path.is_dir()] if folder.is_dir() else []
+    there = {SPLIT_ENDING.sub("", path.name.lower()): path for path in folders}
     return [there[name] for name in names if name in there]
 
 
@@ -126,9 +130,15 @@ def _from_folder(folder: Path, image_size: int | None) -> DataSet:
             raise ValueError(f"expected images in {parts[0] / name}, but there are none")
     if not any(splits[-1]):
         raise ValueError(f"expected images in {parts[-1]}, but there are none")
-    is_test = test.name.lower() in ("test", "testing")
-    note = None if is_test else f"no folder test: {test} is the test split"
-    return _read_splits(folder, splits, class_names, image_size, note)
+    return _read_splits(folder, splits, class_names, image_size, _split_note(folder, test))
+
+
+def _split_note(folder: Path, test: Path) -> str | None:
+    """Which folder stands for the test split, and which are not used, in words."""
+    unused = [path.name for names in SPLIT_NAMES for path in _named_folders(folder, names)[1:]]
+    notes = [] if test.name.lower().startswith("test") else [f"no folder test: {test} is the test split"]
+    notes += [f"the images of {named(unused)} are not used"] if unused else []
+    return "; ".join(notes) or None
 
 
 def _refuse_texts(folder: Path) -> None:
@@ -158,11 +168,17 @@ def _from_class_folders(folder: Path, image_size: int | None) -> DataSet:
     if len(classes) < 2:
         raise (ValueError if classes else UnlabelledError)(
             f"expected two folders of images or more in {folder}, one per class, or train/CLASS/ and test/CLASS/,"
-            f" but got {', '.join(classes) or 'none'}"
+            f" but got {', '.join(classes) or 'none'}{_inner_hint(folder, [*classes])}"
         )
     _refuse_splits(folder, classes)
     splits, note = _divided([*classes.values()])
     return _read_splits(folder, splits, tuple(classes), image_size, note)
+
+
+def _inner_hint(folder: Path, classes: Sequence[str]) -> str:
+    """A question if all images are in one folder that holds folders, as in an unpacked archive."""
+    inner = [folder / name for name in classes if any(path.is_dir() for path in (folder / name).iterdir())]
+    return f"; did you mean {inner[0]}?" if inner else ""
 
 
 def _refuse_splits(folder: Path, classes: Iterable[str]) -> None:
