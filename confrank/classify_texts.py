@@ -25,7 +25,7 @@ def answer_texts(
     network: nn.Module | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Answers:
-    """Classify the texts of a .csv or .jsonl file with a finished run (or a weights file), in their order.
+    """Classify the texts of a .csv, .tsv or .jsonl file with a finished run (or a weights file), in their order.
 
     The file has a column `text` and optionally `id`; labels, if any, are not read. The run's vocabulary is used.
     """

@@ -85,7 +85,10 @@ class RunConfig:
     """One training run. The defaults are the paper's protocol for the ranking experiments."""
 
     dataset: str = _flag(
-        "digits", "data set by name, or the path of your own: a folder, or an .npz, .csv or .jsonl file", DATA, "NAME"
+        "digits",
+        "data set by name, or the path of your own: a folder, or an .npz, .csv, .tsv or .jsonl file",
+        DATA,
+        "NAME",
     )
     model: str = _flag("small", "network by name, or package.module:factory for your own", NETWORK, "NAME")
     method: str = _flag("crl-softmax", "what to train and how it predicts", NETWORK, "NAME")
@@ -242,7 +245,7 @@ def short_name(dataset: str) -> str:
     ('cifar10', 'reviews', 'pets')
     """
     name = os.path.basename(os.path.abspath(dataset))
-    for suffix in (".npz", ".csv", ".jsonl"):
+    for suffix in (".npz", *recipes.TEXT_SUFFIXES):
         name = name.removesuffix(suffix)
     return name
 

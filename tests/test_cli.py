@@ -367,7 +367,7 @@ def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkey
         ("train --dataset mine.npz", "expected a data set, but mine.npz does not exist"),
         ("train --dataset READMI.md", "READMI.md does not exist; did you mean README.md?"),
         ("data check ./doc", "doc does not exist; did you mean docs?"),
-        ("train --dataset README.md", ".csv or .jsonl file, but got 'README.md'"),
+        ("train --dataset README.md", "but got 'README.md'; unpack it or convert it to one of these"),
     ],
 )
 def test_what_people_look_for_is_pointed_to(arguments, hint, capsys, command):

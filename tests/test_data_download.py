@@ -269,7 +269,7 @@ def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
         (["fetch", "digits"], "needs no files"),
         (["fetch", "mnist"], "expected a published data set among cifar10, .*but got 'mnist'"),
         (["check", "cifar10", "--root", "."], "run: confrank data fetch cifar10, with the same --root"),
-        (["check", "nowhere"], "or the path of a folder, .npz, .csv or .jsonl file, but got 'nowhere'"),
+        (["check", "nowhere"], "or the path of a folder, .npz, .csv, .tsv or .jsonl file, but got 'nowhere'"),
         (["list", "cifar10"], "expected no further argument, but got 'cifar10'; see --help"),
         (["grab", "cifar10"], "expected one of list, fetch, check, but got 'grab'"),
     ],

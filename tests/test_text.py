@@ -313,6 +313,7 @@ def test_out_of_distribution_texts_are_detected_by_logits(
         (b"text,text,label,\nhello,bye,a,\n", "expected a different name for each column, but got text, text, label"),
         (b"text,label\nhello,a\n  ,b\n", "expected a text in every row .* row 1 "),
         (b"text,label\nhello,a\nbye,\n", "expected a label in every row .* row 1 "),
+        (b"text,label\nhello,0\nbye,1\nwho,NaN\n", "expected a label in every row .* row 2 "),
         (b"text,label\nhello,a\nbye,a\n", "at least two classes .* but got a alone"),
         (b"text,label\nhello,a\ncaf\xe9,b\n", "in UTF-8, but line 3 holds byte 0xe9"),
         (b"text,label,split\nhello,a,train\nbye,b,later\n", "train or test .* but got later"),
@@ -394,6 +395,16 @@ def test_splits_of_texts_have_the_names_of_folders(
     assert (len(data.train), len(data.test)) == sizes
     untested = ["no test samples of a"] if sizes == (2, 1) else []
     assert data.notes == (*([note] if note else []), "2 classes: a, b", *untested)
+
+
+@pytest.mark.parametrize(("text", "label"), [("review", "sentiment"), ("Content", "Category"), ("tweet", "target")])
+def test_tab_separated_texts_with_other_column_names_equal_csv(tmp_path: Path, text: str, label: str) -> None:
+    rows = [('says "no, never"' if row % 3 else "fine", "a" if row % 2 else "b") for row in range(20)]
+    plain = load(str(_write(tmp_path / "t.csv", [*rows])))
+    (tmp_path / "t.tsv").write_text(f"{label}\t{text}\n" + "".join(f"{b}\t{a}\n" for a, b in rows))
+    other = load(str(tmp_path / "t.tsv"))
+    assert other.digest() == plain.digest() and other.name == "t"
+    assert RunConfig(dataset="t.tsv").run_name == RunConfig(dataset="t.csv").run_name
 
 
 @pytest.mark.parametrize("name", ["sentence", "Review"])

@@ -1,4 +1,4 @@
-"""Unlabelled texts by name: a .csv or .jsonl file with `text` and, optionally, `id`."""
+"""Unlabelled texts by name: a .csv, .tsv or .jsonl file with `text` and, optionally, `id`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

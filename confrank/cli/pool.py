@@ -40,7 +40,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 def _add_pool_options(parser: Parser, *, trains: bool = False) -> "ArgumentGroup":
     """Add what a pool is and which labels it has; training needs both, a query also takes predictions as a pool."""
     data = parser.add_argument_group("data")
-    pool = "folder of images, .npz file of images, or .csv or .jsonl file of texts"
+    pool = "folder of images, .npz file of images, or .csv, .tsv or .jsonl file of texts"
     pool += "" if trains else "; or a file of predictions (.npz, .safetensors, .csv)"
     data.add_argument("--pool", type=str, required=True, metavar="PATH", help=pool)
     labelled, kind = "CSV with the columns path (for texts, id) and label", str if trains else str | None

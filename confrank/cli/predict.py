@@ -29,7 +29,7 @@ def _predict_arguments(parser: Parser) -> None:
     split = "split of the data set that the run was trained on: test, train or holdout (default: test)"
     add_option(images, "--split", Split, "NAME", split)
     add_option(images, "--images", str, "FOLDER", "classify the images in this folder instead")
-    texts = "classify the texts in this .csv or .jsonl file (columns text and, optionally, id) instead"
+    texts = "classify the texts in this .csv, .tsv or .jsonl file (columns text and, optionally, id) instead"
     add_option(images, "--texts", str, "FILE", texts)
     threshold = "with --images or --texts: accept predictions with at least this confidence"
     add_option(images, "--threshold", float, "CONFIDENCE", threshold)

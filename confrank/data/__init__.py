@@ -176,8 +176,8 @@ def _unknown(name: str, known: "list[str] | dict[str, Callable[[Path | None], Da
     if not path.exists() and (path.suffix or "/" in name):
         return ValueError(f"expected a data set, but {path} does not exist{similar_path(path)}")
     return ValueError(
-        f"expected a data set among {', '.join(known)}, or the path of a folder, .npz, .csv or .jsonl file,"
-        f" but got {name!r}"
+        f"expected a data set among {', '.join(known)}, or the path of a folder, .npz, .csv, .tsv or .jsonl file,"
+        f" but got {name!r}{'; unpack it or convert it to one of these' if path.is_file() else ''}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Your own texts: a .csv or .jsonl file with `text` and `label`, and optionally `split` (train or test) and `id`.
+"""Your own texts: a .csv, .tsv or .jsonl file with `text` and `label`, and optionally `split` and `id`.
 
 Without test rows, those of `val` are the test split. Without `split`, a fifth of each class is, the same for every
 run. The vocabulary comes from the training split alone. Without `id`, predictions name a text by its row, counted
@@ -32,8 +32,9 @@ from confrank.predictions.text_file import decoded
 from confrank.recipes import holds_texts
 
 COLUMNS = ("text", "label", "split", "id")
-# Other names of the column text.
-TEXT_NAMES = ("text", "sentence", "review")
+# Other names of the columns text and label.
+TEXT_NAMES = ("text", "sentence", "review", "comment", "content", "message", "tweet")
+LABEL_NAMES = ("category", "sentiment")
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 
 
@@ -108,7 +109,7 @@ def text_data_set(
 
 
 def read_texts(path: Path, *, labelled: bool) -> Texts:
-    """The rows of a .csv or .jsonl file; with `labelled`, each must have a label."""
+    """The rows of a .csv, .tsv or .jsonl file; with `labelled`, each must have a label."""
     is_csv = path.suffix.lower() != ".jsonl"
     with about(path):
         rows = [*(_csv_rows(path) if is_csv else _jsonl_rows(path))]
@@ -136,7 +137,7 @@ def _given_names(path: Path) -> list[str]:
 
 
 def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]:
-    """The values of a column as text; none may be empty."""
+    """The values of a column as text; none may be empty, and no label may be nan."""
     values = []
     for number, row in enumerate(rows):
         value = row.get(column)
@@ -145,7 +146,8 @@ def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]
         else:
             value = "" if value is None else _wrong_kind(path, number, column, value)
         values.append(value)
-    if empty := [str(number) for number, value in enumerate(values) if not value.strip()]:
+    missing = ("", "nan") if column == "label" else ("",)  # nan is how other programs write an empty cell
+    if empty := [str(number) for number, value in enumerate(values) if value.strip().lower() in missing]:
         raise ValueError(
             f"expected {'an id' if column == 'id' else f'a {column}'} in every row of {path}, but {len(empty):,} of"
             f" {len(rows):,} have none: row {named(empty)} (counted from 0); complete or remove them"
@@ -181,7 +183,8 @@ def _columns(names: Iterable[str]) -> list[str]:
     named_columns = [*filter(None, plain)]
     if len({*named_columns}) < len(named_columns):
         raise ValueError(f"expected a different name for each column, but got {named(plain)}")
-    roles = ["text" if name.lower() in TEXT_NAMES else role_of(name) for name in plain]
+    others = {**dict.fromkeys(TEXT_NAMES, "text"), **dict.fromkeys(LABEL_NAMES, "label")}
+    roles = [others.get(name.lower()) or role_of(name) for name in plain]
     return [
         role if role in ("text", "label") and roles.count(role) == 1 else name
         for name, role in zip(plain, roles, strict=True)

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-TEXT_SUFFIXES = (".csv", ".jsonl")
+TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl")
 # SGD hardly moves the vectors of rare words, CRL harms (docs/when-to-use.md), and of 5, 20, 60 and 200 epochs on
 # 4,000 reviews, 20 ranked best (experiments/when_imdb_epyc-2core_202611.md).
 TEXT_DEFAULTS = {"model": "bag-of-embeddings", "method": "baseline", "optimizer": "adamw", "lr": 0.003}
