@@ -14,6 +14,8 @@ from torch import Tensor
 
 from confrank import models
 from confrank.classify_texts import answer_texts
+from confrank.cli.command import make_parser
+from confrank.cli.train import TRAIN
 from confrank.config import RunConfig
 from confrank.data import DataSet, hold_out, load
 from confrank.data.texts import read_texts
@@ -200,6 +202,39 @@ def test_a_file_of_texts_trains_with_defaults_that_suit_texts(
     command("train", *flags, "--method", "crl-softmax", "--lr", "0.01", "--out", tmp_path / "other")
     config = load_trained(tmp_path / "other").provenance.config
     assert (config.method, config.lr, config.optimizer) == ("crl-softmax", 0.01, "adamw")
+
+
+@pytest.mark.parametrize(
+    ("flags", "epochs"),
+    [
+        ((), 200),  # 160 texts to train on: two batches of 128
+        (("--holdout", "0.25"), 400),
+        (("--batch-size", "16"), 40),
+        (("--batch-size", "4"), 20),
+        (("--epochs", "1"), 1),
+    ],
+)
+def test_few_texts_are_trained_on_for_more_epochs(
+    monkeypatch: pytest.MonkeyPatch, run: Path, flags: tuple[str, ...], epochs: int
+) -> None:
+    monkeypatch.chdir(run.parent)
+    parser = make_parser(TRAIN, "confrank train")
+    assert parser.parse_args(["--dataset", "reviews.csv", *flags]).epochs == epochs
+    elsewhere = parser.parse_args(["--dataset", "moved/reviews.csv", "--root", str(run.parent), *flags])
+    assert elsewhere.epochs == epochs
+
+
+def test_the_epochs_depend_on_the_training_split_alone(tmp_path: Path) -> None:
+    rows = [(text, label, "test" if row > 9 else "Train") for row, (text, label) in enumerate(_rows(3000))]
+    path = _write(tmp_path / "t.csv", [*rows], ("text", "label", "split"))
+    assert make_parser(TRAIN, "confrank train").parse_args(["--dataset", str(path)]).epochs == 400
+
+
+@pytest.mark.slow
+def test_a_first_run_on_a_hundred_texts_learns(command: Command, tmp_path: Path) -> None:
+    command("train", "--dataset", _write(tmp_path / "t.csv", [*_rows(100)]), "--out", tmp_path / "run")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
+    assert metrics["acc"] > 0.9 and metrics["nll"] < 0.35
 
 
 def test_data_check_counts_texts(command: Command, run: Path, capsys: pytest.CaptureFixture[str]) -> None:

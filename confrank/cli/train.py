@@ -29,7 +29,7 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
-from confrank.recipes import TEXT_TRAINING, holds_texts
+from confrank.recipes import TEXT_TRAINING, holds_texts, text_epochs
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,25 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
     for file in (Path(str(one)) for one in given.get("config") or ()):
         if file.is_file() and "recipe" in given:
             _check_recipe(file, recipe)
-    return recipes.values(recipe, **{name: given[name] for name in names if name in given})
+    values = recipes.values(recipe, **{name: given[name] for name in names if name in given})
+    return values | _epochs_for_texts(given)
+
+
+def _epochs_for_texts(given: Mapping[str, Any]) -> dict[str, int]:
+    """The default of the epochs for a file of texts, which depends on how many there are; empty for other data."""
+    from confrank.config import RunConfig
+
+    if "epochs" in given or not holds_texts(given.get("dataset", "")):
+        return {}
+    from confrank.data import custom_path
+    from confrank.data.texts import num_training_texts
+
+    path = custom_path(given["dataset"], given.get("root"))
+    with suppress(ValueError, OSError):  # training reports what is wrong with the file
+        if path is not None:
+            kept = num_training_texts(path) * (1 - given.get("holdout", 0.0))
+            return {"epochs": text_epochs(round(kept), given.get("batch_size", RunConfig.batch_size))}
+    return {}
 
 
 def _check_recipe(file: Path, recipe: str) -> None:
@@ -103,7 +121,10 @@ def _check_recipe(file: Path, recipe: str) -> None:
 
 def _default_for_texts(name: str, default: Any) -> str:
     """The end of a help text: both defaults, if a file of texts has another one."""
-    return f" (default: {default}, for texts {TEXT_TRAINING[name]})" if name in TEXT_TRAINING else ""
+    if name not in TEXT_TRAINING:
+        return ""
+    more = " or more if they are few" if name == "epochs" else ""
+    return f" (default: {default}, for texts {TEXT_TRAINING[name]}{more})"
 
 
 def _train(arguments: Arguments) -> None:

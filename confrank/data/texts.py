@@ -81,6 +81,14 @@ def load_texts(path: Path, length: int, vocabulary_size: int) -> DataSet:
     return text_data_set(path, class_names, *parts, length=length, vocabulary_size=vocabulary_size, note=note)
 
 
+def num_training_texts(path: Path) -> int:
+    """How many texts of a file are trained on, if none are held out."""
+    content = read_texts(path, labelled=False)
+    if content.splits is None:
+        return len(content.texts) - round(TEST_SHARE * len(content.texts))
+    return sum(split.lower() in SPLIT_NAMES[0] for split in content.splits)
+
+
 def text_data_set(
     path: Path,
     class_names: tuple[str, ...],

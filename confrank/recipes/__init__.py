@@ -10,7 +10,7 @@ from confrank.recipes.fmfp import FMFP
 from confrank.recipes.paper import PAPER
 from confrank.recipes.recipe import TrainingRecipe
 from confrank.recipes.sure import SURE
-from confrank.recipes.texts import TEXT_DEFAULTS, TEXT_SUFFIXES, TEXT_TRAINING, WITHOUT, holds_texts
+from confrank.recipes.texts import TEXT_DEFAULTS, TEXT_SUFFIXES, TEXT_TRAINING, WITHOUT, holds_texts, text_epochs
 
 if TYPE_CHECKING:
     from confrank.config import RunConfig
@@ -80,5 +80,6 @@ __all__ = [
     "holds_texts",
     "left_out",
     "settings",
+    "text_epochs",
     "values",
 ]
