@@ -143,6 +143,9 @@ def work_bar(console: Console, what: str) -> Iterator[Callable[[int, int], None]
 @contextmanager
 def _progress(console: Console, *columns: ProgressColumn) -> Iterator[Progress]:
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    if progress.disable:  # rich before 14.3 would print an empty line at its end
+        yield progress
+        return
     progress.start()
     try:
         yield progress
