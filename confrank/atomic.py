@@ -13,8 +13,19 @@ from numpy.typing import NDArray
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file so that nobody reads half of it, even after a crash; a link, pipe or device stays what it is."""
-    content = content.encode() if isinstance(content, str) else content
+    """Write a file so that nobody reads half of it, even after a crash; a link, pipe or device stays what it is.
+
+    Text may contain any path: bytes that are not UTF-8 are written as they are.
+    """
+    try:
+        _write(path, content.encode(errors="surrogateescape") if isinstance(content, str) else content)
+    except OSError as error:
+        if error.filename is None:  # a full disk
+            error.filename = str(path)
+        raise
+
+
+def _write(path: Path, content: bytes) -> None:
     if is_stream(path):
         path.write_bytes(content)
         return
@@ -23,6 +34,8 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     temporary = path.with_name(f".{path.name}.{unique()}.part")
     try:
         write_synced(temporary, content)
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

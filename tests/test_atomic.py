@@ -17,6 +17,12 @@ def test_a_link_stays_one_and_its_target_gets_the_content(tmp_path):
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["target.json"]
 
 
+def test_a_private_file_stays_private(tmp_path):
+    (tmp_path / "policy.json").touch(mode=0o600)
+    write_atomically(tmp_path / "policy.json", "new")
+    assert (tmp_path / "policy.json").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_pipe_is_written_to_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     read = []

@@ -120,6 +120,14 @@ def test_a_read_only_folder_is_refused_before_the_work(tmp_path, monkeypatch, ca
         assert capsys.readouterr().err == f"confrank: error: {message}\n"
 
 
+def test_a_read_only_file_is_not_replaced(tmp_path, monkeypatch, capsys, command):
+    (tmp_path / "out.json").write_text("mine")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / "out.json")
+    command("evaluate", "missing.csv", "--json", tmp_path / "out.json", code=2)
+    message = f"expected a file to write, but {tmp_path / 'out.json'} is read-only; choose another path"
+    assert capsys.readouterr().err == f"confrank: error: {message}\n"
+
+
 @pytest.mark.skipif(os.getuid() == 0, reason="everything is permitted")
 def test_a_folder_without_permission_is_named(tmp_path, capsys, command):
     tmp_path.chmod(0o555)
@@ -395,6 +403,40 @@ def test_output_that_cannot_be_written_is_named(arguments):
     assert result.returncode == 2
     (line,) = result.stderr.splitlines()
     assert line.startswith("confrank: error: expected to be able to write standard output, but got: ")
+
+
+@pytest.mark.parametrize("flag", ["--json=out.json", "--report=out.html", "--figures=out"])
+def test_a_full_disk_is_one_line_that_names_the_file_and_leaves_nothing(tmp_path, flag):
+    resource = pytest.importorskip("resource")
+    np.savez(tmp_path / "p.npz", confidence=np.linspace(0, 1, 50), correct=np.arange(50) % 3 > 0)
+    (tmp_path / "out").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    result = subprocess.run(
+        [sys.executable, "-m", "confrank", "evaluate", "p.npz", flag], cwd=tmp_path, capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)), check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(confrank.__file__).parents[1])},
+    )  # fmt: skip
+    name = {"--figures=out": "out/risk_coverage.png"}.get(flag, flag.partition("=")[2])
+    why = "File too large; fix that or choose another path"
+    assert result.stderr == f"confrank: error: expected to be able to read or write {name}, but got: {why}\n"
+    assert result.returncode == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape", "latin-1", "utf-8"])
+def test_output_in_any_encoding(tmp_path, encoding):
+    path = os.fsencode(tmp_path) + b"/caf\xe9\xc3\xa9.csv"  # a name that no encoding has
+    Path(os.fsdecode(path)).write_text("confidence,correct\n0.9,1\n0.8,0\n0.7,1\n")
+    page = os.fsencode(tmp_path) + b"/\xe9.html"
+    result = subprocess.run(
+        [sys.executable, "-m", "confrank", "evaluate", path, "--report", page], capture_output=True, check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, b"")
+    factor = " x10^3" if encoding.startswith("ascii") else " ×10³"
+    assert f"| AURC{factor}".encode(encoding.partition(":")[0]) in result.stdout.replace("│".encode(), b"|")
+    assert result.stdout.endswith(b"report: " + page + b"\n")
+    assert b"caf\xe9\xc3\xa9.csv" in Path(os.fsdecode(page)).read_bytes()
 
 
 def test_an_interrupt_during_the_first_imports_is_one_line():

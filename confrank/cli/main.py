@@ -1,12 +1,14 @@
 """Find the command, run it, and turn mistakes into one line and an exit code."""
 
+import codecs
 import errno
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from io import TextIOWrapper
+from typing import NoReturn, TextIO
 
 from confrank import __version__
 from confrank.cli.active import ACTIVE
@@ -55,12 +57,17 @@ ELSEWHERE = {
     **dict.fromkeys(("classify", "infer"), "; did you mean predict?"),
     "fit": "; did you mean train?",
 }
+# Printed where the encoding has ASCII only.
+SIMILAR = str.maketrans(
+    {"×": "x", "²": "^2", "³": "^3", "±": "+-", "σ": " std", "…": "...", "↓": "v", "↑": "^", "†": "*"}
+)
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0, 1 if a run failed, 2 for a mistake of the user, 128 + signal if interrupted."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+    _print_any_character(sys.stdout)
     try:
         _run(list(sys.argv[1:] if argv is None else argv))
     except BrokenPipeError:
@@ -69,6 +76,22 @@ def main(argv: Sequence[str] | None = None) -> None:
         fail(_unwritten() or in_words(error))
     finally:
         _flush()
+
+
+def _print_any_character(stream: TextIO) -> None:
+    """Let a stream whose encoding lacks a character, such as ASCII, print a similar one or its code instead."""
+    if isinstance(stream, TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+        codecs.register_error("confrank", _replacement)
+        stream.reconfigure(errors="confrank")
+
+
+def _replacement(error: UnicodeError) -> tuple[str | bytes, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    missing = error.object[error.start : error.end]
+    try:
+        return missing.encode("ascii", "surrogateescape"), error.end  # bytes of a path
+    except UnicodeEncodeError:
+        return missing.translate(SIMILAR).encode("ascii", "backslashreplace"), error.end
 
 
 def _flush() -> None:

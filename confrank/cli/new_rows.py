@@ -88,5 +88,5 @@ def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list
     names = row_names(predictions)
     named = {**(names if not {*names} & {*columns} else {"key": next(iter(names.values()))}), **columns}
     text = csv_text([[*named], *zip(*named.values(), strict=True)])
-    write_atomically(out, text.encode(errors="surrogateescape"))  # keeps any path
+    write_atomically(out, text)
     return [f"{what}: {out}"]

@@ -47,6 +47,8 @@ def file_path(name: str) -> Path:
         raise ValueError(f"expected a file to write, but {name} is a folder; name a file in it")
     if not is_stream(path):
         _check_writable(path.absolute().parent, name)
+        if path.exists() and not os.access(path, os.W_OK):
+            raise ValueError(f"expected a file to write, but {name} is read-only; choose another path")
     return path
 
 

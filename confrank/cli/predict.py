@@ -111,7 +111,7 @@ def _answer(arguments: Arguments) -> None:
         answers = classify(run, source, device=device, on_progress=advance)
     say(console, *answers.notes)
     if policy is None:
-        write_atomically(out, answers.as_csv(threshold).encode(errors="surrogateescape"))  # keeps any path
+        write_atomically(out, answers.as_csv(threshold))
     else:
         say(console, *write_answers(out, policy, answers.raw, policy.apply(answers.raw))[:-1])
     accepted = "" if threshold is None else f", {answers.accepted(threshold).sum():,} of them accepted"

@@ -118,6 +118,8 @@ def in_words(error: Exception, flag: Callable[[str], str] = flag_of) -> str:
     if isinstance(error, OSError) and isinstance(error.filename, str):
         path = Path(error.filename)
         return _system_words(error, path.parent if path.name.startswith(".") and path.suffix == ".part" else path)
+    if isinstance(error, OSError) and error.strerror:  # an unbuffered standard output, or a connection
+        return f"expected to be able to read and write, but got: {error.strerror}; fix that and try again"
     message = error.worded(flag) if isinstance(error, Remedied) else str(error)
     match = re.fullmatch(r"expected [\w ]+ among (.*), but got '([^']*)'", message)
     return message + did_you_mean(match[2], re.split(r", (?:or )?| or ", match[1])) if match else message

@@ -1,5 +1,6 @@
 """Curves, reliability diagrams and histograms as figures."""
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 from confrank.analysis import Analysis
 from confrank.analysis.repeats import GRID, risks_on_grid
+from confrank.atomic import write_atomically
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
 from confrank.metrics.arrays import Floats
 from confrank.report.colours import colours_of
@@ -122,8 +124,9 @@ def tidy(axes: Axes) -> None:
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 150) -> None:
     """Write a figure in the format of the path's suffix, creating folders as needed."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=dpi)
+    content = io.BytesIO()
+    figure.savefig(content, format=Path(path).suffix[1:], dpi=dpi)
+    write_atomically(Path(path), content.getvalue())
 
 
 def paper_figures(models: Sequence[Analysis], folder: str | Path) -> list[Path]:
