@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+NAME_START = 40  # characters of a name in that of its temporary file: a file system may limit names to 255 bytes
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write a file so that nobody reads half of it, even after a crash; a link, pipe or device stays what it is.
@@ -29,9 +31,9 @@ def _write(path: Path, content: bytes) -> None:
     if is_stream(path):
         path.write_bytes(content)
         return
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # `resolve` fails for a link to itself
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{unique()}.part")
+    temporary = path.with_name(f".{path.name[:NAME_START]}.{unique()}.part")
     try:
         write_synced(temporary, content)
         if path.exists():

@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from confrank.atomic import write_atomically
 
 
@@ -15,6 +17,18 @@ def test_a_link_stays_one_and_its_target_gets_the_content(tmp_path):
     assert (tmp_path / "link.json").is_symlink()
     assert (tmp_path / "elsewhere" / "target.json").read_text() == "second"
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["target.json"]
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "é" * 127])
+def test_a_name_may_be_as_long_as_the_file_system_allows(tmp_path, name):
+    write_atomically(tmp_path / name, "content")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_link_to_itself_becomes_a_file(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    write_atomically(tmp_path / "link", "content")
+    assert (tmp_path / "link").read_text() == "content"
 
 
 def test_a_private_file_stays_private(tmp_path):

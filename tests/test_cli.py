@@ -423,6 +423,31 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_leaves_nothing(tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_the_home_folder_is_known_where_shells_do_not_expand_it(tmp_path, monkeypatch, command):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    np.savez("p.npz", confidence=[0.9, 0.8], correct=[True, False])
+    command("evaluate", "~/p.npz", "--json=~/out.json", "--resamples=0")
+    assert json.loads((tmp_path / "out.json").read_text())["metrics"]["acc"] == 0.5
+
+
+def test_too_little_memory_is_one_line(tmp_path, capsys, command, monkeypatch):
+    (tmp_path / "large.py").write_text(
+        "from torch import nn, zeros\n"
+        "class Large(nn.Linear):\n"
+        "    def forward(self, images):\n"
+        "        if len(images) > 2:\n"  # networks are tried on two images first
+        "            zeros(1 << 55)\n"
+        "        return super().forward(images.flatten(1))\n"
+        "def network(num_classes, in_channels):\n"
+        "    return Large(64, num_classes)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    command("train", "--model", "large:network", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "run", code=2)
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("confrank: error: expected a network and batches that fit into memory, but they do not; ")
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "ascii:surrogateescape", "latin-1", "utf-8"])
 def test_output_in_any_encoding(tmp_path, encoding):
     path = os.fsencode(tmp_path) + b"/caf\xe9\xc3\xa9.csv"  # a name that no encoding has

@@ -3,6 +3,7 @@
 import codecs
 import errno
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -128,11 +129,16 @@ def _run(arguments: list[str]) -> None:
     if arguments[0] == "--version":
         print(f"confrank {__version__}")
         return
-    name, rest = arguments[0], arguments[1:]
+    name, rest = arguments[0], [*map(_expanded, arguments[1:])]
     if name not in COMMANDS:
         hint = ELSEWHERE.get(name) or did_you_mean(name, COMMANDS) or "; see confrank --help"
         fail_alike(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
+
+
+def _expanded(argument: str) -> str:
+    """An argument with ~/ replaced by the home folder, as shells do except in --flag=~/path."""
+    return re.sub(r"^(--[\w-]+=)?~/", lambda match: (match[1] or "") + os.path.expanduser("~/"), argument)
 
 
 def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
@@ -156,6 +162,8 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
 
 
 def _stopped_run(error: RuntimeError) -> int:
+    from torch import OutOfMemoryError
+
     from confrank.training import DivergedError, InterruptedRunError, PeerError
 
     if isinstance(error, InterruptedRunError):
@@ -170,6 +178,9 @@ def _stopped_run(error: RuntimeError) -> int:
     if isinstance(error, DivergedError):
         print(f"confrank: error: {in_words(error)}", file=sys.stderr)
         return 1
+    if isinstance(error, OutOfMemoryError) or "can't allocate memory" in str(error):  # on a GPU, on a CPU
+        remedy = "use smaller batches, fewer runs side by side, a smaller network or another --device"
+        fail(f"expected a network and batches that fit into memory, but they do not; {remedy}")
     raise error
 
 
