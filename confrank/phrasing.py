@@ -142,16 +142,3 @@ def sentence(text: str) -> str:
     'The promise holds.'
     """
     return f"{text[0].upper()}{text[1:]}."
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines of text, with each column as wide as its longest cell.
-
-    >>> print(aligned([["", "a"], ["acc", "0.95"], ["fpr95", "-"]]))
-           a
-    acc    0.95
-    fpr95  -
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

@@ -20,9 +20,10 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.arrays import ArrayLike, Floats
+from confrank.metrics.evaluation import aligned
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.intervals import default_resamples
-from confrank.phrasing import InputError, about, aligned, counted
+from confrank.phrasing import InputError, about, counted
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.

@@ -32,7 +32,8 @@ def refuse_other_format(path: Path) -> None:
                 return
             if not _is_text(start):
                 raise ValueError(f"expected a {ending} file, but it is {_remedied(path, what, endings)}")
-    if ending in [proper for _, _, endings in SIGNATURES for proper in endings] and _is_text(start):
+    binary = [*ZIP_ENDINGS, *(proper for _, _, endings in SIGNATURES for proper in endings)]
+    if ending in binary and _is_text(start):
         name = path.with_suffix("").name
         remedy = f"rename it to {name}" if ending == ".gz" else f"rename it to end in {TEXT_ENDINGS}"
         raise ValueError(f"expected a {ending} file, but it is text; {remedy}")

@@ -64,8 +64,8 @@ def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
     if not followed.monitored.holds:
         broken = [f"The promise is broken: {_broken(one, followed, times)}" for one in others if not one.test.holds]
         return broken + _refuted(of_selection, followed, times) + excess
-    held = [f"The promise still holds, as far as {_these(others)}."] if _tested(others) else []
-    no_evidence = f"There is no evidence against the assumption of the selection, as far as {_these(of_selection)}."
+    held = [f"There is no sign in {_these(others)} that the promise is broken."] if _tested(others) else []
+    no_evidence = f"There is no evidence in {_these(of_selection)} against the assumption of the selection."
     return held + excess + ([no_evidence] if of_selection else [])
 
 
@@ -76,7 +76,7 @@ def _tested(watches: Sequence[Watch]) -> int:
 
 def _these(watches: Sequence[Watch]) -> str:
     number = _tested(watches)
-    return "this 1 answer says" if number == 1 else f"these {counted(number, 'answer')} say"
+    return "this 1 answer" if number == 1 else f"these {counted(number, 'answer')}"
 
 
 def _refuted(watches: Sequence[Watch], followed: Followed, times: Times) -> list[str]:

@@ -22,7 +22,7 @@ def scores_table(choice: Choice) -> NumbersTable:
         heading = f"{name}{parameter_text(choice.fitted[name])}{' *' if name == choice.name else ''}"
         cells = [metric_text(key, judged.metrics[name], judged.intervals.get(name, {})) for key in keys]
         rows.append([Text(cell, "bold" if name == choice.name else "") for cell in (heading, *cells)])
-    title = f"scores on the {counted(len(judged.rows), 'row')} that judge"
+    title = f"scores, compared on {counted(len(judged.rows), 'row')} that had no part in the choice"
     caption = "lower is better, except for AUROC; * is the chosen score"
     return NumbersTable(["score", *(SHOWN[key].heading for key in keys)], rows, title, caption)
 

@@ -686,7 +686,7 @@ def files():
     refuse("empty.csv", "nothing", b"", "empty")
     refuse("short_row.csv", "a row that lacks a cell", plain.replace(f",{top[5]}\n", "\n", 1), "in row 5 (line 7)")
     refuse("table.txt", "a table with another ending", plain, "ending in")
-    refuse("table.xlsx", "a table that claims to be a workbook", plain, "ending in")
+    refuse("table.xlsx", "a table that claims to be a workbook", plain, "rename it to end in .csv")
     refuse("csv_named.npz", "CSV under the name of an archive", plain, "npz")
     refuse(
         "npz_named.csv",
