@@ -169,7 +169,7 @@ def test_files_that_do_not_arrive_are_reported(monkeypatch):
 
 @pytest.mark.slow
 def test_a_signal_leaves_checkpoints_on_ray_and_the_same_command_resumes(tmp_path):
-    epochs = 40
+    epochs = 150  # one run may start long after the other
     study = start_study(tmp_path, [0, 1], epochs, "--ray", "local")
     while min(steps_per_run(tmp_path).values(), default=0) < 5 * STEPS_PER_EPOCH or len(steps_per_run(tmp_path)) < 2:
         assert study.poll() is None, study.communicate()[0]

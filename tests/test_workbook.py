@@ -73,6 +73,10 @@ def test_damaged_large_and_misnamed_workbooks(tmp_path):
     with pytest.raises(ValueError, match="expected at most 1e-06 GB when unpacked"):
         read(file, max_gigabytes=1e-6)
     content = file.read_bytes()
+    version = content.index(b"PK\x01\x02") + 6  # needed to unpack, in the directory of the archive
+    file.write_bytes(content[:version] + b"\xad" + content[version + 1 :])
+    with pytest.raises(ValueError, match="expected an Excel workbook, but it cannot be read: zip file version"):
+        read(file)
     file.write_bytes(content[:1000])
     with pytest.raises(ValueError, match="expected an Excel workbook, but it cannot be read"):
         read(file)

@@ -98,7 +98,7 @@ def intervals_of(
     For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for AURC, E-AURC, AUGRC, NLL
     and Brier score, on the square-root scale; for ECE, `ece_interval`; for accuracy, Wilson's. These need the
     `samples`: without them, ECE has no interval, that of accuracy is by percentiles, and t is the normal quantile.
-    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or (but for
+    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or (except for
     accuracy) if all resamples agree. Limits stay within the metric's range.
     """
     intervals: dict[str, Interval | None] = {}

@@ -64,7 +64,7 @@ def _names_in(path: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except Exception:  # zipfile raises errors of many types for damaged archives
         return []
 
 
