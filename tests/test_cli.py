@@ -181,7 +181,7 @@ def test_resampling_shows_its_progress(tmp_path, monkeypatch, capsys, command):
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(3), 20)
     np.savez(tmp_path / "p.npz", probabilities=table, label=rng.integers(0, 3, 20), site=np.arange(20) % 2)
-    monkeypatch.setattr("confrank.metrics.intervals.BLOCK", 1000)
+    monkeypatch.setattr("confrank.metrics.resampling.BLOCK", 1000)
     evaluate = "evaluate", tmp_path / "p.npz", "--by", "site", "--resamples", 100
     command(*evaluate)
     assert capsys.readouterr().err == ""

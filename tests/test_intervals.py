@@ -10,12 +10,13 @@ from confrank.metrics import (
     bootstrap,
     class_summaries,
     evaluation_of,
+    intervals,
     intervals_of,
     paired_differences,
+    resampling,
 )
-from confrank.metrics import intervals as module
 from confrank.metrics.classes import confident_mistakes
-from confrank.metrics.intervals import default_resamples
+from confrank.metrics.resampling import default_resamples
 from confrank.metrics.samples import sample_values
 
 
@@ -36,10 +37,10 @@ def example(seed=0, size=120, num_classes=3, decimals=None):
 def test_each_resampled_value_is_the_metric_of_the_repeated_rows(decimals, monkeypatch):
     """The counts of a resample, written out as rows and evaluated in the ordinary way."""
     samples = example(decimals=decimals)
-    monkeypatch.setattr(module, "BLOCK", 7 * len(samples))
+    monkeypatch.setattr(resampling, "BLOCK", 7 * len(samples))
     found = bootstrap([samples], 30, seed=3)[0]
     assert set(found) == set(KEYS)
-    drawn = np.concatenate(list(module._resamples(len(samples), 30, np.random.default_rng(3))))
+    drawn = np.concatenate(list(resampling._resamples(len(samples), 30, np.random.default_rng(3))))
     for position, counts in enumerate(drawn):
         assert counts.sum() == len(samples)
         rows = np.repeat(np.arange(len(samples)), counts)
@@ -104,7 +105,7 @@ def test_resamples_with_one_error_or_none_equal_their_rows():
     """NaN where the metric of the repeated rows is undefined."""
     samples = Samples(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([True, False, True, False, True]))
     found = bootstrap([samples], 300, seed=2)[0]
-    (drawn,) = module._resamples(5, 300, np.random.default_rng(2))
+    (drawn,) = resampling._resamples(5, 300, np.random.default_rng(2))
     assert set(drawn @ ~samples.correct) == set(range(6))
     for position, counts in enumerate(drawn):
         metrics = evaluation_of(samples.select(np.repeat(np.arange(5), counts))).metrics
@@ -114,7 +115,7 @@ def test_resamples_with_one_error_or_none_equal_their_rows():
 
 
 def test_every_row_is_drawn_equally_often():
-    drawn = np.concatenate(list(module._resamples(8, 4000, np.random.default_rng(0))))
+    drawn = np.concatenate(list(resampling._resamples(8, 4000, np.random.default_rng(0))))
     assert drawn.mean(axis=0) == pytest.approx(np.ones(8), abs=0.06)
 
 
@@ -124,7 +125,7 @@ def test_p_is_the_smaller_tail_doubled(shift):
     value = resampled.mean() + shift
     below = sum(one + shift <= 0 or one == 0 for one in resampled)
     above = sum(one + shift >= 0 or one == 0 for one in resampled)
-    assert module._difference(value, resampled, 0.95).p == pytest.approx(min(1, 2 * (min(below, above) + 1) / 61))
+    assert intervals._difference(value, resampled, 0.95).p == pytest.approx(min(1, 2 * (min(below, above) + 1) / 61))
 
 
 def test_ranking_limits_are_students_t_on_the_logit_scale():
@@ -183,7 +184,7 @@ def test_intervals_of_proper_scores_hold_with_few_rows():
         limits = intervals_of(resampled, metrics, samples=samples)
         for key in covered:
             covered[key] += limits[key].low <= truth[key] <= limits[key].high
-        low, high = module._percentiles(resampled["brier"], metrics["brier"], 0.95)
+        low, high = intervals._percentiles(resampled["brier"], metrics["brier"], 0.95)
         plain += low <= truth["brier"] <= high
     assert covered["brier"] / 400 >= 0.92 and covered["nll"] / 400 >= 0.9 and plain / 400 < 0.86
 
@@ -209,7 +210,7 @@ def test_intervals_of_areas_hold_with_few_errors():
         samples = Samples(confidence, rng.random(100) < confidence)
         metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 199, seed=repetition)
         limits = intervals_of(resampled, metrics, samples=samples)["aurc"]
-        low, high = module._percentiles(resampled["aurc"], metrics["aurc"], 0.95)
+        low, high = intervals._percentiles(resampled["aurc"], metrics["aurc"], 0.95)
         covered += limits is None or limits.low <= truth <= limits.high
         plain += low <= truth <= high
     assert covered / 300 >= 0.94 and plain / 300 < 0.9
@@ -219,7 +220,7 @@ def test_intervals_of_areas_hold_with_few_errors():
 def test_students_t_is_close(degrees):
     for level in (0.9, 0.95, 0.99):
         tail = (1 + level) / 2
-        assert module._student(norm.ppf(tail), degrees) == pytest.approx(student_t.ppf(tail, degrees), rel=0.06)
+        assert intervals._student(norm.ppf(tail), degrees) == pytest.approx(student_t.ppf(tail, degrees), rel=0.06)
 
 
 def test_perfect_separation_has_no_ranking_interval():
@@ -287,7 +288,7 @@ def test_the_number_of_resamples_falls_with_n():
 
 
 def test_progress_counts_the_resampled_rows_of_all_sets(monkeypatch):
-    monkeypatch.setattr(module, "BLOCK", 2 * 120)
+    monkeypatch.setattr(resampling, "BLOCK", 2 * 120)
     seen = []
     bootstrap([example(), example(1)], 5, on_progress=lambda *numbers: seen.append(numbers))
     assert seen == [(done * 120, 10 * 120) for done in (0, 2, 4, 6, 8, 9, 10)]
@@ -334,7 +335,7 @@ def test_p_value_and_interval_agree():
     for _ in range(40):
         resampled = 0.05 + rng.standard_normal(399)
         value = resampled.mean() + rng.uniform(-3, 3)
-        gap = module._difference(value, resampled, 0.95)
+        gap = intervals._difference(value, resampled, 0.95)
         assert (gap.p < 0.05) == (not gap.low <= 0 <= gap.high), (gap, value)
 
 

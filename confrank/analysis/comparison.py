@@ -22,7 +22,7 @@ from confrank.metrics import (
 from confrank.metrics.arrays import ArrayLike, Floats
 from confrank.metrics.evaluation import aligned
 from confrank.metrics.groups import rows_by_group
-from confrank.metrics.intervals import default_resamples
+from confrank.metrics.resampling import default_resamples
 from confrank.phrasing import InputError, about, counted
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 

@@ -10,13 +10,13 @@ from confrank.metrics.intervals import (
     Interval,
     IntervalMethod,
     PairedDifference,
-    bootstrap,
     ece_interval,
     intervals_of,
     paired_differences,
 )
 from confrank.metrics.proper import accuracy, brier, nll
 from confrank.metrics.ranking_metrics import AurcEstimator, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr
+from confrank.metrics.resampling import bootstrap
 from confrank.metrics.samples import Samples, sample_values
 from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
 

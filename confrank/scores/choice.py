@@ -9,9 +9,9 @@ import numpy as np
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Flags, Floats, Ints, as_flags, labels_for, same_length
 from confrank.metrics.influence import aurc_influence, difference_of
-from confrank.metrics.intervals import default_resamples
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
+from confrank.metrics.resampling import default_resamples
 from confrank.phrasing import InputError
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of

@@ -44,6 +44,7 @@ TESTS = {
     "metrics/arrays.py": "evaluation ranking_metrics acceptance separation intervals",
     "metrics/acceptance.py": "acceptance",
     "metrics/intervals.py": "intervals weights",
+    "metrics/resampling.py": "intervals weights",
     "metrics/inversion.py": "inversion intervals",
     "metrics/calibration.py": "evaluation inversion weights intervals",
     "metrics/separation.py": "separation",
