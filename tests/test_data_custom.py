@@ -494,6 +494,14 @@ def test_splits_that_are_not_used_are_named(tmp_path):
     assert notes[0] == f"no folder test: {tmp_path / 'val'} is the test split; the images of Valid, dev are not used"
 
 
+def test_a_plain_name_of_a_split_comes_before_one_with_an_ending(tmp_path):
+    for number, name in enumerate(("train", "train_images", "test", "test_set"), start=2):
+        write_classes(tmp_path / name, {"cat": number, "dog": number})
+    data = load(str(tmp_path))
+    assert (len(data.train), len(data.test)) == (4, 8)
+    assert data.notes[0] == "the images of train_images, test_set are not used"
+
+
 def test_a_folder_around_the_data_is_named(tmp_path):
     write_classes(tmp_path / "unpacked", {"cat": 3, "dog": 3})
     with pytest.raises(ValueError, match=f"but got unpacked; did you mean {tmp_path}/unpacked\\?"):

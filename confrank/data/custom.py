@@ -110,8 +110,8 @@ def split_folders(folder: Path) -> tuple[Path | None, Path | None]:
 def _named_folders(folder: Path, names: tuple[str, ...]) -> list[Path]:
     """The folders of these names, in their order; neither upper case nor an ending such as _set counts."""
     folders = [path for path in sorted(folder.iterdir()) if path.is_dir()] if folder.is_dir() else []
-    there = {SPLIT_ENDING.sub("", path.name.lower()): path for path in folders}
-    return [there[name] for name in names if name in there]
+    folders.sort(key=lambda path: len(path.name))  # train comes before train_images
+    return [path for name in names for path in folders if SPLIT_ENDING.sub("", path.name.lower()) == name]
 
 
 def _from_folder(folder: Path, image_size: int | None) -> DataSet:
