@@ -442,6 +442,12 @@ def test_tab_separated_texts_with_other_column_names_equal_csv(tmp_path: Path, t
     assert RunConfig(dataset="t.tsv").run_name == RunConfig(dataset="t.csv").run_name
 
 
+def test_a_column_named_as_texts_or_labels_comes_before_one_that_is_supposed_to_be(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("comment,sentence,target,category\nnote,hello,a,x\nnote,bye,b,y\n")
+    content = read_texts(tmp_path / "t.csv", labelled=True)
+    assert (content.texts, content.labels) == (["hello", "bye"], ["a", "b"])
+
+
 @pytest.mark.parametrize("name", ["sentence", "Review"])
 def test_the_column_of_texts_has_other_names(tmp_path: Path, name: str) -> None:
     (tmp_path / "t.csv").write_text(f"{name},Label\nhello,a\nbye,b\n")

@@ -32,9 +32,13 @@ from confrank.predictions.text_file import decoded
 from confrank.recipes import holds_texts
 
 COLUMNS = ("text", "label", "split", "id")
-# Other names of the columns text and label.
-TEXT_NAMES = ("text", "sentence", "review", "comment", "content", "message", "tweet")
-LABEL_NAMES = ("category", "sentiment")
+# Other names of the column text.
+TEXT_NAMES = ("text", "sentence", "review")
+# Names that often mean something else: they count only if no other column is named as one.
+SUPPOSED = {
+    **dict.fromkeys(("comment", "content", "message", "tweet"), "text"),
+    **dict.fromkeys(("category", "sentiment"), "label"),
+}
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 
 
@@ -186,13 +190,16 @@ def _columns(names: Iterable[str]) -> list[str]:
 
     >>> _columns([" Text", "y_true", "Site"]), _columns(["text", "label", "target"]), _columns(["Review", "label"])
     (['text', 'label', 'Site'], ['text', 'label', 'target'], ['text', 'label'])
+    >>> _columns(["tweet", "sentiment"]), _columns(["sentence", "comment", "target", "category"])
+    (['text', 'label'], ['text', 'comment', 'label', 'category'])
     """
     plain = [name.strip().lower() if name.strip().lower() in COLUMNS else name.strip() for name in names]
     named_columns = [*filter(None, plain)]
     if len({*named_columns}) < len(named_columns):
         raise ValueError(f"expected a different name for each column, but got {named(plain)}")
-    others = {**dict.fromkeys(TEXT_NAMES, "text"), **dict.fromkeys(LABEL_NAMES, "label")}
-    roles = [others.get(name.lower()) or role_of(name) for name in plain]
+    roles = ["text" if name.lower() in TEXT_NAMES else role_of(name) for name in plain]
+    supposed = [SUPPOSED.get(name.lower()) for name in plain]
+    roles = [role or (other if other not in roles else None) for role, other in zip(roles, supposed, strict=True)]
     return [
         role if role in ("text", "label") and roles.count(role) == 1 else name
         for name, role in zip(plain, roles, strict=True)
