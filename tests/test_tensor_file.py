@@ -23,8 +23,19 @@ METRICS = evaluate(logits=LOGITS, label=LABEL).metrics
         {"logits": [LOGITS[:3], LOGITS[3:]], "labels": [LABEL[:3], LABEL[3:]]},
         (LOGITS, LABEL),
         [LOGITS.half(), LABEL],
+        {"logits": LOGITS.detach().to(torch.float8_e4m3fn), "label": LABEL},
+        {"logits": LOGITS.detach().to_sparse(), "label": LABEL},
     ],
-    ids=["dictionary", "other names and values", "with a gradient", "list of batches", "pair", "list of two"],
+    ids=[
+        "dictionary",
+        "other names and values",
+        "with a gradient",
+        "list of batches",
+        "pair",
+        "list of two",
+        "8 bits",
+        "sparse",
+    ],
 )
 @pytest.mark.parametrize("name", ["a.pt", "a.pth"])
 def test_what_torch_save_wrote(tmp_path, name, stored):

@@ -50,8 +50,8 @@ def _array(value: Any) -> Array:
     if isinstance(value, list) and value and all(isinstance(part, Tensor) and part.ndim for part in value):
         return np.concatenate([_array(part) for part in value])
     if isinstance(value, Tensor):
-        half = value.dtype in (torch.bfloat16, torch.float16)  # numpy lacks the first
-        return (value.float() if half else value).numpy(force=True)
+        narrow = value.is_floating_point() and value.dtype != torch.float64  # numpy lacks bfloat16 and float8
+        return (value.float() if narrow else value).to_dense().numpy(force=True)
     try:
         array = np.asarray(value)
     except ValueError:  # lists of several lengths
