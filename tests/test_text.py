@@ -473,3 +473,12 @@ def test_copies_of_a_text_are_on_the_same_side_of_a_split(tmp_path: Path, share:
     texts = [{rows[int(key)][0] for key in part.path} for part in parts if part.path is not None]
     assert sum(map(len, texts)) == len(set.union(*texts)) == 120 and sum(map(len, parts)) == 300
     assert min(map(len, parts)) > 30
+
+
+def test_a_text_with_many_copies_does_not_take_most_texts_out_of_training(tmp_path: Path) -> None:
+    rows = [("ok", "a"), ("no", "b")] * 90 + [(f"text {number}", "ab"[number % 2]) for number in range(120)]
+    data = load(str(_write(tmp_path / "t.csv", rows)))
+    for seed in range(20):
+        used, held = hold_out(data, 0.3, seed)
+        assert held is not None and len(used.train) > len(data.train) / 2
+        assert not {*map(bytes, used.train.images)} & {*map(bytes, held.images)}

@@ -1,6 +1,7 @@
 """A data set in memory: images as published and how to normalise and augment them, or texts as numbers of words."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -228,9 +229,13 @@ def stratified(
 def _with_copies(
     held: NDArray[np.bool_], labels: NDArray[np.int64], content: Sequence[Hashable]
 ) -> NDArray[np.bool_]:
-    """Which samples are held out if each is on the side of its first copy, except those of a class that lost all."""
-    side: dict[Hashable, np.bool_] = {}
-    moved = np.array([side.setdefault(one, is_held) for one, is_held in zip(content, held, strict=True)])
+    """Which samples are held out if each is on the side of its first copy, except those of a class that lost all.
+
+    What has more copies than all samples held out is not held out: few or no samples would be left on one side.
+    """
+    copies, most, side = Counter(content), int(held.sum()), dict[Hashable, np.bool_]()
+    fits = held & np.array([copies[one] <= most for one in content])
+    moved = np.array([side.setdefault(one, is_held) for one, is_held in zip(content, fits, strict=True)])
     moved &= np.isin(labels, labels[~moved])
     return moved if moved.any() else held
 
