@@ -172,14 +172,14 @@ def row_name(position: int, followed: Followed, times: Times = None) -> str:
 def e_text(log_e_value: Any) -> str:
     """The last e-value of a test.
 
-    >>> e_text([0.0, 3.0]), e_text([10.0]), e_text([2000.0]), e_text([])
-    ('20.1', '22,000', '10^869', '1')
+    >>> e_text([0.0, 3.0]), e_text([6.9075]), e_text([10.0]), e_text([2000.0]), e_text([])
+    ('20.1', '1,000', '22,000', '10^869', '1')
     """
     last = float(log_e_value[-1]) if len(log_e_value) else 0.0
     if abs(last) >= math.log(1e6):
         return f"10^{last / math.log(10):.0f}"
-    text = f"{math.exp(last):.3g}"
-    return f"{float(text):,.0f}" if last > math.log(1000) else text
+    rounded = f"{math.exp(last):.3g}"
+    return f"{float(rounded):,.0f}" if float(rounded) >= 1000 else rounded
 
 
 def _ordinal(number: int) -> str:
