@@ -67,6 +67,16 @@ def test_a_tensor_and_its_labels_in_two_files(tmp_path, labels):
     assert loaded.label.tolist() == LABEL.tolist() and loaded.notes == ("labels joined by row",)
 
 
+@pytest.mark.parametrize(("labels", "message"), [("label.npy", "it is text"), ("label.pt", "cannot be read")])
+def test_an_error_names_the_file_of_labels(tmp_path, labels, message):
+    torch.save(LOGITS, tmp_path / "table.pt")
+    torch.save(LABEL, tmp_path / "label.pt")
+    (tmp_path / "label.pt").write_bytes((tmp_path / "label.pt").read_bytes()[:100])
+    (tmp_path / "label.npy").write_text("0 1 1 2")
+    with pytest.raises(ValueError, match=f"{labels}: expected .*{message}"):
+        read(tmp_path / "table.pt", truth=tmp_path / labels)
+
+
 class Trap:
     """Touches a file when it is unpickled."""
 

@@ -173,11 +173,17 @@ def _joined_by_row(path: Path, labels: Path) -> Opened | None:
     """A table and its labels, if each file is one array without names; the rows must be in the same order."""
     if not {path.suffix.lower(), labels.suffix.lower()} <= {".npy", *TENSORS} or not labels.is_file():
         return None
-    arrays = [_read_tensors(file) if file.suffix.lower() in TENSORS else read_npy(file) for file in (path, labels)]
-    table, label = arrays
+    table = _read_array(path)
+    with about(labels):
+        refuse_other_format(labels)
+        label = _read_array(labels)
     if isinstance(table, dict) or isinstance(label, dict):
         return None
     return with_label_rows(table, label, labels)
+
+
+def _read_array(path: Path) -> dict[str, Array] | Array:
+    return _read_tensors(path) if path.suffix.lower() in TENSORS else read_npy(path)
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
