@@ -61,6 +61,7 @@ def test_missing_cells_are_counted(tmp_path):
         ([[], []], "expected one sheet with cells, but got none; save the one to read as CSV UTF-8"),
         ([[HEADER]], "expected rows of predictions, but there are none"),
         ([[["label", "label"], [1, 2]]], "expected distinct names in the first row, but got 'label' twice"),
+        ([[["My run"], ["label", "prediction", "confidence"], [1, 1, 0.9]]], "or remove the rows above the names"),
     ],
 )
 def test_other_workbooks_are_refused(tmp_path, sheets, message):

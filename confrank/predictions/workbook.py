@@ -33,7 +33,8 @@ def open_workbook(path: Path) -> Opened:
     if len({*names}) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(
-            f"expected distinct names in the first row, but got {twice[:80]!r} twice; rename one of them"
+            f"expected distinct names in the first row, but got {twice[:80]!r} twice; rename one of them, or remove"
+            " the rows above the names"
         )
     return open_columns({name: [row[number] for row in rows] for number, name in enumerate(names)})
 
