@@ -172,6 +172,18 @@ def test_a_stopped_query_resumes_without_scoring_again(run, pool, tmp_path, monk
     assert len(calls) == 5
 
 
+def test_scores_of_an_earlier_version_are_computed_again(run, pool, tmp_path):
+    options = {"run": run, "scores": tmp_path / "scores", "device": CPU, "on_note": print}
+    now = ask_pool(pool, None, "margin", 6, **options)
+    key = json.loads((tmp_path / "scores/key.json").read_text())
+    key.pop("version", None)  # which the first version did not write
+    (tmp_path / "scores/key.json").write_text(json.dumps(key, indent=1, sort_keys=True) + "\n")
+    none = {"bad_rows": np.empty(0, dtype=np.int64), "why": np.empty(0, dtype=str)}
+    np.savez(tmp_path / "scores/chunk-000000.npz", rows=np.arange(40), values=np.arange(40.0), **none)
+    again = ask_pool(pool, None, "margin", 6, **options)
+    assert again.names == now.names and np.array_equal(again.values, now.values)
+
+
 @pytest.mark.parametrize("kind", ["npz", "csv", "safetensors"])
 def test_precomputed_predictions_need_no_model(tmp_path, kind):
     p = np.random.default_rng(0).dirichlet(np.ones(4), 30)

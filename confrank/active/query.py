@@ -224,6 +224,7 @@ def _key(pool: SamplePool, strategy: Strategy, rows: Rows, run: Path, size: int 
     newest = saved(RunFolder(run).checkpoint)[-1] / "manifest.json"
     samples = "".join(pool.identity(row) for row in rows.tolist())
     return {
+        "version": 2,  # of how samples are read and predicted, and of the files of chunks
         "network": hashlib.sha256(newest.read_bytes()).hexdigest(),
         "samples": hashlib.sha256(samples.encode()).hexdigest(),
         "pool": str(pool.path),
