@@ -230,6 +230,16 @@ def test_the_epochs_depend_on_the_training_split_alone(tmp_path: Path) -> None:
     assert make_parser(TRAIN, "confrank train").parse_args(["--dataset", str(path)]).epochs == 400
 
 
+def test_the_epochs_of_few_texts_are_no_departure_from_a_recipe(
+    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, flags = _write(tmp_path / "t.csv", [*_rows(20)]), ("--recipe", "best", "--device", "cpu")
+    command("train", "--dataset", path, *flags, "--clip", 1, "--batch-size", 2, "--out", tmp_path / "run")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "50 epochs with adamw" in printed
+    assert "departures from the recipe best: --batch-size 2, --clip 1.0 " in printed
+
+
 @pytest.mark.slow
 def test_a_first_run_on_a_hundred_texts_learns(command: Command, tmp_path: Path) -> None:
     command("train", "--dataset", _write(tmp_path / "t.csv", [*_rows(100)]), "--out", tmp_path / "run")

@@ -29,7 +29,7 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
-from confrank.recipes import TEXT_TRAINING, holds_texts, text_epochs
+from confrank.recipes import TEXT_TRAINING, holds_texts, left_out, text_epochs
 
 if TYPE_CHECKING:
     import torch
@@ -222,10 +222,10 @@ def _recipe_lines(config: "RunConfig") -> list[str]:
     """What differs from the recipe, and a learning rate that rises late."""
     from confrank.cli.plans import left_out_lines
 
-    lines = left_out_lines(config)
-    if config.recipe != "paper" and (departures := config.departures):
-        listed_departures = ", ".join(_as_flag(*one) for one in departures.items())
-        lines.append(f"departures from the recipe {config.recipe}: {listed_departures}")
+    lines, unfit = left_out_lines(config), left_out(config.recipe, config.dataset, config.model)
+    departures = [_as_flag(name, value) for name, value in config.departures.items() if name not in unfit]
+    if config.recipe != "paper" and departures:
+        lines.append(f"departures from the recipe {config.recipe}: {', '.join(departures)}")
     if config.averaging != "none" and (config.averaging_lr or 0) > config.lr:
         lines.append(
             f"warning: the learning rate rises from {config.lr:g} to {config.averaging_lr:g} while weights are"
