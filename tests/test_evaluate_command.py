@@ -577,6 +577,8 @@ def test_python_writes_the_report_of_the_command(tmp_path, command):
     compared = compare(*models.values(), names=[file.name for file in files], resamples=100, seed=3)
     write_report(compared, tmp_path / "new" / "python.html")
     assert (tmp_path / "new" / "python.html").read_text() == (tmp_path / "command.html").read_text()
+    with pytest.raises(ValueError, match="expected what compare returns, but got Evaluation"):
+        write_report(evaluate(**models["a"]), tmp_path / "evaluation.html")
 
 
 def identified(path, ids, confidence, correct):

@@ -111,6 +111,13 @@ def test_other_contents_are_refused(tmp_path, stored, message):
         read(tmp_path / "a.pt")
 
 
+def test_bare_labels_belong_to_one_array(tmp_path):
+    torch.save({"logits": LOGITS}, tmp_path / "named.pt")
+    torch.save(LABEL, tmp_path / "label.pt")
+    with pytest.raises(ValueError, match="give the labels of one array as `truth`, otherwise put all arrays"):
+        read(tmp_path / "named.pt", truth=tmp_path / "label.pt")
+
+
 def test_damaged_and_misnamed_files(tmp_path):
     torch.save({"logits": LOGITS, "label": LABEL}, tmp_path / "a.pt")
     content = (tmp_path / "a.pt").read_bytes()

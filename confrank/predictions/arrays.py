@@ -120,7 +120,7 @@ def open_table(values: Array) -> Opened:
         raise InputError(
             "expected logits or probabilities [n, K], or rows of (confidence, correct),"
             f" but got shape {list(values.shape)} of {values.dtype}",
-            "give labels as {truth}, or put several arrays into an npz file with their names",
+            "give the labels of one array as {truth}, otherwise put all arrays into one npz file with their names",
         )
     return open_arrays(_table(values), {})
 

@@ -37,6 +37,9 @@ COST_LIMIT = 1.25
 
 def write_report(comparison: Comparison, path: str | Path) -> None:
     """Write the report on one or more models, as `confrank evaluate --report` does: one self-contained HTML file."""
+    if not isinstance(comparison, Comparison):
+        got = type(comparison).__name__
+        raise ValueError(f"expected what compare returns, but got {got}; compare takes one model, too")
     write_atomically(Path(path), page(with_short_names(comparison.models), seed=comparison.seed))
 
 
