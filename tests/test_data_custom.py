@@ -312,6 +312,25 @@ def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys):
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 
+@pytest.mark.parametrize("learnable", [True, False])
+def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, command, learnable):
+    rng = np.random.default_rng(0)
+    label = np.arange(200) % 2
+    images = rng.integers(0, 100, (200, 8, 8), dtype=np.uint8)
+    if learnable:
+        images += (100 * label[:, None, None]).astype(np.uint8)
+    parts = {"train": slice(100), "test": slice(100, 200)}
+    arrays = {f"{part}_images": images[rows] for part, rows in parts.items()}
+    np.savez(tmp_path / "a.npz", **arrays, **{f"{part}_labels": label[rows] for part, rows in parts.items()})
+    flags = ("--epochs", 4, "--batch-size", 20, "--method", "baseline", "--device", "cpu", "--out", tmp_path / "run")
+    command("train", "--dataset", tmp_path / "a.npz", *flags)
+    printed = capsys.readouterr().out
+    assert "\n4 epochs with sgd, initial learning rate 0.1\n" in printed
+    accuracy = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]["acc"]
+    assert accuracy > 0.9 if learnable else accuracy < 0.58  # 0.5 + 1.645 x sqrt(0.25 / 100) is 0.582
+    assert ("is not clearly above the share of the most frequent class, 50.0%; try" in printed) != learnable
+
+
 def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     pets(Path("pets"))

@@ -208,12 +208,14 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
 
 
 def _start_lines(job: "Job") -> list[str]:
-    """What is trained and where, and how it differs from the recipe."""
+    """What is trained and where, for how long on data of the user's own, and how it differs from the recipe."""
+    from confrank.data import LOADERS
+
     what, config = "already finished:" if job.run.finished else "training", job.run.config
-    texts = f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}"
+    length = f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}"
     return [
         f"{what} {config.run_name} in {job.folder.path}",
-        *([texts] if holds_texts(config.dataset) else []),
+        *([length] if config.dataset not in LOADERS else []),
         *_recipe_lines(config),
     ]
 
@@ -293,6 +295,28 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
             console.print(seeds_table(seeds, f"{split} split, {len(seeds)} seeds"))
         named = [(f"{split}, {seed}", one) for split, seeds in splits.items() for seed, one in seeds.items()]
     say(console, *footnotes(named), style="dim")
+    say(console, *(warning for result in results for warning in _little_learned(result)))
+
+
+def _little_learned(result: "Finished") -> list[str]:
+    """A warning if guessing the most frequent class could reach the test accuracy by chance (5%, one-sided)."""
+    import numpy as np
+
+    from confrank.predictions import load_predictions
+    from confrank.report.verdict import percent
+
+    evaluation, label = result.evaluations["test"], load_predictions(result.folder.predictions("test")).label
+    accuracy = evaluation.metrics["acc"]
+    if label is None or accuracy is None:
+        return []
+    share = float(np.bincount(label).max()) / len(label)
+    if accuracy > share + 1.645 * (share * (1 - share) / len(label)) ** 0.5:
+        return []
+    return [
+        f"warning: {result.folder.path}: the test accuracy, {percent(accuracy)}, is not clearly above the share of"
+        f" the most frequent class, {percent(share)};"
+        " try a deeper --model, more --epochs, a lower --lr or --method baseline"
+    ]
 
 
 TRAIN = Command(
