@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -596,7 +597,8 @@ def test_files_are_compared_on_the_samples_that_all_have(tmp_path, command, caps
     command("evaluate", first, second, "--resamples", 100)
     printed = capsys.readouterr().out
     assert "45 values of id are in both" in printed and "--common compares the rows that all files have" in printed
-    command("evaluate", first, second, "--resamples", 100, "--common", "--json", tmp_path / "out.json")
+    outputs = ("--json", tmp_path / "out.json", "--report", tmp_path / "report.html")
+    command("evaluate", first, second, "--resamples", 100, "--common", *outputs)
     printed = capsys.readouterr().out
     assert "10 rows left out whose id is not in every file" in printed and "--common" not in printed
     assert "5 rows left out whose id is not in every file" in printed
@@ -604,6 +606,9 @@ def test_files_are_compared_on_the_samples_that_all_have(tmp_path, command, caps
     written = json.loads((tmp_path / "out.json").read_text())
     assert [one["metrics"] for one in written] == [evaluate(**model).metrics for model in common]
     assert written[1]["difference_to_first"]["aurc"] is not None
+    mistakes = re.findall(r"id r(\d+)</bdi>, row (\d+)", (tmp_path / "report.html").read_text())
+    in_files = {*((str(row), str(row)) for row in range(10, 55)), *((str(rows[row]), str(row)) for row in range(50))}
+    assert mistakes and {*mistakes} <= in_files
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong prediction: its row and, where known, its class numbers, its name and its image [h, w, c]."""
+    """A wrong prediction: its row in the file and, where known, its class numbers, name and image [h, w, c]."""
 
     row: int
     confidence: float
@@ -128,8 +128,12 @@ def analyse(
     source: str = "",
     class_names: list[str] | None = None,
     key_of: Callable[[int], str | None] = lambda row: None,
+    file_rows: NDArray[Any] | None = None,
 ) -> Analysis:
-    """Everything except intervals and images. The samples must not be empty; `key_of` names a row."""
+    """Everything except intervals and images. The samples must not be empty; `key_of` names a row.
+
+    `file_rows` [n] are the rows of the file, if some of them were left out.
+    """
     probability, weight = samples.probability, samples.weight
     ranking = ranked(samples.confidence, samples.correct, weight)
     bins = None if probability is None else reliability_bins(probability, samples.correct, sample_weight=weight)
@@ -143,7 +147,10 @@ def analyse(
         histogram=histogram_of(samples),
         classes=class_summaries(samples),
         class_names=class_names,
-        mistakes=[_mistake(samples, row, key_of(row)) for row in confident_mistakes(samples, NUM_MISTAKES)],
+        mistakes=[
+            _mistake(samples, row, row if file_rows is None else int(file_rows[row]), key_of(row))
+            for row in confident_mistakes(samples, NUM_MISTAKES)
+        ],
         mean_probability=None if probability is None else mean_of(probability.astype(np.float64, copy=False), weight),
     )
 
@@ -173,11 +180,11 @@ def histogram_of(samples: Samples) -> Histogram:
     return Histogram(edges, *parts)
 
 
-def _mistake(samples: Samples, row: int, key: str | None) -> Mistake:
+def _mistake(samples: Samples, row: int, file_row: int, key: str | None) -> Mistake:
     label, prediction = (
         None if values is None else int(values[row]) for values in (samples.label, samples.prediction)
     )
-    return Mistake(row, float(samples.confidence[row]), label, prediction, key)
+    return Mistake(file_row, float(samples.confidence[row]), label, prediction, key)
 
 
 def with_images(analysis: Analysis, images: Mapping[int, Image]) -> Analysis:

@@ -247,7 +247,7 @@ def _decision_of(policy: "Policy", path: str, source: Source) -> dict[str, Any]:
 
 
 def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any]:
-    """Images of the given rows, if the predictions belong to a run or name a published data set."""
+    """Images of the given rows of the file, if the predictions belong to a run or name a published data set."""
     from confrank.run_folder import RunFolder, load_config
 
     path, predictions, index = source.path, source.predictions, source.predictions.index
@@ -271,7 +271,7 @@ def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any
     split = data.test if predictions.metadata.get("split") == "test" else data.train
     if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
         raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")
-    return {row: split.images[index[row]] for row in rows}
+    return {row: split.images[int(index[predictions.file_rows == row][0])] for row in rows}
 
 
 EVALUATE = Command(

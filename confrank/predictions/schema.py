@@ -96,9 +96,13 @@ class Predictions:
         """The rows of these numbers or flags."""
         arrays: dict[str, Any] = {name: values[rows] for name, values in self.arrays().items()}
         others = None if self.other_keys is None else self.other_keys[rows]
-        numbers = np.arange(len(self)) if self.rows is None else self.rows
         extra = {name: values[rows] for name, values in self.extra.items()}
-        return replace(self, **arrays, other_keys=others, extra=extra, rows=numbers[rows])
+        return replace(self, **arrays, other_keys=others, extra=extra, rows=self.file_rows[rows])
+
+    @property
+    def file_rows(self) -> Array:
+        """The row of the file that each row was: its own number, unless rows were left out."""
+        return np.arange(len(self)) if self.rows is None else self.rows
 
     @property
     def class_names(self) -> list[str] | None:
