@@ -31,6 +31,12 @@ def test_parameter_counts(name):
     assert counts == COUNTS[name]
 
 
+def test_convnet_has_two_convolutions_of_each_width():
+    widths = [(3, 16), (16, 16), (16, 32), (32, 32), (32, 64), (64, 64)]
+    expected = sum(9 * before * after + 2 * after for before, after in widths) + 65 * 10
+    assert sum(p.numel() for p in create("convnet", 10).parameters()) == expected
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_variance_head_and_dropout_variants(name):
     model = create(name, 7, dropout=True, variance_head=True).eval()
@@ -40,6 +46,7 @@ def test_variance_head_and_dropout_variants(name):
     convolutions = sum(isinstance(module, nn.Conv2d) and module.kernel_size > (1, 1) for module in model.modules())
     expected = {
         "small": [0.2] * 3,
+        "convnet": [0.2] * 6,
         "mlp": [0.2] * 2,
         "vgg16": [0.3] + [0.4] * 7 + [0.5] * 2,
         "resnet110": [0.2] * 111 + [0.1],
@@ -47,9 +54,8 @@ def test_variance_head_and_dropout_variants(name):
         "resnet18": [0.2] * 20 + [0.1],
     }
     assert dropped == expected[name]
-    assert (
-        convolutions == {"small": 2, "mlp": 0, "vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}[name]
-    )
+    numbers = {"vgg16": 13, "resnet110": 109, "densenet-bc": 49, "resnet18": 17}
+    assert convolutions == {"small": 2, "convnet": 6, "mlp": 0, **numbers}[name]
 
 
 def test_vgg_with_dropout_is_the_network_of_geifman_et_al():
@@ -67,13 +73,14 @@ def test_only_vgg_has_dropout_in_the_baseline():
     rates = {
         name: [module.p for module in create(name, 10).modules() if isinstance(module, nn.Dropout)] for name in MODELS
     }
-    assert rates == {"small": [], "mlp": [], "vgg16": [0.5, 0.5], "resnet110": [], "densenet-bc": [], "resnet18": []}
+    assert rates == {name: [] for name in MODELS} | {"vgg16": [0.5, 0.5]}
 
 
 @pytest.mark.parametrize(
     ("name", "penultimate", "blocks"),
     [
         ("mlp", 128, [128, 128]),
+        ("convnet", 64, [16, 32, 64]),
         ("vgg16", 512, [64, 128, 256, 512, 512]),
         ("resnet110", 64, [16, 16, 32, 64]),
         ("densenet-bc", 342, [24, 108, 150, 342]),

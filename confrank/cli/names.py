@@ -6,7 +6,17 @@ from confrank.recipes import RECIPES
 NAMES = {
     "dataset": ("digits", "cifar10", "cifar100", "svhn"),
     "images": ("tinyimagenet", "lsun", "isun"),
-    "model": ("small", "mlp", "vgg16", "resnet110", "densenet-bc", "resnet18", "bag-of-embeddings", "text-encoder"),
+    "model": (
+        "small",
+        "convnet",
+        "mlp",
+        "vgg16",
+        "resnet110",
+        "densenet-bc",
+        "resnet18",
+        "bag-of-embeddings",
+        "text-encoder",
+    ),
     "method": tuple(name for name, facts in FACTS.items() if facts.member is None),
     "recipe": tuple(RECIPES),
     "strategy": ("random", "entropy", "margin", "core-set", "mc-entropy", "least-confidence"),

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from torch import nn
 
+from confrank.models.convnet import convnet
 from confrank.models.densenet import densenet_bc
 from confrank.models.heads import HEADS, CosineHead
 from confrank.models.mlp import mlp
@@ -19,6 +20,7 @@ from confrank.phrasing import InputError
 
 MODELS: dict[str, Callable[..., Network]] = {
     "small": small,
+    "convnet": convnet,
     "mlp": mlp,
     "vgg16": vgg16,
     "resnet110": resnet110,
