@@ -35,5 +35,9 @@ def draw(folder: Path, num_images: int = 600) -> None:
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(folder / shape / f"{number}.png")
 
 
-if __name__ == "__main__":
+def main() -> None:
     draw(Path(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    main()

@@ -130,7 +130,7 @@ def test_a_custom_network(tmp_path, monkeypatch):
         create("my_networks:boom", 5)
     with pytest.raises(ValueError, match="importable package.module:factory, but got 'my_networks:gone'"):
         create("my_networks:gone", 5)
-    with pytest.raises(ValueError, match="expected a model among small, mlp, vgg16.*but got 'vgg'"):
+    with pytest.raises(ValueError, match="expected a model among small, convnet, mlp, vgg16.*but got 'vgg'"):
         create("vgg", 5)
 
 

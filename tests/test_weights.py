@@ -16,9 +16,9 @@ from confrank.metrics import (
     evaluation_of,
     intervals_of,
     paired_differences,
+    resampling,
     sample_values,
 )
-from confrank.metrics import intervals as interval_module
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.curve import curve_of
 from confrank.metrics.ranking import ranked
@@ -161,10 +161,10 @@ def test_each_weighted_resample_is_the_metric_of_the_repeated_rows(decimals, mon
     table, label, confidence, _, weight = example(size=90, decimals=decimals)
     weight[::4] = 0
     samples = sample_values(probabilities=table, label=label, confidence=confidence).weighted(weight)
-    monkeypatch.setattr(interval_module, "BLOCK", 7 * len(samples))
+    monkeypatch.setattr(resampling, "BLOCK", 7 * len(samples))
     found = bootstrap([samples], 30, seed=3)[0]
     assert set(found) == set(KEYS)
-    drawn = np.concatenate(list(interval_module._resamples(len(samples), 30, np.random.default_rng(3))))
+    drawn = np.concatenate(list(resampling._resamples(len(samples), 30, np.random.default_rng(3))))
     for position, counts in enumerate(drawn):
         rows = np.repeat(np.arange(len(samples)), counts)
         metrics = evaluation_of(samples.select(rows)).metrics
