@@ -600,6 +600,18 @@ def test_damaged_files(tmp_path, suffix, place, byte, cut):
     reads_or_explains(tmp_path / f"damaged{suffix}", bytes(content[: len(content) - cut]) or b"x")
 
 
+def test_a_damaged_parquet_file_does_not_end_the_process(tmp_path):
+    """pyarrow aborts when it is asked for a column whose histograms have the wrong size."""
+    pa = pytest.importorskip("pyarrow")
+    path = tmp_path / "good.parquet"
+    pytest.importorskip("pyarrow.parquet").write_table(pa.table({"confidence": CONFIDENCE, "correct": CORRECT}), path)
+    content = path.read_bytes()
+    for place in range(len(content) // 5, len(content), 7):
+        for byte in (0, 19, 35, 64):
+            damaged = content[:place] + bytes([byte]) + content[place + 1 :]
+            reads_or_explains(tmp_path / "damaged.parquet", damaged)
+
+
 def test_classes_called_by_numbers_keep_their_indices(tmp_path):
     names = sorted(str(number) for number in range(12))  # 0, 1, 10, 11, 2, ...
     label = np.arange(12)

@@ -34,11 +34,12 @@ def _parquet_size(path: Path, limit: float) -> int:
     except ImportError:
         return 0
     metadata = parquet.read_metadata(path)
-    columns = [
-        metadata.row_group(group).column(column)
-        for group in range(metadata.num_row_groups)
-        for column in range(metadata.num_columns)
-    ]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    if not any(metadata.schema.column(number).max_repetition_level for number in range(metadata.num_columns)):
+        values = metadata.num_rows * metadata.num_columns * NUMBER_BYTES
+        return int(max(sum(group.total_byte_size for group in groups), values))
+    # Lists have any number of values, which only columns know; pyarrow aborts if those of a damaged file are asked.
+    columns = [group.column(number) for group in groups for number in range(metadata.num_columns)]
     return sum(max(column.total_uncompressed_size, column.num_values * NUMBER_BYTES) for column in columns)
 
 
