@@ -1,4 +1,4 @@
-"""Which network and settings suit a few hundred images of one's own, without a GPU?
+"""Which network and settings suit a few hundred of your own images, without a GPU?
 
     python experiments/own_images.py photos  # draws 600 noisy images of three shapes, one folder per shape
 
