@@ -34,7 +34,6 @@ class CorrectnessHistory(nn.Module):
     lowest_label: Tensor
     highest_label: Tensor
     agreed: Tensor | None
-    resolution: int = 1  # of histories pickled before there was one
 
     def __init__(self, num_samples: int, resolution: int = 1) -> None:
         super().__init__()

@@ -12,9 +12,8 @@ from test_policy import made
 from confrank.cli.apply import check_answers
 from confrank.decisions import Policy
 from confrank.decisions.policy_file import checksum
-from confrank.decisions.policy_parts import Input, matched
 from confrank.decisions.rows import design_rows
-from confrank.predictions import Predictions, read
+from confrank.predictions import read
 
 NAMES = ["cat", "dog", "=eel"]
 
@@ -514,17 +513,6 @@ def test_single_confidences_may_leave_the_range_of_the_policy(files, command):
     assert len(column(files / "s.csv", "accepted")) == 502
     with pytest.raises(ValueError, match="expected finite values in confidence, but got nan in row 1"):
         Policy.load(files / "s.json").apply({"confidence": [0.5, float("nan"), 0.7]})
-
-
-def test_a_policy_whose_classes_are_named_by_columns():
-    """As policies were before proba_ was known as a prefix."""
-    table, label = np.random.default_rng(0).dirichlet(np.ones(3), 30), np.arange(30) % 3
-    names = [json.dumps(["proba_cat", "proba_dog", "proba_eel"]), json.dumps(["dog", "cat", "eel"])]
-    before, now = (
-        Predictions(probabilities=table[:, order], label=label, metadata={"class_names": given})
-        for order, given in zip(([0, 1, 2], [1, 0, 2]), names, strict=True)
-    )
-    assert np.array_equal(matched(Input.of(before), now).probabilities, table)
 
 
 def test_policies_without_a_record_still_load(files, command, capsys):

@@ -19,7 +19,6 @@ from confrank.decisions.selection import Selection
 from confrank.metrics.arrays import as_classes
 from confrank.phrasing import InputError, joined, named, sentence
 from confrank.predictions import Predictions
-from confrank.predictions.names import without_prefix
 
 Values = Mapping[str, Any]
 Kind = Literal["logits", "probabilities", "confidence"]
@@ -267,10 +266,6 @@ def _in_order(
     metadata = predictions.metadata | {"class_names": json.dumps(expected)}
     if given is None:
         return replace(predictions, metadata=metadata)
-    # Before proba_ and logits_ were known as prefixes, policies named classes by such columns.
-    plain = tuple(without_prefix(name) for name in expected)
-    if {*plain} == {*given}:
-        expected = plain
     if unknown := [name for name in given if name not in expected]:
         missing = [name for name in expected if name not in given]
         raise InputError(

@@ -86,14 +86,10 @@ def design_rows(num_rows: int, seed: int = 0) -> Flags:
 
 
 def file_digest(predictions: Predictions) -> str:
-    """SHA-256 of the predictions and labels of a file, with their types and shapes.
-
-    Predictions next to a table do not count: versions that wrote earlier policies did not read them.
-    """
+    """SHA-256 of the predictions and labels of a file, with their types and shapes."""
     digest = hashlib.sha256()
-    content = [name for name in CONTENT if name != "prediction" or predictions.table is None]
     for name, values in predictions.arrays().items():
-        if name in content:
+        if name in CONTENT:
             digest.update(f"{name} {values.dtype.str} {values.shape};".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()

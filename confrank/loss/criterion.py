@@ -72,8 +72,6 @@ class CorrectnessRanking(nn.Module):
     [1.0, 0.0]
     """
 
-    ring: Ring | None = None  # of modules pickled before there was one
-
     def __init__(
         self,
         history: CorrectnessHistory,

@@ -49,15 +49,6 @@ def role_of(name: str) -> str | None:
     return _ROLE_OF.get(re.sub(r"[ -]+", "_", name.strip().lower()))
 
 
-def without_prefix(name: str) -> str:
-    """
-    >>> without_prefix("proba_cat"), without_prefix("cat")
-    ('cat', 'cat')
-    """
-    prefixes = (prefix for group in PREFIXES.values() for prefix in group)
-    return next((name[len(prefix) :] for prefix in prefixes if name.lower().startswith(prefix)), name)
-
-
 def holds_class_names(name: str) -> bool:
     """
     >>> holds_class_names("Classes"), holds_class_names("class")
