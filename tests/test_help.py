@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from confrank.active.strategies import STRATEGIES
-from confrank.cli.active import ACTIONS
 from confrank.cli.command import make_parser
-from confrank.cli.data import DATA_ACTIONS
 from confrank.cli.help import Option, _two_columns, help_of, help_text
 from confrank.cli.main import COMMANDS, GROUPS
 from confrank.cli.names import NAMES
@@ -23,8 +21,7 @@ from confrank.recipes import RECIPES
 
 ALL = {
     **COMMANDS,
-    **{f"active {name}": command for name, command in ACTIONS.items()},
-    **{f"data {name}": command for name, command in DATA_ACTIONS.items()},
+    **{f"{name} {action}": item for name, command in COMMANDS.items() for action, item in command.actions.items()},
 }
 METAVAR = re.compile(r"[A-Z]+(=[A-Z]+)?(,?\.\.\.)?|\[[A-Z]+\]|\[true\|false\]")
 

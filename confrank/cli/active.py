@@ -7,11 +7,11 @@ from confrank.cli.command import (
     Arguments,
     Command,
     Parser,
-    add_actions,
     add_device,
     add_option,
     add_root,
     at_least,
+    command_of,
     device_of,
     listed,
     make_console,
@@ -168,18 +168,9 @@ ACTIONS: dict[str, Command] = {
 }
 
 
-def _active_arguments(parser: Parser) -> None:
-    add_actions(parser, ACTIONS)
-
-
-def _active(arguments: Arguments) -> None:
-    ACTIONS[arguments.action].run(arguments[arguments.action])
-
-
-ACTIVE = Command(
+ACTIVE = command_of(
+    ACTIONS,
     "choose what to label next, in your own pool or in the paper's experiment",
     ACTIONS["run"].example,
-    _active_arguments,
-    _active,
     guide="how-to/active-learning.md",
 )

@@ -101,12 +101,11 @@ def _seen_by(
 ) -> tuple["Predictions", "Samples"]:
     """The predictions in the order of the policy's classes, and the samples after its earlier parts."""
     from confrank.decisions.calibrators import TABLE_METHODS
-    from confrank.decisions.policy_parts import matched
     from confrank.metrics import sample_values
 
     if policy is None:
         return predictions, samples
-    predictions = matched(policy.input, predictions)
+    predictions = policy.matched(predictions)
     samples = sample_values(**predictions.evaluation_inputs())
     if method in TABLE_METHODS:
         return predictions, samples

@@ -8,7 +8,7 @@ import time
 from argparse import HelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
 
@@ -37,6 +37,7 @@ class Command:
     """A command: a summary, an example, its options, what it does, and the page of docs/ that explains it.
 
     `defaults` are defaults of its options that depend on those given, on the command line or in a file of settings.
+    A command may consist of `actions`, see `command_of`.
     """
 
     summary: str
@@ -45,6 +46,7 @@ class Command:
     run: Callable[["Namespace"], None]
     guide: str = ""
     defaults: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    actions: Mapping[str, "Command"] = field(default_factory=dict)
 
 
 def make_parser(command: Command, prog: str) -> "ArgumentParser":
@@ -104,11 +106,18 @@ def fail_alike(message: str) -> NoReturn:
     fail(message)
 
 
-def add_actions(parser: Parser, actions: Mapping[str, Command]) -> None:
-    """Give a command actions, each with its options, example and help."""
-    added = parser.add_subcommands(required=True, dest="action", title="actions")
-    for name, command in actions.items():
-        added.add_subcommand(name, make_parser(command, f"{parser.prog} {name}"), help=command.summary)
+def command_of(actions: Mapping[str, Command], summary: str, example: str, guide: str) -> Command:
+    """A command that consists of actions, each with its options, example and help."""
+
+    def add_arguments(parser: Parser) -> None:
+        added = parser.add_subcommands(required=True, dest="action", title="actions")
+        for name, command in actions.items():
+            added.add_subcommand(name, make_parser(command, f"{parser.prog} {name}"), help=command.summary)
+
+    def run(arguments: Arguments) -> None:
+        actions[arguments.action].run(arguments[arguments.action])
+
+    return Command(summary, example, add_arguments, run, guide, actions=actions)
 
 
 def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":

@@ -6,9 +6,9 @@ from confrank.cli.command import (
     Arguments,
     Command,
     Parser,
-    add_actions,
     add_option,
     add_root,
+    command_of,
     list_unreadable,
     make_console,
     root_of,
@@ -104,7 +104,7 @@ def _verdict(verified: bool) -> str:
     return "as published" if verified else "not verified: the publisher provides no checksum"
 
 
-DATA_ACTIONS: dict[str, Command] = {
+ACTIONS: dict[str, Command] = {
     "list": Command(
         "list the known data sets, and which of them are downloaded",
         "confrank data list --root data",
@@ -129,18 +129,4 @@ DATA_ACTIONS: dict[str, Command] = {
 }
 
 
-def _data_arguments(parser: Parser) -> None:
-    add_actions(parser, DATA_ACTIONS)
-
-
-def _data(arguments: Arguments) -> None:
-    DATA_ACTIONS[arguments.action].run(arguments[arguments.action])
-
-
-DATA = Command(
-    "list, fetch or check data sets",
-    DATA_ACTIONS["fetch"].example,
-    _data_arguments,
-    _data,
-    guide="how-to/own-data.md",
-)
+DATA = command_of(ACTIONS, "list, fetch or check data sets", ACTIONS["fetch"].example, guide="how-to/own-data.md")

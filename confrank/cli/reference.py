@@ -1,8 +1,6 @@
 """The help of every command as Markdown, for the command reference of the documentation."""
 
-from confrank.cli.active import ACTIONS
 from confrank.cli.command import Command, make_parser
-from confrank.cli.data import DATA_ACTIONS
 from confrank.cli.help import Help, Option, help_of
 from confrank.cli.main import GROUPS
 
@@ -17,9 +15,8 @@ def markdown() -> str:
     for title, commands in GROUPS.items():
         parts.append(f"## {title.capitalize()}")
         for name, command in commands.items():
-            actions = {"active": ACTIONS, "data": DATA_ACTIONS}.get(name, {})
             parts.append(_command(f"confrank {name}", command))
-            parts += [_command(f"confrank {name} {action}", item) for action, item in actions.items()]
+            parts += [_command(f"confrank {name} {action}", item) for action, item in command.actions.items()]
     return "\n\n".join(parts) + "\n"
 
 
