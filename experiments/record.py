@@ -41,11 +41,6 @@ from confrank.study.plan import plan
 from confrank.study.results import Result, read_run, samples_in
 
 DATASETS, MODEL = ("cifar10", "cifar100"), "resnet18"
-# AURC of ResNet-18 trained on 45,000 images, mean of three runs, from the tables of SURE (Li et al., CVPR 2024).
-PUBLISHED: dict[str, dict[str, float]] = {
-    "fmfp": {"cifar10": 3.56e-3, "cifar100": 55.0e-3},
-    "sure": {"cifar10": 2.97e-3, "cifar100": 45.8e-3},
-}
 # Rows that hold out a fifth have other images than those without it.
 FIFTH = "fifth"
 CRL = tuple(name for name in INGREDIENTS if name.startswith(("crl", "stretched")))
@@ -90,7 +85,7 @@ def recipes_of(dataset: str, found: Path) -> Iterator[tuple[str, str, list[Resul
 
 
 def _exam_cells(dataset: str, recipe: str, results: Sequence[Result]) -> list[str]:
-    published = PUBLISHED.get(recipe, {}).get(dataset)
+    published = RECIPES[recipe].published.get(dataset)
     scores = [one.scores.get("test", {}).get(one.scores.get("chosen"), {}).get("aurc") for one in results]
     metrics = {key: spread(key, [one.metrics.get(key) for one in results]) for key in METRICS}
     return [
@@ -157,15 +152,8 @@ def additions(rows: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 def effects(found: Found) -> str:
     """What each ingredient changes on the test images, with CRL and without."""
-    header = [
-        "data set",
-        "epochs",
-        "ingredient",
-        "added to",
-        "CRL",
-        "seeds",
-        *(SHOWN[key].heading for key in METRICS),
-    ]
+    header = ["data set", "epochs", "ingredient", "added to", "CRL", "seeds"]
+    header += [SHOWN[key].heading for key in METRICS]
     rows = []
     for dataset, epochs in settings_in(found):
         there = comparable(found, dataset, epochs)

@@ -25,7 +25,6 @@ from confrank.active.records import (
     save_curves,
 )
 from confrank.atomic import write_atomically
-from confrank.cli import main
 from confrank.data import load
 from confrank.methods import penultimate, predict_split
 from confrank.report.paper_table import render
@@ -35,6 +34,8 @@ from confrank.study.tables import active_cells, active_means
 from confrank.trained import load_trained
 
 SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epochs": 2, "batch_size": 30, "lr": 0.05}
+# As flags of `confrank active run`.
+SMALL = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --device cpu"
 CPU = torch.device("cpu")
 NAMES = tuple(STRATEGIES)
 
@@ -187,7 +188,7 @@ def test_impossible_experiments_are_refused(tiny, tmp_path, changes, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys):
+def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys, command):
     (finished / "trials.txt").write_text("not a trial")
     (finished / "trial7").mkdir()
     curves, asked = collect(finished, {"dataset": "digits", "model": "small"}, 3)
@@ -201,9 +202,7 @@ def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys):
     with np.load(tmp_path / "kept.npz") as kept:
         assert kept["margin-trial1"].tolist() == places(finished, 1, "margin")[2].read_labelled().tolist()
         assert kept["margin-trial1-loss"].shape == kept["margin-trial1-acc"].shape == (3, tiny.epochs)
-    with pytest.raises(SystemExit) as stop:
-        main(["active", "show", str(tmp_path / "kept.json"), "--markdown", "--figure", str(tmp_path / "curves.png")])
-    assert stop.value.code == 0
+    command("active", "show", tmp_path / "kept.json", "--markdown", "--figure", tmp_path / "curves.png")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| strategy | trials | 30 labels | 60 labels | 90 labels |"
     ours = 100 * np.array([trial[2] for trial in curves.values()["margin"]])
@@ -211,32 +210,29 @@ def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys):
+def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
 
-    def run(*flags):
-        settings = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --device cpu"
-        settings += " --results kept"
-        with pytest.raises(SystemExit) as stop:
-            main(["active", "run", *settings.split(), *flags])
-        return stop.value.code, capsys.readouterr().err
+    def run(flags, code=0):
+        command("active", "run", *SMALL.split(), "--results", "kept", *flags.split(), code=code)
+        return capsys.readouterr().err
 
     def kept():
         curves = load_curves(Path("kept/digits-small.json"))
         return {name: len(trials) for name, trials in curves.curves.items()}
 
-    assert run("--strategy", "random,entropy", "--trials", "2")[0] == 0
-    assert run("--strategy", "margin", "--trials", "1")[0] == 0
+    run("--strategy random,entropy --trials 2")
+    run("--strategy margin --trials 1")
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
-    code, error = run("--strategy", "random", "--trials", "1", "--out", "elsewhere")
-    assert code == 2 and "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
-    code, error = run("--lr", "0.01", "--trials", "1", "--out", "elsewhere")
-    assert code == 2 and "differs in lr 0.01 (there: 0.1); choose another --results" in error
-    code, error = run("--strategy", "random", "--trials", "2", "--stages", "3")
-    assert code == 2 and "stages with entropy, and runs/active-digits-small would have fewer with 3 stages" in error
-    assert run("--strategy", "random", "--trials", "2", "--stages", "3", "--results", "longer")[0] == 0
+    error = run("--strategy random --trials 1 --out elsewhere", code=2)
+    assert "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
+    error = run("--lr 0.01 --trials 1 --out elsewhere", code=2)
+    assert "differs in lr 0.01 (there: 0.1); choose another --results" in error
+    error = run("--strategy random --trials 2 --stages 3", code=2)
+    assert "stages with entropy, and runs/active-digits-small would have fewer with 3 stages" in error
+    run("--strategy random --trials 2 --stages 3 --results longer")
     assert load_curves(Path("longer/digits-small.json")).labelled() == [20, 40, 60]
-    assert run("--together", "0")[0] == 2
+    run("--together 0", code=2)
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
 
 
@@ -310,17 +306,12 @@ def test_the_committed_experiment_follows_the_paper_and_has_all_its_epochs():
         assert len({tuple(arrays[f"{name}-trial0"][:2000]) for name in curves.curves}) == 1
 
 
-def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys):
+def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
-    flags = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --trials 1 --device cpu"
-    with pytest.raises(SystemExit) as stop:
-        main(["active", "run", *flags.split(), "--strategy", "random,margin", "--out", "out"])
-    assert stop.value.code == 0
+    command("active", "run", *SMALL.split(), "--trials", 1, "--strategy", "random,margin", "--out", "out")
     assert "│ margin   │      1 │" in capsys.readouterr().out
     kept = json.loads((tmp_path / "out" / "digits-small.json").read_text())
     assert kept["config"]["strategies"] == ["random", "margin"]
     assert [stage["labelled"] for stage in kept["curves"]["margin"][0]] == [20, 40]
-    with pytest.raises(SystemExit) as stop:
-        main(["active", "run", *flags.split(), "--strategy", "margins"])
-    assert stop.value.code == 2
+    command("active", "run", *SMALL.split(), "--strategy", "margins", code=2)
     assert "expected a strategy among random" in capsys.readouterr().err

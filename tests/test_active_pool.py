@@ -399,18 +399,8 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
         asked.write_text("".join(["path,label\n", *answers]))
         labelled.write_text(labelled.read_text() + "".join(answers))
         out = tmp_path / f"round{rounds}"
-        settings = (
-            "--model",
-            "small",
-            "--method",
-            "baseline",
-            "--epochs",
-            1,
-            "--batch-size",
-            10,
-            "--test-share",
-            0.3,
-        )
+        settings = ["--model", "small", "--method", "baseline"]
+        settings += ["--epochs", 1, "--batch-size", 10, "--test-share", 0.3]
         assert command("train", *flags, *settings, "--out", out) == 0
         network = (out,)
         with np.load(out / "history.npz") as history:
@@ -423,10 +413,7 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
     assert "has others; choose another --out" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["predict", str(out), "--device", "cpu"])
-    assert (
-        "a run that was trained on the labels of a pool can be evaluated (confrank evaluate)"
-        in capsys.readouterr().err
-    )
+    assert "on the labels of a pool can be evaluated (confrank evaluate)" in capsys.readouterr().err
 
 
 def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_path):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from confrank.cli import main
 from confrank.cli.paths import keep_out_of_data
 from confrank.config import RunConfig
 from confrank.data import hold_out, load, load_images
@@ -289,25 +288,20 @@ def test_a_known_name_is_never_a_path(tmp_path, monkeypatch):
     assert load("./digits").class_names == ("cat", "dog")
 
 
-def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys):
+def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys, command):
     monkeypatch.chdir(tmp_path)
     pets(tmp_path / "pets")
     save(tmp_path / "pets" / "train" / "dog" / "wide.png", pixels(9, 10, 20))
-    command = ["train", "--dataset", "pets/", "--epochs", "1", "--device", "cpu", "--image-size", "8"]
-    with pytest.raises(SystemExit) as stop:
-        main(command)
-    assert stop.value.code == 0
+    flags = ["--dataset", "pets/", "--epochs", 1, "--device", "cpu", "--image-size", 8]
+    command("train", *flags)
     run = tmp_path / "runs" / "pets-small-crl-softmax-seed0"
     assert (run / "metrics.json").exists()
     printed = capsys.readouterr().out
     assert "1 of 8 images is not square: cropped to its central square\n" in printed
     assert "training shifts and mirrors colour images at random (settings padding and flip)\n" in printed
-    with pytest.raises(SystemExit):
-        main([*command, "--flip", "false", "--out", "still"])
+    command("train", *flags, "--flip", "false", "--out", "still")
     assert "mirrors" not in capsys.readouterr().out
-    with pytest.raises(SystemExit) as stop:
-        main(["predict", str(run), "--split", "train", "--device", "cpu"])
-    assert stop.value.code == 0
+    command("predict", run, "--split", "train", "--device", "cpu")
     assert "wrote 5 predictions, 2 classes, logits, confidence, identified by path" in capsys.readouterr().out
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from confrank.cli import main
 from confrank.data.download import download, fetch
 from confrank.data.published import PUBLISHED, Published, PublishedFile
 
@@ -243,19 +242,15 @@ def test_fetch_does_not_replace_intact_files(server, tmp_path, monkeypatch):
     assert fetch("lsun", tmp_path)[0].downloaded
 
 
-def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
+def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys, command):
     published(server, monkeypatch, None)
     for words in ("fetched ", "already downloaded: "):
-        with pytest.raises(SystemExit) as stop:
-            main(["data", "fetch", "lsun", "--root", str(tmp_path)])
-        assert stop.value.code == 0
+        command("data", "fetch", "lsun", "--root", tmp_path)
         path = tmp_path / "lsun" / "set.tar.gz"
         line = f"{words}{path} (sha256:{SHA256}, not verified: the publisher provides no checksum)"
         assert line in capsys.readouterr().out
     published(server, monkeypatch, MD5[::-1])
-    with pytest.raises(SystemExit) as stop:
-        main(["data", "fetch", "lsun", "--root", str(tmp_path)])
-    assert stop.value.code == 2
+    command("data", "fetch", "lsun", "--root", tmp_path, code=2)
     errors = capsys.readouterr().err
     assert f"expected md5 {MD5[::-1]}" in errors
     assert f"but got {MD5}" in errors
@@ -274,29 +269,25 @@ def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys):
         (["grab", "cifar10"], "expected one of list, fetch, check, but got 'grab'"),
     ],
 )
-def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, arguments, message):
+def test_mistakes_exit_with_2(tmp_path, monkeypatch, capsys, command, arguments, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(["data", *arguments])
-    assert stop.value.code == 2
+    command("data", *arguments, code=2)
     assert re.search(message, capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_list_and_check(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["data", "list", "--root", str(tmp_path)])
+def test_list_and_check(tmp_path, capsys, command):
+    command("data", "list", "--root", tmp_path)
     printed = capsys.readouterr().out
     assert all(name in printed for name in ("digits", *PUBLISHED))
     assert "73,257" in printed
     assert "embedded" in printed
     assert printed.count("not downloaded") == 6
-    with pytest.raises(SystemExit):
-        main(["data", "check", "digits"])
+    command("data", "check", "digits")
     assert "train: 900 images, 10 classes of 78 to 98\ntest: 897 images, 10 classes of" in capsys.readouterr().out
 
 
-def test_check_compares_with_the_published_checksum(tmp_path, monkeypatch, capsys):
+def test_check_compares_with_the_published_checksum(tmp_path, monkeypatch, capsys, command):
     Image.new("RGB", (32, 32)).save(tmp_path / "0.png")
     with tarfile.open(tmp_path / "set.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "0.png", "LSUN_resize/0.png")
@@ -304,14 +295,11 @@ def test_check_compares_with_the_published_checksum(tmp_path, monkeypatch, capsy
     for md5, code in ((actual, 0), ("0" * 32, 2), (None, 0)):
         files = (PublishedFile("set.tar.gz", "http://127.0.0.1/", md5),)
         monkeypatch.setitem(PUBLISHED, "lsun", Published("a set", files, "LSUN_resize", test=(1,)))
-        with pytest.raises(SystemExit) as stop:
-            main(["data", "check", "lsun", "--root", str(tmp_path)])
-        assert stop.value.code == code
+        command("data", "check", "lsun", "--root", tmp_path, code=code)
         printed, errors = capsys.readouterr()
         assert "test: 1 images, without labels" in printed
         assert ("as published" in printed) == (md5 == actual)
         assert (f"expected md5:{'0' * 32} for" in errors and actual in errors) == (code == 2)
     monkeypatch.setitem(PUBLISHED, "lsun", Published("a set", files, "LSUN_resize", test=(2,)))
-    with pytest.raises(SystemExit):
-        main(["data", "check", "lsun", "--root", str(tmp_path)])
+    command("data", "check", "lsun", "--root", tmp_path, code=2)
     assert "expected 2 test images in lsun, but got 1" in capsys.readouterr().err

@@ -623,20 +623,8 @@ def test_the_learning_rate_of_averaging_follows_that_of_the_recipe(tmp_path, com
         assert lower.averaging_lr == pytest.approx(rate / 100, rel=1e-12)
         assert lower.departures == {"lr": 0.001}
     assert recipes.settings("best", averaging_lr=0.07, lr=0.01).departures == {"lr": 0.01, "averaging_lr": 0.07}
-    flags = [
-        "--epochs",
-        1,
-        "--batch-size",
-        300,
-        "--model",
-        "mlp",
-        "--device",
-        "cpu",
-        "--recipe",
-        "fmfp",
-        "--lr",
-        0.01,
-    ]
+    flags = ["--epochs", 1, "--batch-size", 300, "--model", "mlp", "--device", "cpu"]
+    flags += ["--recipe", "fmfp", "--lr", 0.01]
     command("train", *flags, "--out", tmp_path / "run")
     assert load_config(tmp_path / "run").averaging_lr == 0.005
     assert "warning: the learning rate" not in " ".join(capsys.readouterr().out.split())

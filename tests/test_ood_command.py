@@ -161,20 +161,8 @@ def test_published_sets_by_their_folders(place, tmp_path, capsys, ood):
 
     save_file(create("small", 2).state_dict(), tmp_path / "w.safetensors")
     command = (tmp_path / "w.safetensors", "--model", "small", "--dataset", tmp_path / "own.npz", "--tuning", "none")
-    more = (
-        "--against",
-        "lsun",
-        "isun",
-        "--root",
-        tmp_path,
-        "--neighbours",
-        "3",
-        "--device",
-        "cpu",
-        "--format",
-        "csv",
-    )
-    ood(*command, *more, "--format", "csv")
+    more = ("--against", "lsun", "isun", "--root", tmp_path, "--neighbours", 3, "--device", "cpu", "--format", "csv")
+    ood(*command, *more)
     rows = capsys.readouterr().out.splitlines()[1:]
     assert [sum(f",{name}," in row for row in rows) for name in ("lsun", "isun")] == [35, 35]
 

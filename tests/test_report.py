@@ -8,7 +8,6 @@ import pytest
 from rich.console import Console
 
 from confrank.analysis import Repeats, histogram_of
-from confrank.cli import main
 from confrank.cli.report import _labels as report_labels
 from confrank.config import RunConfig
 from confrank.metrics import Interval, Samples, evaluate, reliability_bins, sample_values
@@ -193,27 +192,20 @@ def test_easiest_and_hardest(tmp_path):
     assert "<svg" in (tmp_path / "events.svg").read_text()
 
 
-def test_report_commands(tmp_path, capsys):
-    out = str(tmp_path / "run")
-    with pytest.raises(SystemExit):
-        main(["train", "--epochs", "2", "--test-every", "1", "--device", "cpu", "--out", out])
+def test_report_commands(tmp_path, capsys, command):
+    command("train", "--epochs", 2, "--test-every", 1, "--device", "cpu", "--out", tmp_path / "run")
     for what in ("events", "epochs", "curves"):
-        with pytest.raises(SystemExit) as stop:
-            main(["report", what, out, "--out", str(tmp_path / f"{what}.png")])
-        assert stop.value.code == 0
+        command("report", what, tmp_path / "run", "--out", tmp_path / f"{what}.png")
         assert (tmp_path / f"{what}.png").exists()
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]
     assert log[-1]["test"] == metrics
     kept = export_run(tmp_path / "run", tmp_path / "results")
     for what in ("events", "epochs", "curves"):
-        with pytest.raises(SystemExit) as stop:
-            main(["report", what, str(kept), "--out", str(tmp_path / f"kept-{what}.png")])
+        command("report", what, kept, "--out", tmp_path / f"kept-{what}.png")
         assert (tmp_path / f"kept-{what}.png").read_bytes() == (tmp_path / f"{what}.png").read_bytes()
     capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main(["report", "events", str(tmp_path)])
-    assert stop.value.code == 2
+    command("report", "events", tmp_path, code=2)
     assert "expected a run folder with a config.yaml" in capsys.readouterr().err
 
 

@@ -357,31 +357,25 @@ def test_the_optimizer_is_part_of_what_a_run_is(tmp_path):
         train(replace(adaptive, optimizer="sgd"), tmp_path, device=CPU)
 
 
-def test_an_unfinished_run_is_not_used(tmp_path, capsys):
+def test_an_unfinished_run_is_not_used(tmp_path, capsys, command):
     def stop_after_two(config, record):
         if record["epoch"] == 2:
             signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(InterruptedRunError):
         train(tiny(), tmp_path / "run", device=CPU, on_epoch=stop_after_two)
-    run, pool = str(tmp_path / "run"), tmp_path / "pool.npz"
+    run, pool = tmp_path / "run", tmp_path / "pool.npz"
     np.savez(pool, images=load("digits").test.images)
-    for command in (
+    for arguments in (
         ["predict", run],
-        ["ood", run, "--against", str(pool), "--tuning", "none"],
-        ["active", "query", run, "--pool", str(pool), "--out", str(tmp_path / "to_label.csv")],
+        ["ood", run, "--against", pool, "--tuning", "none"],
+        ["active", "query", run, "--pool", pool, "--out", tmp_path / "to_label.csv"],
     ):
-        with pytest.raises(SystemExit) as stop:
-            main([*command, "--device", "cpu"])
-        assert stop.value.code == 2
+        command(*arguments, "--device", "cpu", code=2)
         assert f"expected a finished run in {run}, but it has 2 of 3 epochs" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as stop:
-        main(["evaluate", run])
-    assert stop.value.code == 2
-    assert (
-        f"expected a finished run in {run}, but it has no predictions yet; resume it with the same command"
-        in capsys.readouterr().err
-    )
+    command("evaluate", run, code=2)
+    message = f"expected a finished run in {run}, but it has no predictions yet; resume it with the same command"
+    assert message in capsys.readouterr().err
     assert not RunFolder(tmp_path / "run").predictions("test").exists()
     assert not (tmp_path / "to_label.csv").exists()
 
@@ -574,23 +568,20 @@ def test_one_bad_folder_does_not_stop_the_others(tmp_path):
     assert isinstance(good, Finished)
 
 
-def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatch, capsys):
-    def run(*flags):
-        with pytest.raises(SystemExit) as stop:
-            main(["train", "--epochs", "1", "--device", "cpu", *flags])
-        return stop.value.code, capsys.readouterr()
+def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatch, capsys, command):
+    def run(*flags, code=0):
+        command("train", "--epochs", "1", "--device", "cpu", *flags, code=code)
+        return capsys.readouterr()
 
     monkeypatch.chdir(tmp_path)
-    code, (out, _) = run("--seeds", "0,1")
     name = "digits-small-crl-softmax-seed"
-    assert code == 0
-    lines = [line for line in out.splitlines() if "training" in line]
+    lines = [line for line in run("--seeds", "0,1").out.splitlines() if "training" in line]
     assert lines == [
         f"training {name}0 in runs/{name}0",
         "training eagerly in float32: graphs and bfloat16 need a CUDA device",
         f"training {name}1 in runs/{name}1",
     ]
-    out = run("--seed", "0")[1].out
+    out = run("--seed", "0").out
     assert f"already finished: {name}0 in runs/{name}0\n" in out and "eagerly" not in out
     for flags, message in (
         (("--epochs", "2"), "differs in epochs 2 (there: 1)"),
@@ -598,12 +589,10 @@ def test_runs_are_announced_when_nothing_is_wrong_with_them(tmp_path, monkeypatc
         (("--model", "smal"), "but got 'smal'; did you mean small?"),
         (("--method", "crl-sofmax"), "but got 'crl-sofmax'; did you mean crl-softmax?"),
     ):
-        code, (out, error) = run(*flags)
-        assert (code, out) == (2, "")
-        assert message in error and error.count("\n") == 1
-    one_bad = run("--epochs", "2", "--seeds", "1,2")  # the folder of seed 1 is of one epoch
-    assert one_bad[0] == 2
-    assert "finished" not in one_bad[1].out and f"training {name}2 in runs/{name}2" in one_bad[1].out
+        out, error = run(*flags, code=2)
+        assert out == "" and message in error and error.count("\n") == 1
+    out = run("--epochs", "2", "--seeds", "1,2", code=2).out  # the folder of seed 1 is of one epoch
+    assert "finished" not in out and f"training {name}2 in runs/{name}2" in out
     assert RunFolder(tmp_path / "runs" / f"{name}2").metrics.exists()
 
 

@@ -60,14 +60,8 @@ def _query_arguments(parser: Parser) -> None:
     add_option(choice, "--subset", int, "N", "choose from N random samples of the pool")
     add_option(choice, "--seed", int, "N", "seed of ties, random choices and the subset", 0)
     output = parser.add_argument_group("output")
-    add_option(
-        output,
-        "--out",
-        str,
-        "FILE",
-        "CSV to write; for images, a contact sheet is written next to it",
-        "to_label.csv",
-    )
+    out = "CSV to write; for images, a contact sheet is written next to it"
+    add_option(output, "--out", str, "FILE", out, "to_label.csv")
     computing = parser.add_argument_group("computing")
     add_ray(computing, "score the samples as tasks on a Ray cluster")
     add_device(computing)

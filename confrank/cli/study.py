@@ -47,13 +47,8 @@ def _study_arguments(parser: Parser) -> None:
     add_option(runs, "--seeds", str, "N,...", "only these seeds or trials, e.g. 0,1,2 (default: those of the study)")
     against = with_names("only these out-of-distribution data", "images", "dataset")
     add_option(runs, "--against", str, "NAME,...", against)
-    add_option(
-        runs,
-        "--epochs",
-        int,
-        "N",
-        "passes over the training set (default: 300, for texts 20, or those of the recipe)",
-    )
+    epochs = "passes over the training set (default: 300, for texts 20, or those of the recipe)"
+    add_option(runs, "--epochs", int, "N", epochs)
     runs.add_argument("--dry-run", action="store_true", help="show the plan and stop")
     add_root(runs)
     output = parser.add_argument_group("output")
