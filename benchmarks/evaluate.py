@@ -14,7 +14,6 @@ import contextlib
 import importlib.util
 import io
 import json
-import multiprocessing
 import os
 import platform
 import resource
@@ -23,12 +22,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 CLASSES = 10
+Result = TypeVar("Result")
 
 
 def write_csv(path: Path, rows: int) -> None:
@@ -121,23 +124,26 @@ TASKS: dict[str, Callable[[str], Callable[[], object]]] = {
 }
 
 
-def measure(task: str, path: str, results: "multiprocessing.Queue[tuple[float, float]]") -> None:
+def measure(task: str, path: str) -> tuple[float, float]:
+    """Seconds and the peak of memory in bytes."""
     run = TASKS[task](path)
     start = time.perf_counter()
     run()
     seconds = time.perf_counter() - start
     who = resource.RUSAGE_CHILDREN if task.startswith("command") else resource.RUSAGE_SELF
-    results.put((seconds, resource.getrusage(who).ru_maxrss * 1024))
+    return seconds, resource.getrusage(who).ru_maxrss * 1024
 
 
-def measured(task: str, path: Path) -> tuple[float, float]:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    process = context.Process(target=measure, args=(task, str(path), results))
-    process.start()
-    result = results.get()
-    process.join()
-    return result
+def apart(function: Callable[..., Result], *arguments: Any) -> Result:
+    """What a function returns in a new process, whose time and memory nothing else has touched."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as processes:
+        return processes.submit(function, *arguments).result()
+
+
+def resident(field: str) -> int:
+    """Bytes of memory of this process (Linux): VmRSS now, or VmHWM at its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
 def row_of(task: str, rows: int, runs: list[tuple[float, float]]) -> dict[str, object]:
@@ -164,12 +170,12 @@ def main() -> None:
         runs: dict[str, list[tuple[float, float]]] = {task: [] for task in tasks}
         for _ in range(arguments.repeats):
             for task in tasks:
-                runs[task].append(measured(task, table))
+                runs[task].append(apart(measure, task, str(table)))
         rows += [row_of(task, 10**arguments.rows, results) for task, results in runs.items()]
-        rows.append(row_of("parse numpy", 10**arguments.rows, [measured("parse numpy", table)]))
+        rows.append(row_of("parse numpy", 10**arguments.rows, [apart(measure, "parse numpy", str(table))]))
         print(f"page: {Path(f'{table}.html').stat().st_size / 1e6:.2f} MB")
         write_pairs(both, 10**arguments.pairs)
-        rows.append(row_of("pairs", 10**arguments.pairs, [measured("pairs", both)]))
+        rows.append(row_of("pairs", 10**arguments.pairs, [apart(measure, "pairs", str(both))]))
     medians = {str(row["task"]): float(np.median(row["seconds"])) for row in rows}  # type: ignore[arg-type]
     fastest = min((task for task in medians if task.startswith("parse")), key=lambda task: medians[task])
     inside, outside = medians["page"] / medians[fastest], medians["command page"] / medians["command parse"]

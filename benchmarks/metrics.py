@@ -9,13 +9,13 @@ above what the process held before, which includes the inputs.
 
 import argparse
 import json
-import multiprocessing
 import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from evaluate import apart, resident
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from confrank import metrics
@@ -59,32 +59,17 @@ def inputs(size: int) -> tuple[Floats, Floats]:
     return confidence, rng.random(size, dtype=np.float32) < confidence
 
 
-def measure(task: str, size: int, repeats: int, results: "multiprocessing.Queue[tuple[list[float], float]]") -> None:
+def measure(task: str, size: int, repeats: int) -> tuple[list[float], float]:
+    """Seconds of each repetition, and bytes above the inputs."""
     confidence, correct = inputs(size)
-    before = _memory("VmRSS")
+    before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # reset the peak left by creating the inputs
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
         TASKS[task][0](confidence, correct)
         seconds.append(time.perf_counter() - start)
-    results.put((seconds, _memory("VmHWM") - before))
-
-
-def _memory(key: str) -> int:
-    """Bytes of resident memory, now (VmRSS) or at the peak (VmHWM)."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
-    return 1024 * int(line.split()[1])
-
-
-def measured(task: str, size: int, repeats: int) -> tuple[list[float], float]:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    process = context.Process(target=measure, args=(task, size, repeats, results))
-    process.start()
-    result = results.get()
-    process.join()
-    return result
+    return seconds, resident("VmHWM") - before
 
 
 def main() -> None:
@@ -99,7 +84,7 @@ def main() -> None:
         for task, (_, limit) in TASKS.items():
             if size > limit:
                 continue
-            seconds, extra = measured(task, size, arguments.repeats)
+            seconds, extra = apart(measure, task, size, arguments.repeats)
             best = min(seconds)
             sort_seconds = best if task == "sort" else sort_seconds
             row = {"n": size, "task": task, "seconds": seconds, "x_sort": best / sort_seconds, "extra_bytes": extra}

@@ -12,7 +12,6 @@ thread, since the loop could not use more.
 
 import argparse
 import json
-import multiprocessing
 import os
 import platform
 import time
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from evaluate import apart, resident
 
 CLASSES, NEIGHBOURS = 10, 50
 Features = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -99,7 +99,8 @@ TASKS: dict[str, Callable[[Features], Callable[[int], np.ndarray]]] = {
 }
 
 
-def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) -> None:
+def measure(task: str, sizes: tuple[int, int, int], count: int) -> tuple[float, float, list[float]]:
+    """Seconds, bytes above what is there once the features exist, and the first scores."""
     torch.set_num_threads(1)
     score = TASKS[task](features(*sizes))
     score(min(count, 10))
@@ -108,23 +109,7 @@ def measure(task: str, sizes: tuple[int, int, int], count: int, results: Any) ->
     start = time.perf_counter()
     scores = score(count)
     seconds = time.perf_counter() - start
-    results.put((seconds, resident("VmHWM") - before, scores[:100].tolist()))
-
-
-def resident(kind: str) -> int:
-    """Bytes of memory now (VmRSS) or at the peak (VmHWM)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(kind)) * 1024
-
-
-def measured(task: str, sizes: tuple[int, int, int], count: int) -> tuple[float, float, list[float]]:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    process = context.Process(target=measure, args=(task, sizes, count, results))
-    process.start()
-    result: tuple[float, float, list[float]] = results.get()
-    process.join()
-    return result
+    return seconds, resident("VmHWM") - before, scores[:100].tolist()
 
 
 def main() -> None:
@@ -137,7 +122,8 @@ def main() -> None:
     runs: dict[str, list[tuple[float, float, list[float]]]] = {task: [] for task in TASKS}
     for _ in range(arguments.repeats):
         for task in TASKS:
-            runs[task].append(measured(task, sizes, arguments.loop if "loop" in task else arguments.images))
+            count = arguments.loop if "loop" in task else arguments.images
+            runs[task].append(apart(measure, task, sizes, count))
     print(f"{os.cpu_count()} cores, {arguments.train:,} x {arguments.width} features, {arguments.images:,} images")
     print(
         f"{'task':<18} {'images':>7} {'best s':>8} {'median s':>9} {'worst s':>8} {'for all s':>10} {'peak + MB':>10}"

@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import io
 import json
-import multiprocessing
 import os
 import platform
 import subprocess
@@ -24,6 +23,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+from evaluate import apart, resident
 
 CLASSES = 10
 COMMANDS = {"evaluate": ["evaluate", "FILE", "--resamples", "0"], "scores": ["scores", "FILE"]}
@@ -40,34 +40,18 @@ def arguments_of(name: str, path: Path) -> list[str]:
     return [str(path) if word == "FILE" else word for word in COMMANDS[name]]
 
 
-def memory_of(field: str) -> float:
-    """Bytes of this process: VmRSS now, or VmHWM at its peak."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
-def inside(name: str, path: str, small: str, results: "multiprocessing.Queue[tuple[float, float, float]]") -> None:
+def inside(name: str, path: Path, small: Path) -> tuple[float, float, float]:
     """Run the command on a small file, which imports everything, then on the file; seconds, processor time, bytes."""
     from confrank.cli import main
 
     with contextlib.redirect_stdout(io.StringIO()):
         with contextlib.suppress(SystemExit):
-            main(arguments_of(name, Path(small)))
-        before, start, busy = memory_of("VmRSS"), time.perf_counter(), time.process_time()
+            main(arguments_of(name, small))
+        before, start, busy = resident("VmRSS"), time.perf_counter(), time.process_time()
         with contextlib.suppress(SystemExit):
-            main(arguments_of(name, Path(path)))
+            main(arguments_of(name, path))
         seconds, processor = time.perf_counter() - start, time.process_time() - busy
-    results.put((seconds, processor, memory_of("VmHWM") - before))
-
-
-def measured(name: str, path: Path, small: Path) -> tuple[float, float, float]:
-    context = multiprocessing.get_context("spawn")
-    results = context.Queue()
-    process = context.Process(target=inside, args=(name, str(path), str(small), results))
-    process.start()
-    result: tuple[float, float, float] = results.get()
-    process.join()
-    return result
+    return seconds, processor, resident("VmHWM") - before
 
 
 def command_seconds(name: str, path: Path) -> float:
@@ -90,7 +74,7 @@ def main() -> None:
         write(small, 200)
         for _ in range(arguments.repeats):
             for name in COMMANDS:
-                seconds, processor, peak = measured(name, path, small)
+                seconds, processor, peak = apart(inside, name, path, small)
                 runs[name, "inside"].append(seconds)
                 runs[name, "processor"].append(processor)
                 memory[name] = max(memory[name], peak)
