@@ -10,15 +10,13 @@ images; the test split is not used.
 import argparse
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
+from active_settings import first_stage
 
 from confrank import models
-from confrank.active.experiment import Experiment, first_labelled
-from confrank.data import load
+from confrank.active.experiment import Experiment
 from confrank.models.network import initialise
 from confrank.training import Finished, train_together
 
@@ -41,12 +39,7 @@ def network(kind: str, seed: int, num_classes: int) -> torch.nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder of the data sets")
-    root = parser.parse_args().root
-    cifar = load("cifar10", root)
-    rows = np.sort(first_labelled(len(cifar.train), 2000, 0))
-    unlabelled = np.setdiff1d(np.arange(len(cifar.train)), rows)
-    judged = np.random.default_rng(99).choice(unlabelled, 10_000, replace=False)
-    data = replace(cifar, train=cifar.train.select(rows), test=cifar.train.select(judged))
+    data = first_stage("cifar10", parser.parse_args().root)
     cases = [(kind, seed) for kind in ("torch", "he-normal") for seed in SEEDS]
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

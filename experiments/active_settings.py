@@ -20,12 +20,21 @@ import numpy as np
 import torch
 
 from confrank.active.experiment import Experiment, first_labelled
-from confrank.data import load
+from confrank.data import DataSet, load
 from confrank.training import Finished, train_together
 
 LABELS, JUDGED = 2000, 10_000
 # The first of each is the letter of the paper. The code base of its ResNet-18 has a weight decay of 5e-4.
 CASES = [(lr, decay) for decay in (1e-4, 5e-4) for lr in (0.1, 0.05, 0.02)]
+
+
+def first_stage(dataset: str, root: Path) -> DataSet:
+    """The first labelled set of trial 0, and unlabelled images to judge by in place of the test split."""
+    whole = load(dataset, root)
+    rows = np.sort(first_labelled(len(whole.train), LABELS, 0))
+    unlabelled = np.setdiff1d(np.arange(len(whole.train)), rows)
+    judged = np.random.default_rng(99).choice(unlabelled, JUDGED, replace=False)
+    return replace(whole, train=whole.train.select(rows), test=whole.train.select(judged))
 
 
 def main() -> None:
@@ -34,11 +43,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     arguments = parser.parse_args()
-    whole = load(arguments.dataset, arguments.root)
-    rows = np.sort(first_labelled(len(whole.train), LABELS, 0))
-    unlabelled = np.setdiff1d(np.arange(len(whole.train)), rows)
-    judged = np.random.default_rng(99).choice(unlabelled, JUDGED, replace=False)
-    data = replace(whole, train=whole.train.select(rows), test=whole.train.select(judged))
+    data = first_stage(arguments.dataset, arguments.root)
     runs = list(product(CASES, arguments.seeds))
     with tempfile.TemporaryDirectory() as folder:
         configs = [

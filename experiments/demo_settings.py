@@ -25,7 +25,7 @@ import torch
 
 from confrank import models
 from confrank.config import RunConfig
-from confrank.data import hold_out, load
+from confrank.data import DataSet, hold_out, load
 from confrank.decisions import UnreachableError, guaranteed_threshold
 from confrank.methods import predict_split
 from confrank.metrics import Samples, evaluation_of, sample_values
@@ -43,9 +43,9 @@ HEADER = (
 )
 
 
-def measured(config: RunConfig) -> tuple[float, ...]:
+def measured(config: RunConfig, digits: DataSet) -> tuple[float, ...]:
     """Training error, held-out error, held-out AURC, and the share accepted at each guarantee, of one run."""
-    data, held = hold_out(load(config.dataset), 0.2, config.seed)
+    data, held = hold_out(digits, 0.2, config.seed)
     assert held is not None
     run = Run(config, data, torch.device("cpu"))
     while not run.finished:
@@ -67,10 +67,10 @@ def guaranteed_share(samples: Samples, risk: float) -> float:
         return 0.0
 
 
-def compared(config: RunConfig, seeds: range) -> dict[str, Any]:
+def compared(config: RunConfig, seeds: range, digits: DataSet) -> dict[str, Any]:
     """The means of both methods over the seeds, and the paired difference in AURC with its standard error."""
     base, crl = (
-        np.array([measured(replace(config, method=method, seed=seed)) for seed in seeds])
+        np.array([measured(replace(config, method=method, seed=seed), digits) for seed in seeds])
         for method in ("baseline", "crl-softmax")
     )
     gap = (crl - base)[:, 2]
@@ -107,7 +107,7 @@ def main() -> None:
     print(HEADER)
     for width, config in combinations(arguments):
         models.MODELS[config.model] = partial(FACTORIES[config.model], width=width)
-        row = compared(config, seeds)
+        row = compared(config, seeds, load(config.dataset))
         settings = {name: getattr(config, name) for name in ("model", "optimizer", "lr", "weight", "epochs")}
         rows.append({"width": width, **settings, **row})
         means = row["baseline"], row["crl"]

@@ -12,31 +12,13 @@ import itertools
 import json
 from functools import partial
 
-import numpy as np
 import torch
+from demo_settings import compared
 
-from confrank import evaluate, models
+from confrank import models
 from confrank.config import RunConfig
-from confrank.data import hold_out
 from confrank.data.digits import load_digits
-from confrank.methods import predict_split
 from confrank.models.small import small
-from confrank.training import Run
-
-
-def held_out_run(noise: float, width: int, epochs: int, method: str, seed: int) -> tuple[float, float, float]:
-    """(training error, held-out error, held-out AURC) of one run."""
-    models.MODELS["small"] = partial(small, width=width)
-    data, held = hold_out(load_digits(noise=noise), 0.2, seed)
-    assert held is not None
-    run = Run(RunConfig(method=method, epochs=epochs, seed=seed), data, torch.device("cpu"))
-    while not run.finished:
-        run.step()
-        if run.next_step == run.num_steps:
-            record = run.finish_epoch()
-    predictions = predict_split(run.method, run.model, held, data.mean, data.std)
-    metrics = evaluate(**predictions.evaluation_inputs()).metrics
-    return 1 - record["acc"], 1 - (metrics["acc"] or 0), metrics["aurc"] or 0
 
 
 def main() -> None:
@@ -50,16 +32,12 @@ def main() -> None:
     rows = []
     print("noise width epochs | train err held err AURC x10^3 (baseline) | (crl-softmax) | difference +- s.e.")
     for noise, width, epochs in itertools.product(arguments.noises, arguments.widths, arguments.epochs):
-        base = np.array([held_out_run(noise, width, epochs, "baseline", seed) for seed in seeds])
-        crl = np.array([held_out_run(noise, width, epochs, "crl-softmax", seed) for seed in seeds])
-        gap = 1000 * (crl - base)[:, 2]
-        row = {
-            "noise": noise, "width": width, "epochs": epochs, "n": len(seeds),
-            "baseline": base.mean(0).tolist(), "crl": crl.mean(0).tolist(),
-            "aurc_difference": float(gap.mean()), "standard_error": float(gap.std(ddof=1) / np.sqrt(len(gap))),
-        }  # fmt: skip
-        rows.append(row)
-        columns = [f"{100 * m[0]:5.1f}% {100 * m[1]:5.1f}% {1000 * m[2]:6.1f}" for m in (base.mean(0), crl.mean(0))]
+        models.MODELS["small"] = partial(small, width=width)
+        row = compared(RunConfig(epochs=epochs), seeds, load_digits(noise=noise))
+        row |= {key: 1000 * row[key] for key in ("aurc_difference", "standard_error")}
+        rows.append({"noise": noise, "width": width, "epochs": epochs, **row})
+        means = row["baseline"], row["crl"]
+        columns = [f"{100 * m[0]:5.1f}% {100 * m[1]:5.1f}% {1000 * m[2]:6.1f}" for m in means]
         print(
             f"{noise} {width} {epochs:3d} | {columns[0]} | {columns[1]} | {row['aurc_difference']:+.1f}"
             f" +- {row['standard_error']:.1f}",

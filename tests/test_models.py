@@ -37,6 +37,15 @@ def test_convnet_has_two_convolutions_of_each_width():
     assert sum(p.numel() for p in create("convnet", 10).parameters()) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"), [("mlp", 8 * 65 + 8 * 9 + 10 * 9), ("small", 8 * 11 + 8 * 74 + 16 * 33 + 10 * 17)]
+)
+def test_networks_whose_width_experiments_vary(name, expected):
+    """experiments/demo_settings.py and digits_settings.py."""
+    network = MODELS[name](10, in_channels=1, width=8)
+    assert sum(p.numel() for p in network.parameters()) == expected
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_variance_head_and_dropout_variants(name):
     model = create(name, 7, dropout=True, variance_head=True).eval()

@@ -5,19 +5,17 @@ from torch import nn
 from confrank.models.network import Network, SpatialMean, conv, drop, norm
 
 
-def convnet(
-    num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False, width: int = 16
-) -> Network:
-    """Two 3x3 convolutions with batch norm at each of three sizes, with `width`, twice and four times as many maps.
+def convnet(num_classes: int, *, in_channels: int = 3, dropout: bool = False, variance_head: bool = False) -> Network:
+    """Two 3x3 convolutions with batch norm at each of three sizes, with 16, 32 and 64 maps.
 
     The means of the last maps go to the head. `dropout`: 0.2 after each convolution.
     """
     rate = 0.2 if dropout else 0.0
     blocks, before = [], in_channels
-    for scale in (1, 2, 4):
-        layers: list[nn.Module] = [] if scale == 1 else [nn.MaxPool2d(2)]
+    for width in (16, 32, 64):
+        layers: list[nn.Module] = [nn.MaxPool2d(2)] if blocks else []
         for _ in range(2):
-            layers += [conv(before, scale * width), norm(scale * width), nn.ReLU(), *drop(rate)]
-            before = scale * width
+            layers += [conv(before, width), norm(width), nn.ReLU(), *drop(rate)]
+            before = width
         blocks.append(nn.Sequential(*layers))
     return Network(blocks, SpatialMean(), before, num_classes, variance_head)
