@@ -108,29 +108,6 @@ def test_finite_at_the_edges(name, num_classes, size, outcome):
     assert history.rate(torch.arange(size)).tolist() == [float(outcome == "right")] * size
 
 
-@pytest.mark.parametrize("stretched", [False, True])
-@pytest.mark.parametrize("name", CONFIDENCES)
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_as_one_graph_equals_eager(name, stretched):
-    torch.compiler.reset()  # torch refuses to compile one function for many kinds of input
-    history, logits, label, index = random_case(5, 16, 10)
-    twin = CorrectnessHistory(50)
-    twin.load_state_dict(history.state_dict())
-    label[3] = -100
-    eager = CorrectnessRankingLoss(history, name, stretched=stretched)
-    twin_loss = CorrectnessRankingLoss(twin, name, stretched=stretched)
-    compiled = torch.compile(twin_loss, fullgraph=True, backend="aot_eager")
-    for _ in range(2):
-        first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
-        loss, other = eager(first, label, index), compiled(second, label, index)
-        loss.backward()
-        other.backward()
-        assert other.item() == pytest.approx(loss.item(), abs=1e-12)
-        torch.testing.assert_close(first.grad, second.grad)
-    assert torch.equal(history.correct, twin.correct)
-    assert torch.equal(history.examined, twin.examined)
-
-
 def test_a_row_with_nan_is_never_correct():
     history = CorrectnessHistory(3)
     logits = torch.tensor([[torch.nan, torch.nan], [2.0, torch.nan], [2.0, 1.0]])
@@ -200,13 +177,15 @@ def test_autocast_and_accumulation():
     assert model.weight.grad.isfinite().all()
 
 
-def test_options_mean_what_they_mean_in_cross_entropy():
+@pytest.mark.parametrize("some_ignored", [False, True])
+def test_options_mean_what_they_mean_in_cross_entropy(some_ignored):
     history, logits, label, index = random_case(6, 10, 4)
+    label[4] = -100 if some_ignored else label[4]
     class_weight = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
     options = {"label_smoothing": 0.1}
     loss = CorrectnessRankingLoss(history, weight=0, class_weight=class_weight, **options)(logits, label, index)
     expected = torch.nn.CrossEntropyLoss(weight=class_weight, **options)(logits, label)
-    assert loss.item() == expected.item()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-12 if some_ignored else 0, rel=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -370,16 +349,6 @@ def test_sample_weights_repeat_samples_in_the_base_loss_only():
         assert parts.ranking.item() == criterion.parts(logits, label, index, record=False).ranking.item()
     nothing = CorrectnessRankingLoss(history)(logits, label, index, sample_weight=torch.zeros(6), record=False)
     assert nothing.item() == parts.ranking.item()
-
-
-def test_ignored_labels_and_options_mean_what_they_mean_in_cross_entropy():
-    history, logits, label, index = random_case(6, 10, 4)
-    label[4] = -100
-    options = {"label_smoothing": 0.1}
-    class_weight = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
-    loss = CorrectnessRankingLoss(history, weight=0, class_weight=class_weight, **options)(logits, label, index)
-    expected = torch.nn.CrossEntropyLoss(weight=class_weight, **options)(logits, label)
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
 
 
 def focal(logits, label):

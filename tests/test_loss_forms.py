@@ -123,15 +123,22 @@ def test_gradcheck(form, reduction):
     assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, sample_weight=weight, record=False), logits)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "name", "stretched"),
+    [
+        *product(["one class"], CONFIDENCES, [False, True]),
+        *((form, "margin", False) for form in FORMS if form != "one class"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore")
-def test_compiled_as_one_graph_equals_eager(form):
+def test_compiled_as_one_graph_equals_eager(form, name, stretched):
     torch.compiler.reset()  # torch refuses to compile one function for many kinds of input
     history, logits, label, index = case(form, 5)
+    label.view(-1)[1] = IGNORED
     twin = CorrectnessHistory(NUM_SAMPLES, history.resolution)
     twin.load_state_dict(history.state_dict())
-    eager = CorrectnessRankingLoss(history, "margin")
-    compiled = torch.compile(CorrectnessRankingLoss(twin, "margin"), fullgraph=True, backend="aot_eager")
+    eager, to_compile = (CorrectnessRankingLoss(each, name, stretched=stretched) for each in (history, twin))
+    compiled = torch.compile(to_compile, fullgraph=True, backend="aot_eager")
     for _ in range(2):
         first, second = logits.clone().requires_grad_(), logits.clone().requires_grad_()
         loss, other = eager(first, label, index), compiled(second, label, index)

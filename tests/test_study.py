@@ -15,6 +15,7 @@ import pytest
 import torch
 from forked import SERVER
 from safetensors.torch import load_file
+from test_study_folders import write_result
 
 from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.config import RunConfig
@@ -395,10 +396,8 @@ def test_a_result_is_finished_only_with_its_held_out_images(tmp_path, monkeypatc
 
 def test_an_ensemble_of_another_size_has_a_separate_row(tmp_path):
     for count in (3, 5):
-        config = RunConfig(dataset="cifar10", model="vgg16").as_dict()
-        config |= {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
-        content = {"config": config, "environment": {}, "log": [], "metrics": {"acc": 0.9 + count / 100}}
-        (tmp_path / f"of{count}.json").write_text(json.dumps(content | {"undefined": {}}))
+        members = {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
+        write_result(tmp_path, f"of{count}", metrics={"acc": 0.9 + count / 100}, **members)
     ours = {cell.method: cell for cell in comparison_cells("table-clf-ensemble-perf", tmp_path) if cell.ours}
     assert set(ours) == {"ensemble-baseline", "ensemble-baseline of 3"}
     assert ours["ensemble-baseline"].ours.mean == pytest.approx(0.95) and ours["ensemble-baseline"].paper
@@ -407,15 +406,9 @@ def test_an_ensemble_of_another_size_has_a_separate_row(tmp_path):
 
 
 def test_cells_take_full_runs_of_the_protocol_only(tmp_path):
-    def write(name, **changes):
-        config = RunConfig(dataset="cifar100", model="vgg16", method="crl-softmax").as_dict() | changes
-        content = {"config": config, "environment": {}, "log": [], "metrics": {"aurc": 0.07 + config["seed"] / 1000}}
-        (tmp_path / name).write_text(json.dumps(content | {"undefined": {}}))
-
-    write("a.json", seed=0)
-    write("b.json", seed=2)
-    write("short.json", seed=9, epochs=20)
-    write("half.json", seed=9, weight=0.5)
+    for name, settings in {"a": {}, "b": {"seed": 2}, "short": {"epochs": 20}, "half": {"weight": 0.5}}.items():
+        metrics = {"aurc": 0.07 + settings.get("seed", 0) / 1000}
+        write_result(tmp_path, name, metrics, dataset="cifar100", method="crl-softmax", **settings)
     cells = table_cells("table-clf-perf", load_results(tmp_path))
     (cell,) = [c for c in cells if c.ours]
     assert (cell.method, cell.metric, cell.ours.n) == ("crl-softmax", "aurc", 2)
@@ -429,20 +422,18 @@ def test_cells_take_full_runs_of_the_protocol_only(tmp_path):
 
 def test_results_of_the_same_images_share_a_row(tmp_path):
     def write(name, dataset, data, **changes):
-        config = RunConfig(dataset=dataset, model="small", epochs=1).as_dict() | changes
-        content = {"config": config, "environment": {"data": data}, "log": [], "metrics": {"acc": 0.5}}
-        (tmp_path / name).write_text(json.dumps(content | {"undefined": {}}))
+        write_result(tmp_path, name, environment={"data": data}, dataset=dataset, model="small", **changes)
 
-    write("a.json", "photos", "one", seed=0)
-    write("b.json", "/somewhere/photos", "one", seed=1)
-    write("c.json", "others", "two", seed=0)
-    write("g.json", "small/photos", "six", seed=0, image_size=8)
-    write("h.json", "small/photos", "seven", seed=0, image_size=16)
-    write("i.json", "cifar10", "one", seed=0)
-    write("j.json", "cifar10", "noisy one", seed=1)
-    write("d.json", "held", "three", seed=0, holdout=0.5)
-    write("e.json", "held", "four", seed=1, holdout=0.5)
-    write("f.json", "photos", "fifth set", seed=2)
+    write("a", "photos", "one", seed=0)
+    write("b", "/somewhere/photos", "one", seed=1)
+    write("c", "others", "two", seed=0)
+    write("g", "small/photos", "six", seed=0, image_size=8)
+    write("h", "small/photos", "seven", seed=0, image_size=16)
+    write("i", "cifar10", "one", seed=0)
+    write("j", "cifar10", "noisy one", seed=1)
+    write("d", "held", "three", seed=0, holdout=0.5)
+    write("e", "held", "four", seed=1, holdout=0.5)
+    write("f", "photos", "fifth set", seed=2)
     counts = {
         (cell.dataset, cell.method.count("image_size")): cell.ours.n for cell in comparison_cells("all", tmp_path)
     }

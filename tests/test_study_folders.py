@@ -35,6 +35,14 @@ def run(recipe, folder, **options):
     return run_plan(plan(recipe), folder / "runs", folder / "results", device=CPU, **options)
 
 
+def study(command, folder, *switches, code=0, **changes):
+    """`confrank study table-clf-perf` on digits, in the folders of `folder`."""
+    cells = {"datasets": "digits", "models": "small", "methods": "baseline", "seeds": 0, "epochs": 1}
+    given = {**cells, "device": "cpu", "out": folder / "runs", "results": folder / "results", **changes}
+    flags = [part for name, value in given.items() for part in (f"--{name}", value)]
+    command("study", "table-clf-perf", *flags, *switches, code=code)
+
+
 def write_set(path, seed):
     """64 images of noise of two classes as an npz; the labels are the same for any seed."""
     images = np.random.default_rng(seed).integers(0, 255, (64, 8, 8, 1)).astype(np.uint8)
@@ -74,9 +82,7 @@ def test_runs_whose_predictions_are_gone_are_trained_again_for_an_average(tmp_pa
     wanted = plan(replace(PAIR, seeds=(0, 1)))
     folders = tmp_path / "runs", tmp_path / "results"
     assert [config.seed for config in wanted.to_train(*folders)] == [0, 1]
-    flags = ["--out", str(folders[0]), "--results", str(folders[1]), "--epochs", "1"]
-    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "ensemble-baseline"]
-    command(*study, "--seeds", "0,1", *flags, "--dry-run")
+    study(command, tmp_path, "--dry-run", methods="ensemble-baseline", seeds="0,1")
     told = capsys.readouterr().out
     assert "again  digits-small-baseline-seed0" in told and "but not the predictions" in told
     assert run_plan(wanted, *folders, device=CPU) == []
@@ -130,9 +136,7 @@ def test_a_result_without_its_npz_is_made_again(tmp_path):
 
 def test_a_dry_run_refuses_what_the_run_would_refuse(tmp_path, capsys, command):
     assert run(ONE, tmp_path) == []
-    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
-    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    command(*study, "--seeds", "0", "--epochs", "2", *folders, "--dry-run", code=2)
+    study(command, tmp_path, "--dry-run", epochs=2, code=2)
     assert "differs in epochs 2 (there: 1); choose another --results" in capsys.readouterr().err
 
 
@@ -275,9 +279,7 @@ def test_an_average_without_its_npz_or_snapshots_is_an_error_before_training(tmp
 def test_other_files_among_the_results_do_not_hide_what_went_wrong(tmp_path, capsys, command):
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "notes.json").write_text("{}")
-    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
-    command(*study, "--methods", "baseline", "--epochs", "1", *folders, code=2)
+    study(command, tmp_path, models=f"{__name__}:Raising", code=2)
     first, second = capsys.readouterr().err.splitlines()
     assert "no such layer" in first and "notes.json, but it lacks config" in second
 
@@ -344,10 +346,10 @@ def test_a_recipe_in_parts_is_cut_down():
     assert len({item.name for item in twice.averages}) == len(twice.averages)
 
 
-def write_result(folder, name, **settings):
+def write_result(folder, name, metrics=None, environment=None, **settings):
     config = RunConfig(dataset="cifar10", model="vgg16", method="baseline").as_dict() | settings
-    content = {"config": config, "environment": {}, "log": [], "metrics": {"acc": 0.9}, "undefined": {}}
-    (folder / f"{name}.json").write_text(json.dumps(content))
+    content = {"config": config, "environment": environment or {}, "log": [], "metrics": metrics or {"acc": 0.9}}
+    (folder / f"{name}.json").write_text(json.dumps(content | {"undefined": {}}))
 
 
 def test_tables_take_runs_of_the_papers_protocol_alone(tmp_path):
@@ -378,10 +380,8 @@ def test_other_ensembles_are_in_the_tables_that_they_belong_to(tmp_path):
 
 
 def test_a_custom_study_names_a_table_that_shows_it(tmp_path, capsys, command):
-    results = str(tmp_path / ("results" * 20))  # longer than a line: the command must stay whole
-    folders = ["--out", str(tmp_path / "runs"), "--results", results]
-    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", "small", "--methods", "baseline"]
-    command(*study, "--seeds", "0,1", "--epochs", "1", *folders)
+    results = tmp_path / ("results" * 20)  # longer than a line: the command must stay whole
+    study(command, tmp_path, seeds="0,1", results=results)
     assert f"confrank table all --results {results}\n" in capsys.readouterr().out
     command("table", "all", "--results", results, "--format", "markdown")
     assert "| digits | small | baseline-1epochs | 2 |" in capsys.readouterr().out
@@ -402,9 +402,7 @@ def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message, comma
 
 
 def test_a_failed_run_is_reported_on_a_separate_line(tmp_path, capsys, command):
-    folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
-    study = ["study", "table-clf-perf", "--datasets", "digits", "--models", f"{__name__}:Raising", "--seeds", "0"]
-    command(*study, "--methods", "baseline", "--epochs", "1", *folders, code=1)
+    study(command, tmp_path, models=f"{__name__}:Raising", code=1)
     assert "Raising-baseline-seed0: RuntimeError: no such layer\n" in capsys.readouterr().err
 
 
@@ -472,9 +470,7 @@ class Endless(nn.Module):
 
 def test_the_command_words_the_failure_of_one_run(tmp_path, capsys, command):
     """As flags, not as parameters of Python; a study does not have them all."""
-    selected = ("--datasets", "digits", "--models", f"{__name__}:Endless", "--methods", "baseline", "--seeds", 0)
-    folders = ("--out", tmp_path / "runs", "--results", tmp_path / "results")
-    command("study", "table-clf-perf", *selected, "--epochs", 1, "--device", "cpu", *folders, code=1)
+    study(command, tmp_path, models=f"{__name__}:Endless", code=1)
     (line,) = capsys.readouterr().err.splitlines()[-1:]
     assert line.startswith("confrank: error: digits-")
     assert line.endswith("; lower --lr of confrank train, or inspect these samples")

@@ -447,44 +447,26 @@ def test_paths_and_devices_may_be_strings(tmp_path, monkeypatch):
         assert len(predict(source, device="cpu")) == 897
 
 
-def test_what_cannot_be_captured_is_trained_plainly_and_said(monkeypatch):
-    run, notes = Run(tiny(), load("digits"), CPU), []
-
-    def refuse(run, *, compiled, kernels):
-        assert not kernels
-        raise RuntimeError("data-dependent branch\nand a long trace")
-
-    monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
-    training = _Training(torch.device("cuda"), "auto", None, 60, 0, print, print, notes.append, [])
-    assert training.stepper(run) is run
-    assert notes == [
-        "digits-small-crl-softmax-seed5 cannot be compiled and captured: data-dependent branch",
-        "digits-small-crl-softmax-seed5 cannot be captured: data-dependent branch",
-        "digits-small-crl-softmax-seed5 is trained eagerly in float32",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("path", "infer", "way"),
-    [("auto", print, "fused kernels"), ("auto", None, "compiled"), ("compiled", print, "compiled")],
-)
-def test_fused_kernels_come_first_where_there_are_any(path, infer, way, monkeypatch):
+@pytest.mark.parametrize(("path", "infer"), [("auto", print), ("auto", None), ("compiled", print)])
+def test_fused_kernels_come_first_and_what_cannot_be_captured_is_trained_plainly(path, infer, monkeypatch):
     run, tried, notes = Run(tiny(), load("digits"), CPU), [], []
 
     def refuse(run, **options):
         tried.append(options)
-        raise RuntimeError("no compiler")
+        raise RuntimeError("data-dependent branch\nand a long trace")
 
     monkeypatch.setattr("confrank.training.loop.CapturedRun", refuse)
     monkeypatch.setattr("confrank.training.loop.fused", lambda network, height, width: infer)
     training = _Training(torch.device("cuda"), path, None, 60, 0, print, print, notes.append, [])
     assert training.stepper(run) is run
-    expected = [{"compiled": compiled, "kernels": False} for compiled in (True, False)]
-    if way == "fused kernels":
-        expected.insert(0, {"compiled": True, "kernels": True})
-    assert tried == expected
-    assert way in notes[0]
-    assert training.path_of(run) == (FUSED if way == "fused kernels" else CAPTURED)
+    has_kernels = path == "auto" and infer is not None
+    ways = ["computed in fused kernels"] * has_kernels + ["compiled and captured", "captured"]
+    assert tried == [{"compiled": way != "captured", "kernels": "kernels" in way} for way in ways]
+    assert notes == [
+        *(f"digits-small-crl-softmax-seed5 cannot be {way}: data-dependent branch" for way in ways),
+        "digits-small-crl-softmax-seed5 is trained eagerly in float32",
+    ]
+    assert training.path_of(run) == (FUSED if has_kernels else CAPTURED)
 
 
 def test_without_triton_nothing_is_compiled_and_said(monkeypatch):
