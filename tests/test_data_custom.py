@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from confrank.cli.paths import keep_out_of_data
+from confrank.cli.train import share_of_chance
 from confrank.config import RunConfig
 from confrank.data import hold_out, load, load_images
 from confrank.data.custom import channel_statistics
@@ -306,14 +307,14 @@ def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys, command):
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 
-@pytest.mark.parametrize("learnable", [True, False])
-def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, command, learnable):
+@pytest.mark.parametrize(("learnable", "size"), [(True, 100), (True, 2), (False, 100)])
+def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, command, learnable, size):
     rng = np.random.default_rng(0)
     label = np.arange(200) % 2
     images = rng.integers(0, 100, (200, 8, 8), dtype=np.uint8)
     if learnable:
         images += (100 * label[:, None, None]).astype(np.uint8)
-    parts = {"train": slice(100), "test": slice(100, 200)}
+    parts = {"train": slice(100), "test": slice(100, 100 + size)}
     arrays = {f"{part}_images": images[rows] for part, rows in parts.items()}
     np.savez(tmp_path / "a.npz", **arrays, **{f"{part}_labels": label[rows] for part, rows in parts.items()})
     flags = ("--epochs", 4, "--batch-size", 20, "--method", "baseline", "--device", "cpu", "--out", tmp_path / "run")
@@ -323,6 +324,22 @@ def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, comm
     accuracy = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]["acc"]
     assert accuracy > 0.9 if learnable else accuracy < 0.58  # 0.5 + 1.645 x sqrt(0.25 / 100) is 0.582
     assert ("is not clearly above the share of the most frequent class, 50.0%; try" in printed) != learnable
+
+
+@pytest.mark.parametrize(
+    ("right", "labels", "warned"),
+    [
+        (2, [0, 1], False),  # 100%: chance reaches it in a quarter of all cases, but no accuracy could be clearer
+        (1, [0, 1], True),
+        (3, [0, 0, 0], False),
+        (2, [0, 0, 0], True),
+        (15, [0] * 10 + [1] * 10, False),  # P(X >= 15) = 0.021 for a fair coin
+        (13, [0] * 10 + [1] * 10, True),  # 0.132
+        (0, [0] * 10, True),
+    ],
+)
+def test_the_accuracy_of_a_small_test_set(right, labels, warned):
+    assert (share_of_chance(right / len(labels), np.array(labels)) is not None) == warned
 
 
 def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, capsys, command):

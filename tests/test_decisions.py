@@ -274,6 +274,27 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
         guaranteed_threshold(np.linspace(0, 1, 354), np.ones(354, dtype=bool), 0.05)
 
 
+@pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("delta", [0.001, 0.05])
+@pytest.mark.parametrize("size", [10, 40, 120])
+def test_the_number_asked_for_without_errors_is_the_smallest_that_suffices(risk, delta, size):
+    """More rows mean more steps of the search, and each gets a smaller share of delta."""
+
+    def suffices(num_rows):
+        level = delta / math.ceil(math.log2(num_rows))  # the first of the steps accepts half of the rows
+        return binom.cdf(0, num_rows // 2, risk) <= level
+
+    if suffices(size):
+        return
+    with pytest.raises(UnreachableError) as error:
+        guaranteed_threshold(np.linspace(0, 1, size), np.ones(size, dtype=bool), risk, delta=delta)
+    needed = error.value.needed
+    assert suffices(needed) and not suffices(needed - 2)
+    assert (
+        guaranteed_threshold(np.linspace(0, 1, needed), np.ones(needed, dtype=bool), risk, delta=delta).bound <= risk
+    )
+
+
 def test_a_threshold_on_no_predictions_has_neither_coverage_nor_risk():
     point = measured_at(np.zeros(0), np.zeros(0), 0.5)
     assert (point.coverage, point.risk) == (None, None)

@@ -73,7 +73,8 @@ def _demo(arguments: Arguments) -> None:
     lines = threshold_lines(thresholds, held_out=len(held_out[configs[0].method][0].correct))
     note = f"Seed {configs[0].seed} of {arguments.seeds}, test split. {lines[0]}"
     all_seeds = repeats if arguments.seeds > 1 else None
-    lines += write_page(compare_sources(runs, None, 0).models, runs, out / "report.html", None, 0, note, all_seeds)
+    compared = compare_sources(runs, None, 0)
+    lines += write_page(compared, runs, out / "report.html", None, note=note, repeats=all_seeds)
     say(console, *lines[:-1], _fit_line(training_accuracy(configs, out)), lines[-1])
 
 

@@ -43,7 +43,7 @@ from confrank.phrasing import about
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from confrank.analysis import Analysis, Comparison, Repeats
+    from confrank.analysis import Analysis, Comparison
     from confrank.decisions.policy import Policy
 
 
@@ -132,7 +132,7 @@ def _evaluate(arguments: Arguments) -> None:
         written += font_notes(short_names([item.name for item in sources]))
     if report:
         decision = None if policy is None else _decision_of(policy, arguments.policy, sources[0])
-        written += write_page(models, sources, report, root_of(arguments), arguments.seed, decision=decision)
+        written += write_page(compared, sources, report, root_of(arguments), decision=decision)
     console = make_console()
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
@@ -196,30 +196,21 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
 
 
 def write_page(
-    models: "Sequence[Analysis]",
-    sources: Sequence[Source],
-    path: Path,
-    root: Path | None,
-    seed: int,
-    note: str | None = None,
-    repeats: "Repeats | None" = None,
-    decision: dict[str, Any] | None = None,
+    compared: "Comparison", sources: Sequence[Source], path: Path, root: Path | None, **sections: Any
 ) -> list[str]:
-    """Write the page, and return lines with its path and the images it lacks; see `page` for the last arguments."""
+    """`write_report` with images of mistakes; returns lines with its path and the images it lacks."""
     from confrank.analysis import with_images
-    from confrank.atomic import write_atomically
-    from confrank.report.names import with_short_names
-    from confrank.report.page import page
+    from confrank.report.page import write_report
 
     pictured, lines = [], []
-    for model, source in zip(models, sources, strict=True):
+    for model, source in zip(compared.models, sources, strict=True):
         try:
             rows = [mistake.row for mistake in model.mistakes]
             pictured.append(with_images(model, _images(source, rows, root)))
         except (ValueError, OSError, LookupError) as error:
             lines.append(f"{source.name}: no images of mistakes: {error}")
             pictured.append(model)
-    write_atomically(path, page(with_short_names(pictured), seed=seed, note=note, repeats=repeats, decision=decision))
+    write_report(replace(compared, models=tuple(pictured)), path, **sections)
     return [*lines, f"report: {path}"]
 
 

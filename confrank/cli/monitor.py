@@ -30,7 +30,7 @@ def _monitor_arguments(parser: Parser) -> None:
     test.add_argument("--unlabelled", action="store_true", help="test only drift of the confidence, without labels")
     output = parser.add_argument_group("output")
     add_option(output, "--json", str, "FILE", "write the numbers to this file (.json)")
-    add_option(output, "--page", str, "FILE", "write a page with charts over time (.html)")
+    add_option(output, "--report", str, "FILE", "write a page with charts over time (.html)")
 
 
 def _monitor(arguments: Arguments) -> None:
@@ -38,9 +38,9 @@ def _monitor(arguments: Arguments) -> None:
     from confrank.decisions.policy import Policy
     from confrank.report.monitoring import monitor_lines, monitor_record
 
-    table, page = json_path(arguments.json), page_path(arguments.page)
+    table, report = json_path(arguments.json), page_path(arguments.report)
     inputs = [arguments.policy, arguments.file, predictions_path(arguments.file), arguments.truth]
-    keep_inputs(inputs, table, page)
+    keep_inputs(inputs, table, report)
     between_0_and_1(arguments, "alpha")
     policy = Policy.load(arguments.policy)
     predictions, times = _read(arguments, policy)
@@ -48,15 +48,15 @@ def _monitor(arguments: Arguments) -> None:
     promises = [part.promise for part in policy.parts().values() if part.promise]
     texts = None if times is None else times.texts
     write_json(table, {"policy": arguments.policy, "file": arguments.file, **monitor_record(followed, texts)})
-    if page:
+    if report:
         from confrank.report.monitor_page import monitor_page
 
         names = [Path(arguments.policy).name, Path(arguments.file).name]
-        write_atomically(page, monitor_page(followed, promises, names, texts, _coverage(policy)))
+        write_atomically(report, monitor_page(followed, promises, names, texts, _coverage(policy)))
     print("\n".join([f"read {predictions.describe()}", *policy.doubts(predictions), *_tie_notes(times)]))
     print("\n".join(monitor_lines(followed, promises, texts)))
-    if page:
-        print(f"page: {page}")
+    if report:
+        print(f"report: {report}")
     if followed.monitored.holds is False:
         sys.exit(BROKEN)
 
@@ -106,7 +106,7 @@ def _tie_notes(times: "Chronology | None") -> list[str]:
 
 MONITOR = Command(
     "test whether the promise of a policy still holds for new answers (exit code 3 if not)",
-    "confrank monitor policy.json labelled.csv --time date --page monitor.html",
+    "confrank monitor policy.json labelled.csv --time date --report monitor.html",
     _monitor_arguments,
     _monitor,
     guide="how-to/monitor.md",

@@ -8,6 +8,7 @@ from pathlib import Path
 from confrank.phrasing import Remedied, joined
 
 Names = Mapping[str, str]
+OTHER_FLAGS = dict.fromkeys(("--page", "--html"), "--report")  # what people look for under other names
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 
 
@@ -43,7 +44,8 @@ def _no_choice(name: str, value: str, choices: Sequence[str]) -> str:
 def _unknown(match: re.Match[str], names: Names) -> str:
     if not match[1].startswith("-"):
         return f"expected no further argument, but got {match[1]!r}; see --help"
-    hint = did_you_mean(match[1].partition("=")[0], names.values()) or "; see --help"
+    flag = match[1].partition("=")[0]
+    hint = did_you_mean(OTHER_FLAGS.get(flag, flag), names.values()) or "; see --help"
     return f"expected a known option, but got {match[1]!r}{hint}"
 
 

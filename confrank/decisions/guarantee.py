@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import betaincinv
 
-from confrank.decisions.learn_then_test import number_needed, ranked_rows
+from confrank.decisions.learn_then_test import RankedRows, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
@@ -101,10 +101,18 @@ def guaranteed_threshold(
     if not reached:
         # For any lower request the search takes the same path, so this is the lowest that can be certified.
         rows = ranked_rows(as_scores(confidence), as_flags(correct), [np.ones(curve.num_samples, dtype=bool)], [risk])
-        # The search starts at half of the rows, and continues with fewer where they do not suffice.
-        needed = number_needed(rows, delta / _num_steps(curve.num_samples), widest=1)
-        raise UnreachableError(risk, min(points, key=_bound), needed)
+        raise UnreachableError(risk, min(points, key=_bound), _needed(rows, delta))
     return max(reached, key=lambda point: point.accepted)
+
+
+def _needed(rows: RankedRows, delta: float) -> int | None:
+    """`number_needed` by the search: it starts at half of the rows, and with more rows delta is for more steps."""
+    needed: int | None = len(rows)
+    num_steps = 0
+    while needed is not None and num_steps < _num_steps(needed):
+        num_steps = _num_steps(needed)
+        needed = number_needed(rows, delta / num_steps, widest=1)
+    return needed
 
 
 def _bound(point: OperatingPoint) -> float:

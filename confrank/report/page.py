@@ -35,12 +35,24 @@ COST_RATIOS = [
 COST_LIMIT = 1.25
 
 
-def write_report(comparison: Comparison, path: str | Path) -> None:
-    """Write the report on one or more models, as `confrank evaluate --report` does: one self-contained HTML file."""
+def write_report(
+    comparison: Comparison,
+    path: str | Path,
+    *,
+    note: str | None = None,
+    repeats: Repeats | None = None,
+    decision: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the report on one or more models, as `confrank evaluate --report` does: one self-contained HTML file.
+
+    `note` introduces the predictions; `repeats` and `decision` are further sections, as for `page`.
+    """
     if not isinstance(comparison, Comparison):
         got = type(comparison).__name__
         raise ValueError(f"expected what compare returns, but got {got}; compare takes one model, too")
-    write_atomically(Path(path), page(with_short_names(comparison.models), seed=comparison.seed))
+    models = with_short_names(comparison.models)
+    content = page(models, seed=comparison.seed, note=note, repeats=repeats, decision=decision)
+    write_atomically(Path(path), content)
 
 
 def page(
