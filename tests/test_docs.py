@@ -185,6 +185,22 @@ def test_the_worked_example_shows_the_scores_of_its_file():
         assert table in page
 
 
+def test_the_worked_example_shows_what_its_commands_print():
+    printed = " ".join((ROOT / "experiments/published_example_epyc-1core_202611.md").read_text().split())
+    page = (ROOT / "docs/evidence/published-predictions.md").read_text()
+    shown = "".join(re.findall(r"^```text\n(.*?)^```", page, re.M | re.S)).splitlines()
+    assert len(shown) == 8
+    for line in shown:
+        assert " ".join(line.split()) in printed, line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_what_is_promised_is_called_a_guarantee(document):
+    """`promise` is a name in files and in Python; `promises.py` is a module."""
+    prose = re.sub(r"```.*?```|`[^`]*`|promises\.py", "", document.read_text(), flags=re.S)
+    assert not re.findall(r"promise\w*", prose, re.I)
+
+
 def test_nothing_names_a_machine():
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False).stdout.split()
     if not tracked:
