@@ -227,6 +227,26 @@ def test_the_reproduction_shows_what_the_results_hold():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
 
 
+def test_times_of_the_reproduction_are_sums_of_epoch_logs():
+    logs = [json.loads(path.read_text()).get("log", []) for path in (ROOT / "results").glob("*.json")]
+    sums = {f"{sum(epoch['seconds'] for epoch in log):,.0f} s" for log in logs}
+    page = " ".join((ROOT / "docs/evidence/reproduction.md").read_text().split())
+    times = re.findall(r"\d[\d,]* s\b", re.search(r"\*\*Times\*\*.*?\*\*Confidence", page)[0])
+    assert len(times) == 12
+    assert set(times) <= sums
+
+
+@pytest.mark.parametrize("name", ["cifar10-resnet18", "digits-small"])
+def test_active_learning_shows_the_curves_of_its_files(name):
+    page = re.sub(r" \([^|]*\)|\*\*", "", (ROOT / "docs/evidence/active-learning.md").read_text())
+    curves = json.loads((ROOT / f"results/active/{name}.json").read_text())["curves"]
+    for strategy, trials in curves.items():
+        accuracy = 100 * np.array([[stage["metrics"]["acc"] for stage in trial] for trial in trials])
+        cells = [f"{one.mean():.2f}" + (f"±{one.std(ddof=1):.2f}" if len(one) > 1 else "") for one in accuracy.T]
+        number = f"{len(trials)} | " if len(trials) > 1 else ""
+        assert f"| {strategy} | {number}{' | '.join(cells)} |" in page, strategy
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/when-to-use.md", "docs/evidence/log.md"])
 def test_the_demos_numbers_are_those_it_printed(page):
     printed = (ROOT / "experiments/demo_epyc-2core_202611.md").read_text()
