@@ -1,9 +1,9 @@
-"""Do the promises hold? Simulations of conformal sets, selection with FDR control, and thresholds per group.
+"""Do the guarantees hold? Simulations of conformal sets, selection with FDR control, and thresholds per group.
 
     python benchmarks/guarantees.py [--repetitions 2000] [--seed 0]
 
 Each repetition draws a calibration set and new rows from a known distribution, makes the decision, and measures what
-was promised on the new rows (sets, FDR) or computes it exactly (risk of a threshold). A row passes if
+was guaranteed on the new rows (sets, FDR) or computes it exactly (risk of a threshold). A row passes if
 - sets: the mean coverage is within [level - 3 s.e., level + 1/(m + 1) + 3 s.e.], m the calibration rows of the class
   or group;
 - selection: the mean share of wrong answers among selected (0 if none) is at most the level + 3 s.e.;
@@ -125,7 +125,7 @@ def group_risk(correction: Correction, case: str, delta: float, repetitions: int
 
     In the case "two risks", errors are twice as frequent for class 1, whose accepted answers have a limit, too. In
     the case "flat", the confidence says nothing and each group is just above its limit: any threshold breaks the
-    promise. In the case "unordered", the most confident answers are not the best ones.
+    guarantee. In the case "unordered", the most confident answers are not the best ones.
     """
     rng = np.random.default_rng(seed)
     sizes, risk, class_risk, several = (300, 600, 1200, 2400), 0.08, 0.1, case == "two risks"
@@ -146,7 +146,7 @@ def group_risk(correction: Correction, case: str, delta: float, repetitions: int
                 broken[repetition] = max(broken[repetition], several and 2 * true > class_risk)
                 accepted += one.point.accepted
     facts = {"correction": correction, "case": case, "accepted": accepted / repetitions / len(group)}
-    return judged("broken promise in any group", broken, -math.inf, delta, **facts)
+    return judged("broken guarantee in any group", broken, -math.inf, delta, **facts)
 
 
 def simulate(repetitions: int, seed: int) -> Iterator[Row]:

@@ -3,7 +3,7 @@
     python benchmarks/monitor.py [--repeats 2000]
 
 - risk, false alarms: 10,000 accepted answers, each wrong with probability exactly r.
-- risk, noticed: a risk of 5% (the promise) doubles after some answers; alarms within the next 1,000 answers, of the
+- risk, noticed: a risk of 5% (the guarantee) doubles after some answers; alarms within the next 1,000 answers, of the
   repetitions without an alarm before it.
 - groups: five groups of 2,000 answers each, at risk exactly r, each tested at a fifth of alpha; an alarm in any.
 - sets: a conformal threshold on 1,000 calibration rows, then 10,000 new answers from the same distribution.
@@ -132,7 +132,9 @@ def risk_rows(repeats: int) -> Iterator[dict[str, object]]:
         rate = np.repeat([0.05, 0.10], [before, WITHIN])
         yield noticed_row(f"risk 0.05 doubles after {before:,} answers", risk_alarms(rate, 0.05, repeats, 2), before)
     rate = np.repeat([0.03, 0.10], [5000, WITHIN])
-    yield noticed_row("risk 0.03 rises to 0.10 after 5,000 (promise 0.05)", risk_alarms(rate, 0.05, repeats, 3), 5000)
+    yield noticed_row(
+        "risk 0.03 rises to 0.10 after 5,000 (guarantee 0.05)", risk_alarms(rate, 0.05, repeats, 3), 5000
+    )
     rate = np.repeat([0.05, 0.075], [5000, WITHIN])
     yield noticed_row("risk 0.05 rises to 0.075 after 5,000", risk_alarms(rate, 0.05, repeats, 4), 5000, None)
     yield false_row(

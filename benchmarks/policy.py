@@ -1,14 +1,14 @@
-"""Does the promise of a policy hold after a score was fitted to the same file?
+"""Does the guarantee of a policy hold after a score was fitted to the same file?
 
     python benchmarks/policy.py [--repetitions 2000] [--seed 0]
 
 Correctness does not depend on the logits (1,000 rows, 100 classes, 20% wrong), so no score ranks better than chance,
 and the true error rate among accepted answers is 20% whatever the threshold. Each repetition fits RelU (and in one
-case an isotonic calibrator) and asks for less than 20%: every threshold that is certified breaks the promise.
+case an isotonic calibrator) and asks for less than 20%: every threshold that is certified breaks the guarantee.
 - policy: RelU is fitted to the design half, the guarantee uses the other half, as `confrank threshold --policy` does;
 - same rows: both use all rows, which a policy refuses.
-A row of the policy passes if the share of broken promises is at most delta + 3 standard errors; for selection, if the
-mean share of wrong answers among the selected is at most the false-discovery rate + 3 standard errors.
+A row of the policy passes if the share of broken guarantees is at most delta + 3 standard errors; for selection, if
+the mean share of wrong answers among the selected is at most the false-discovery rate + 3 standard errors.
 """
 
 import argparse

@@ -138,7 +138,7 @@ def similar_path(path: Path) -> str:
 
 def sentence(text: str) -> str:
     """
-    >>> sentence("the promise holds")
-    'The promise holds.'
+    >>> sentence("the guarantee holds")
+    'The guarantee holds.'
     """
     return f"{text[0].upper()}{text[1:]}."

@@ -1,16 +1,16 @@
-"""What is promised and what comes, on predictions that others published.
+"""What is guaranteed and what comes, on predictions that others published.
 
     python experiments/published_predictions.py FOLDER [--repeats 200]
 
 FOLDER is a checkout of github.com/cleanlab/label-errors. Its predicted probabilities are out of sample: 20
-newsgroups, CIFAR-10 and IMDB. Each repetition splits a file at random. One half makes the promise, and the other
+newsgroups, CIFAR-10 and IMDB. Each repetition splits a file at random. One half makes the guarantee, and the other
 shows what comes:
 
 - a threshold with a guaranteed error rate (delta = 0.1), conformal sets, and a selection with a false-discovery rate.
-  "broken" is the share of splits whose threshold has a higher error rate than promised on the whole file, the
+  "broken" is the share of splits whose threshold has a higher error rate than guaranteed on the whole file, the
   population that the half was drawn from;
-- for IMDB, whose reviews have ratings, the monitor: the promise is made on 6,000 reviews with extreme ratings (1, 2,
-  9, 10). 1,000 other ones follow, and then 3,000 reviews with mild ratings (3, 4, 7, 8), which are harder.
+- for IMDB, whose reviews have ratings, the monitor: the guarantee is made on 6,000 reviews with extreme ratings
+  (1, 2, 9, 10). 1,000 other ones follow, and then 3,000 reviews with mild ratings (3, 4, 7, 8), which are harder.
 
 Prints tables, then one JSON line.
 """
@@ -51,7 +51,7 @@ def ratings(folder: Path) -> NDArray[np.int64]:
 
 
 def came(table: Array, label: NDArray[np.int64], risk: float, seed: int) -> dict[str, float]:
-    """One split: what the promises of one half give on the other."""
+    """One split: what the guarantees of one half give on the other."""
     order = np.random.default_rng(seed).permutation(len(label))
     one, other = order[: len(order) // 2], order[len(order) // 2 :]
     confidence, right = table.max(axis=1), table.argmax(axis=1) == label

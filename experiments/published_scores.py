@@ -128,7 +128,7 @@ def tables(results: dict[str, Any]) -> list[str]:
         cells = [_area(item, name) for item in results.values()]
         scores.append(f"| {name} | {' | '.join(cells)} |")
     ways = [
-        "| file, promised error rate | way | mean coverage | mean error rate | largest | above the promise |",
+        "| file, guaranteed error rate | way | mean coverage | mean error rate | largest | above the guarantee |",
         "|---|---|---|---|---|---|",
     ]
     for item in results.values():

@@ -216,7 +216,9 @@ def test_a_part_is_replaced_only_on_request(files, command, capsys):
     command("select", "val.csv", "--policy", "p.json", "--replace")
     printed = capsys.readouterr().out
     assert "dropped the threshold\n            it now has a selection and conformal sets\n" in printed
-    assert "note        Replaces 1 earlier guarantee on val.csv: a promise that was chosen for its result" in printed
+    assert (
+        "note        Replaces 1 earlier guarantee on val.csv: a guarantee that was chosen for its result" in printed
+    )
     command("calibrate", "val.csv", "--method", "isotonic", "--policy", "p.json", code=2)
     assert "has a selection; start a new policy" in last_error(capsys)
     for flags, message in (

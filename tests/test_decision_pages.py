@@ -87,7 +87,7 @@ def test_the_decision_on_the_page_is_that_of_the_policy(watch, written):  # noqa
     assert "At most 0.1 are wrong." in text and "mean cost of an answer\n0.1234" in text
     assert f"{outcome.overall.accepted:,} of {SIZE:,}" in text
     assert f"{outcome.overall.wrong:,} ({100 * outcome.overall.risk:.2f}%)" in text
-    assert "2.16" not in text and "1.16" in text and "90.37% (promised: 90.0%)" in text
+    assert "2.16" not in text and "1.16" in text and "90.37% (guaranteed: 90.0%)" in text
     assert "no part of the policy was made" in text
     rows = shown.locator("table.sortable tbody tr")
     assert rows.count() == len(outcome.groups) == len(NASTY)
@@ -120,7 +120,7 @@ def test_the_page_of_the_monitor_says_what_was_tested(watch, written):  # noqa: 
     watched = watch(folder / "monitor.html", 1280)
     broken = followed.monitored.first_alarm
     text = watched.page.locator(".verdict").inner_text()
-    assert "The promise is broken" in text and f"row {broken.alarm_row:,} (2026-" in text
+    assert "The guarantee is broken" in text and f"row {broken.alarm_row:,} (2026-" in text
     rows = watched.page.locator("#tests tbody tr")
     assert rows.count() == len(followed.monitored.watches) == len(NASTY) - 1
     cells = rows.first.locator("td").all_inner_texts()
@@ -155,7 +155,7 @@ def test_long_curves_are_thinned_without_losing_their_ends():
     ([0.2, 0.3, 0.1], [(900, 2), (800, 0)]),
 ])  # fmt: skip
 def test_dashed_lines_have_the_colours_of_their_curves(promised, lines):
-    """The second promise has no curve yet, so it has no line and no entry in the legend, but a colour."""
+    """The second guarantee has no curve yet, so it has no line and no entry in the legend, but a colour."""
     rows = np.arange(5)
     values = [rows / 10, np.empty(0), rows / 20]
     series = [

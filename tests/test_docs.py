@@ -185,6 +185,22 @@ def test_the_worked_example_shows_the_scores_of_its_file():
         assert table in page
 
 
+def test_the_worked_example_shows_what_its_commands_print():
+    printed = " ".join((ROOT / "experiments/published_example_epyc-1core_202611.md").read_text().split())
+    page = (ROOT / "docs/evidence/published-predictions.md").read_text()
+    shown = "".join(re.findall(r"^```text\n(.*?)^```", page, re.M | re.S)).splitlines()
+    assert len(shown) == 8
+    for line in shown:
+        assert " ".join(line.split()) in printed, line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_what_is_promised_is_called_a_guarantee(document):
+    """`promise` is a name in files and in Python; `promises.py` is a module."""
+    prose = re.sub(r"```.*?```|`[^`]*`|promises\.py", "", document.read_text(), flags=re.S)
+    assert not re.findall(r"promise\w*", prose, re.I)
+
+
 def test_nothing_names_a_machine():
     tracked = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=False).stdout.split()
     if not tracked:
@@ -209,6 +225,26 @@ def test_the_reproduction_shows_what_the_results_hold():
     for table in tables:
         for line in render(comparison_cells(table, ROOT / "results"), "markdown", ours_only=True).splitlines():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
+
+
+def test_times_of_the_reproduction_are_sums_of_epoch_logs():
+    logs = [json.loads(path.read_text()).get("log", []) for path in (ROOT / "results").glob("*.json")]
+    sums = {f"{sum(epoch['seconds'] for epoch in log):,.0f} s" for log in logs}
+    page = " ".join((ROOT / "docs/evidence/reproduction.md").read_text().split())
+    times = re.findall(r"\d[\d,]* s\b", re.search(r"\*\*Times\*\*.*?\*\*Confidence", page)[0])
+    assert len(times) == 12
+    assert set(times) <= sums
+
+
+@pytest.mark.parametrize("name", ["cifar10-resnet18", "digits-small"])
+def test_active_learning_shows_the_curves_of_its_files(name):
+    page = re.sub(r" \([^|]*\)|\*\*", "", (ROOT / "docs/evidence/active-learning.md").read_text())
+    curves = json.loads((ROOT / f"results/active/{name}.json").read_text())["curves"]
+    for strategy, trials in curves.items():
+        accuracy = 100 * np.array([[stage["metrics"]["acc"] for stage in trial] for trial in trials])
+        cells = [f"{one.mean():.2f}" + (f"±{one.std(ddof=1):.2f}" if len(one) > 1 else "") for one in accuracy.T]
+        number = f"{len(trials)} | " if len(trials) > 1 else ""
+        assert f"| {strategy} | {number}{' | '.join(cells)} |" in page, strategy
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/when-to-use.md", "docs/evidence/log.md"])

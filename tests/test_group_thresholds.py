@@ -161,7 +161,7 @@ def test_the_promise_in_words():
         " independently from the same distribution as these 400, and if accepting less confident answers does not"
         " lower the error rate (Learn then Test, fixed sequence)"
     )
-    assert group_thresholds(sure, sure > 2).promise().startswith("nothing is promised")
+    assert group_thresholds(sure, sure > 2).promise().startswith("nothing is guaranteed")
     assert result.as_dict()["groups"]["a"] == {
         "n": 80, "threshold": None, "accepted": 0, "needed": None, "classes": [],
     }  # fmt: skip

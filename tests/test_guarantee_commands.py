@@ -1,4 +1,4 @@
-"""confrank threshold --by, sets and select: files in, promises in words, files out."""
+"""confrank threshold --by, sets and select: files in, guarantees in words, files out."""
 
 import csv
 import json
@@ -71,8 +71,8 @@ def test_thresholds_by_group(files, drawn, command, capsys, tmp_path):
     result = json.loads(out.read_text())
     assert {name: one["threshold"] for name, one in result["groups"].items()} == expected.thresholds
     assert expected.thresholds["rare"] is None
-    assert f"promise     {expected.promise('site')}" in printed
-    assert "nothing is promised, and no answer accepted, for site rare (" in printed
+    assert f"guarantee   {expected.promise('site')}" in printed
+    assert "nothing is guaranteed, and no answer accepted, for site rare (" in printed
     assert f"at least about {expected.groups[2].needed:,} are needed" in printed
     command("apply", policy, new, "--out", tmp_path / "answers.csv")
     accepted = [row["accepted"] == "true" for row in written(tmp_path / "answers.csv")]
@@ -143,7 +143,7 @@ def test_sets(files, drawn, command, capsys, tmp_path, method, per):
     rows = written(out)
     assert [row["file"] for row in rows] == drawn["key"][2000:].tolist()
     assert [row["set"] for row in rows] == ["|".join(np.array(CLASSES)[one]) for one in sets]
-    assert f"promise     {rule.promise('site')}" in printed
+    assert f"guarantee   {rule.promise('site')}" in printed
     assert json.loads(result.read_text())["new"]["mean_size"] == sets.sum(axis=1).mean()
     command("apply", policy, new, "--out", tmp_path / "answers.csv")
     assert [row["set"] for row in written(tmp_path / "answers.csv")] == [row["set"] for row in rows]
@@ -180,7 +180,7 @@ def test_selection(files, drawn, command, capsys, tmp_path):
     assert [row["selected"] == "true" for row in rows] == expected.selected.tolist()
     assert {row["selected"] for row in rows} == {"true", "false"}
     assert f"selected    {expected.num_selected} of 300 new rows (" in printed
-    assert f"promise     {expected.promise()}" in printed
+    assert f"guarantee   {expected.promise()}" in printed
     assert json.loads(result.read_text())["num_selected"] == expected.num_selected
     command("apply", policy, new, "--out", tmp_path / "answers.csv")
     assert [row["accepted"] for row in written(tmp_path / "answers.csv")] == [row["selected"] for row in rows]
@@ -249,7 +249,7 @@ def test_a_bare_confidence(command, capsys, tmp_path):
 
 
 def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, capsys, tmp_path):
-    """A temperature fitted to the design half: the promises use the other 1,000 rows, of the calibrated table."""
+    """A temperature fitted to the design half: the guarantees use the other 1,000 rows, of the calibrated table."""
     from confrank.decisions import calibrate
     from confrank.decisions.policy import CalibratorPart
     from confrank.decisions.rows import design_rows
@@ -285,7 +285,7 @@ def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, c
     )
     policy = Policy.load(path)
     assert policy.threshold.thresholds == pytest.approx(expected.thresholds)
-    assert policy.sentences()[-1].startswith("Each promise holds separately, with its own probability")
+    assert policy.sentences()[-1].startswith("Each guarantee holds separately, with its own probability")
     command("select", old, "--fdr", 0.05, "--policy", path, code=2)
     assert "expected a policy without another acceptance rule" in capsys.readouterr().err
     command("select", old, "--fdr", 0.05, "--policy", path, "--replace")
@@ -379,7 +379,7 @@ def test_repeated_rows_are_pointed_out_with_and_without_a_policy(files, command,
 
 
 def test_new_rows_among_those_that_made_the_decision_are_pointed_out(files, command, capsys, tmp_path):
-    note = "note: some of these rows were used to make the decision; its promises are about other rows\n"
+    note = "note: some of these rows were used to make the decision; its guarantees are about other rows\n"
     old, new = files
     policy = ("--policy", tmp_path / "p.json")
     command("threshold", old, "--risk", 0.3, *policy)

@@ -45,7 +45,7 @@ def test_capital_is_that_of_a_loop(seed, size, risk):
 
 @pytest.mark.parametrize("rate", [0.2, 0.1, 0.0])
 def test_expected_capital_does_not_grow_while_the_promise_holds(rate):
-    """Over all sequences of 10 answers: a martingale at the promised risk, and below it less."""
+    """Over all sequences of 10 answers: a martingale at the guaranteed risk, and below it less."""
     sequences = np.array(list(itertools.product([False, True], repeat=10)))
     probability = np.where(sequences, rate, 1 - rate).prod(axis=1)
     expected = probability @ np.exp(log_e_values(sequences, 0.2))

@@ -64,7 +64,7 @@ def test_a_promise_that_holds(files, command, capsys):
     assert (record["accepted"], record["wrong"]) == (accepted.sum(), (accepted & ~right).sum())
     alone = monitor(right, 0.06, accepted=accepted).watches[0].test
     assert record["tests"][0]["log_e_value"] == alone.log_e_value[-1] and record["tests"][0]["limit"] == 0.06
-    assert f"There is no sign in these {accepted.sum():,} answers that the promise is broken." in printed
+    assert f"There is no sign in these {accepted.sum():,} answers that the guarantee is broken." in printed
     assert "This file starts a new test: answers in other files do not count." in printed
     assert "in the order of the file" in printed and "at most 0.06, with probability 0.95" in printed
     assert record["alpha"] == 0.05 and record["tests"][0]["alarm_at"] == 20
@@ -72,9 +72,9 @@ def test_a_promise_that_holds(files, command, capsys):
 
 def test_the_file_that_made_the_policy_is_no_test_of_it(files, command, capsys):
     command("monitor", files / "policy.json", files / "validation.csv")
-    assert "so these answers do not test its promise; give newer ones." in capsys.readouterr().out
+    assert "so these answers do not test its guarantee; give newer ones." in capsys.readouterr().out
     command("monitor", files / "policy.json", files / "same.csv")
-    assert "do not test its promise" not in capsys.readouterr().out
+    assert "do not test its guarantee" not in capsys.readouterr().out
 
 
 def test_a_broken_promise_has_exit_code_3(files, command, capsys):
@@ -86,7 +86,9 @@ def test_a_broken_promise_has_exit_code_3(files, command, capsys):
     alarm, since = record["tests"][0]["alarm"], record["tests"][0]["since"]
     assert not record["holds"] and 600 < alarm["row"] < 800 and abs(since["row"] - 600) < 60
     assert alarm["time"] == f"2026-01-{1 + alarm['row'] // 50:02}"
-    assert f"First noticed at row {alarm['row']} ({alarm['time']})" in printed and "The promise is broken" in printed
+    assert (
+        f"First noticed at row {alarm['row']} ({alarm['time']})" in printed and "The guarantee is broken" in printed
+    )
     assert "share their time" not in printed  # which is no news with dates
 
 
@@ -123,7 +125,7 @@ def test_drift_needs_no_labels(files, command, capsys):
     record, printed = json.loads((files / "bare.json").read_text()), capsys.readouterr().out
     assert record["drift"]["alarm"]["row"] < 100 and record["drift"]["below"] > 0.9
     assert record["holds"] is None and record["tests"] == [] and record["wrong"] is None
-    assert "No promise was tested." in printed and "no longer distributed like those of the 3,000" in printed
+    assert "No guarantee was tested." in printed and "no longer distributed like those of the 3,000" in printed
     assert "Labels are needed" in printed
     command("monitor", files / "policy.json", files / "bare.csv", code=2)
     assert "expected label" in capsys.readouterr().err
@@ -223,8 +225,8 @@ def test_what_promises_nothing_is_said():
     by_coverage = bare.with_part(ThresholdPart(0.5, None, settings={"risk": None}))
     followed = follow(by_coverage, predictions, np.arange(300))
     assert followed.monitored.watches == () and followed.monitored.holds is None
-    assert followed.remarks == ("The threshold promises no error rate, so there is none to test.",)
-    assert "no promise to test" in follow(bare, predictions, np.arange(300)).remarks[0]
+    assert followed.remarks == ("The threshold guarantees no error rate, so there is none to test.",)
+    assert "no guarantee to test" in follow(bare, predictions, np.arange(300)).remarks[0]
 
 
 @pytest.mark.parametrize("per", ["all", "class", "group"])

@@ -309,7 +309,7 @@ def test_promises_hold_one_by_one():
     policy = policy_with(ThresholdPart(0.5, promise="Few errors."), predictions)
     assert policy.sentences()[-1] == "Few errors."
     sets = conformal_sets(probabilities=predictions.probabilities, label=predictions.label)
-    assert policy.with_part(SetsPart.of(sets)).sentences()[-1].startswith("Each promise holds separately")
+    assert policy.with_part(SetsPart.of(sets)).sentences()[-1].startswith("Each guarantee holds separately")
     before = Predictions(logits=np.zeros((2, 3)), metadata={"temperature": "1.5"})
     assert Policy.of(before).sentences() == ["Takes the logits of 3 classes, calibrated by the temperature 1.5."]
     with pytest.raises(ValueError, match=r"calibrated by the temperature 1\.5, .* calibrated by the temperature 2"):

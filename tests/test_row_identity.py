@@ -157,7 +157,7 @@ def test_replaced_guarantees_are_counted(tmp_path):
     policy = policy.with_part(ThresholdPart(0.7, rows, "Few errors."))
     assert policy.replaced == {rows.digest: 2}
     assert policy.sentences()[-1].startswith(
-        f"Replaces 2 earlier guarantees on {rows.file}: a promise that was chosen"
+        f"Replaces 2 earlier guarantees on {rows.file}: a guarantee that was chosen"
     )
     policy.save(tmp_path / "p.json")
     assert Policy.load(tmp_path / "p.json") == policy
@@ -173,12 +173,12 @@ def test_rows_of_a_guarantee_do_not_confirm_it():
     order = np.arange(2000)
     policy, shuffled = Policy.of(first).with_part(part), selected(first, order[::-1], 5)
     record = monitor_record(follow(policy, shuffled, order))
-    assert record["answer"] == ["No promise was tested: parts of the policy were made on rows of this file."]
-    assert record["holds"] is None and "do not test its promise" in record["remarks"][0]
+    assert record["answer"] == ["No guarantee was tested: parts of the policy were made on rows of this file."]
+    assert record["holds"] is None and "do not test its guarantee" in record["remarks"][0]
     assert outcome_of(policy, shuffled).seen and not outcome_of(policy, made(2000, seed=1)).seen
     record = monitor_record(follow(policy, made(2000, seed=1), order))
     assert record["holds"] is True and not record["remarks"]
-    # Rows that a part saw are too good, so a promise that is broken on them is broken.
+    # Rows that a part saw are too good, so a guarantee that is broken on them is broken.
     wrong = replace(shuffled, label=(shuffled.probabilities.argmax(axis=1) + 1) % 4)
     record = monitor_record(follow(policy, wrong, order))
-    assert record["holds"] is False and record["answer"][0].startswith("The promise is broken")
+    assert record["holds"] is False and record["answer"][0].startswith("The guarantee is broken")

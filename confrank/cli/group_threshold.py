@@ -71,7 +71,7 @@ def group_threshold(arguments: Arguments) -> None:
             f"use {more} predictions, or a higher {{risk}}",
         )
     lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
-    lines += [f"promise     {promise}", *shortage]
+    lines += [f"guarantee   {promise}", *shortage]
     if policy is not None:
         part = _part(result, by, used, promise, risks, per_class=arguments.per_class)
         lines += save_policy(arguments, policy, part)

@@ -1,4 +1,4 @@
-"""Test whether the promise of a policy still holds for new answers with labels."""
+"""Test whether the guarantee of a policy still holds for new answers with labels."""
 
 import re
 import sys
@@ -105,7 +105,7 @@ def _tie_notes(times: "Chronology | None") -> list[str]:
 
 
 MONITOR = Command(
-    "test whether the promise of a policy still holds for new answers (exit code 3 if not)",
+    "test whether the guarantee of a policy still holds for new answers (exit code 3 if not)",
     "confrank monitor policy.json labelled.csv --time date --report monitor.html",
     _monitor_arguments,
     _monitor,

@@ -56,12 +56,12 @@ def answered(file: str, reading: Mapping[str, Any], policy: "Policy") -> "tuple[
 
 
 def overlap_notes(policy: "Policy", predictions: "Predictions") -> list[str]:
-    """A line if a part of the policy was made on rows among these: its promises are about others."""
+    """A line if a part of the policy was made on rows among these: its guarantees are about others."""
     from confrank.decisions.outcome import was_made_on
 
     if not was_made_on(policy, predictions):
         return []
-    return ["note: some of these rows were used to make the decision; its promises are about other rows"]
+    return ["note: some of these rows were used to make the decision; its guarantees are about other rows"]
 
 
 def row_names(predictions: "Predictions") -> dict[str, list[Any]]:

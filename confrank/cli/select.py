@@ -50,7 +50,7 @@ def _select(arguments: Arguments) -> None:
         lines += [*overlap_notes(made, unlabelled), *selection_lines(selection)]
     else:
         lines.append(compared_line(selection))
-    lines += [f"promise     {promise}", *([] if shortage is None else [shortage])]
+    lines += [f"guarantee   {promise}", *([] if shortage is None else [shortage])]
     if policy is not None:
         lines += save_policy(arguments, policy, part)
     if unlabelled is not None and out is not None:

@@ -52,7 +52,7 @@ def _sets(arguments: Arguments) -> None:
     rule, own, rows = _calibrated(arguments, base, source.predictions, by)
     part, of, names = SetsPart.of(rule, rows, by), by or "group", base.classes
     promise, shortage = rule.promise(of), rule.shortage(of, names)
-    lines = [*set_lines(rule, of, names), size_line(own, "calibration row"), f"promise     {promise}"]
+    lines = [*set_lines(rule, of, names), size_line(own, "calibration row"), f"guarantee   {promise}"]
     lines += [] if shortage is None else [shortage]
     sizes = {"calibration": _sizes(own), "new": None}
     made = base.with_part(part, replace=True)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 def _study_arguments(parser: Parser) -> None:
     table = "table of the paper, see `confrank table list`, or one of our own studies: reproduction, our part of the"
-    table += " classification tables; ood, out-of-distribution detection; active, active learning with the settings"
-    table += " that suit few labels; record, training recipes compared"
+    table += " classification tables; ood, out-of-distribution detection; active, active learning with a lower"
+    table += " learning rate and more weight decay; record, training recipes compared"
     parser.add_argument("name", type=str, metavar="TABLE", help=table)
     runs = parser.add_argument_group("runs")
     methods = "methods (also aes-10, aes-30 and ensemble-METHOD; strategies of active learning)"

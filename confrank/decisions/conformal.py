@@ -98,7 +98,7 @@ class ConformalSets:
         return limits
 
     def promise(self, of: str = "group") -> str:
-        """What is promised, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
+        """What is guaranteed, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
         whom = {"all": "", "class": " within each true class", "group": f" within each {of}"}[self.per]
         return (
             f"the set of a new row includes its true class with probability at least {self.level:g}{whom},"
@@ -150,7 +150,7 @@ def conformal_sets(
 ) -> ConformalSets:
     """Sets that include the true class of a new row with probability `level`, from labelled rows [n, K].
 
-    The promise holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
+    The guarantee holds on average, or within each true class (`per_class`), or within each value of `group` [n]. APS
     and RAPS take u from a hash of a seed and the `key` [n] of the row (without keys, its probabilities), so that
     neither the order nor the other new rows change a set; or give u as `uniform` [n]. With keys, the seed of the
     result comes from `seed` and the labelled rows. Choose `penalty` and `free_rank` of RAPS on other rows.

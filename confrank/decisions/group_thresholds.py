@@ -34,7 +34,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class GroupThreshold:
-    """The threshold of one group; `point` is None if nothing can be promised, and then no answer is accepted.
+    """The threshold of one group; `point` is None if nothing can be guaranteed, and then no answer is accepted.
 
     `needed` is then about how many rows of the group would suffice at its present error rates; None if no number
     would. `classes` are (accepted, wrong) for each class that has a risk.
@@ -53,7 +53,7 @@ class GroupThreshold:
 
 @dataclass(frozen=True)
 class GroupThresholds:
-    """One threshold per group, and what they promise together.
+    """One threshold per group, and what they guarantee together.
 
     `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
     """
@@ -75,10 +75,10 @@ class GroupThresholds:
         return accepted_by_group(confidence, group, self.thresholds)
 
     def promise(self, of: str = "group", class_names: list[str] | None = None) -> str:
-        """What is promised, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
+        """What is guaranteed, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
         certified = sum(one.point is not None for one in self.groups)
         if not certified:
-            return "nothing is promised: no group has enough rows with few enough errors"
+            return "nothing is guaranteed: no group has enough rows with few enough errors"
         several = len(self.groups) > 1
         which = f" in each {of}{' with a threshold' * (certified < len(self.groups))}" * several
         name = {number: class_names[number] if class_names else str(number) for number, _ in self.class_risk}
@@ -127,7 +127,8 @@ def group_thresholds(
 ) -> GroupThresholds:
     """One threshold for each value of `group` [n] that guarantees an error rate of at most `risk` among accepted.
 
-    All promises hold together with probability 1 - delta. A group for which nothing can be promised has no threshold.
+    All guarantees hold together with probability 1 - delta. A group for which nothing can be guaranteed has no
+    threshold.
     Without `group` there is one group, "all". `class_risk` adds risks: in each group, at most `class_risk[c]` of the
     accepted answers of class c (those with `prediction` c) are wrong. `group_risk` gives some groups another risk, by
     the value as text. `sample_weight` is refused.

@@ -1,6 +1,6 @@
-"""Does a promise still hold? Tests of error rates and of drift, over new answers in the order of time.
+"""Does a guarantee still hold? Tests of error rates and of drift, over new answers in the order of time.
 
-Each test may be looked at after every answer. If everything is as promised, any of the tests of error rates ever
+Each test may be looked at after every answer. If everything is as guaranteed, any of the tests of error rates ever
 alarms with probability at most alpha, and so does the test of drift, whose level is separate.
 """
 
@@ -23,7 +23,7 @@ SURE_ERRORS = "share of answers that are wrong"
 
 @dataclass(frozen=True)
 class Claim:
-    """A promise: at most `limit` of the answers at `rows` are bad, where `bad` [n] is about all answers.
+    """A guarantee: at most `limit` of the answers at `rows` are bad, where `bad` [n] is about all answers.
 
     The test gets a share of alpha, divided by `parts`.
     """
@@ -38,7 +38,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Watch:
-    """A promise and its test; `rows` are the positions of the answers that it is about, in the order of time."""
+    """A guarantee and its test; `rows` are the positions of the answers that it is about, in the order of time."""
 
     what: str
     group: str | None
@@ -56,7 +56,7 @@ class Watch:
 
 @dataclass(frozen=True)
 class Monitored:
-    """The tests of all promises, and that of drift if there is a reference."""
+    """The tests of all guarantees, and that of drift if there is a reference."""
 
     alpha: float
     watches: tuple[Watch, ...]
@@ -71,7 +71,7 @@ class Monitored:
 
     @property
     def first_alarm(self) -> Watch | None:
-        """The promise whose break was noticed first."""
+        """The guarantee whose break was noticed first."""
         broken = [watch for watch in self.watches if not watch.test.holds]
         return min(broken, key=lambda watch: watch.alarm_row or 0, default=None)
 
@@ -105,7 +105,7 @@ def monitor(
 
 
 def watched(claims: Sequence[Claim], alpha: float) -> tuple[Watch, ...]:
-    """The test of each promise, with an equal share of alpha."""
+    """The test of each guarantee, with an equal share of alpha."""
     return tuple(
         Watch(
             one.what,
@@ -120,8 +120,8 @@ def watched(claims: Sequence[Claim], alpha: float) -> tuple[Watch, ...]:
 def miscoverage_bound(num_calibration: int, level: float, delta: float) -> float | None:
     """With probability 1 - delta over the calibration rows, at most this share of conformal sets miss the true class.
 
-    Conformal sets promise `level` on average over calibration rows. Given these rows, the share of misses has at most
-    the distribution of an order statistic of uniform values. None if the sets contain all classes.
+    Conformal sets guarantee `level` on average over calibration rows. Given these rows, the share of misses has at
+    most the distribution of an order statistic of uniform values. None if the sets contain all classes.
 
     >>> round(miscoverage_bound(1000, 0.9, 0.025), 4)
     0.1192

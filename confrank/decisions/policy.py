@@ -144,7 +144,7 @@ class Policy:
         """Notes on predictions that may differ from those that the policy was made on."""
         notes, model = [], _model(predictions)
         if model.get("config") and self.model.get("config") and model["config"] != self.model["config"]:
-            notes.append("the policy was made on predictions of another model, so its promises may not hold here")
+            notes.append("the policy was made on predictions of another model, so its guarantees may not hold here")
         if self.input.calibrated_by and not Input.of(predictions).calibrated_by:
             notes.append(
                 f"the policy was made on predictions calibrated by {self.input.calibrated_by}; these do not say"
@@ -156,7 +156,7 @@ class Policy:
         return notes
 
     def sentences(self) -> list[str]:
-        """What the policy does and promises, in words."""
+        """What the policy does and guarantees, in words."""
         return [*sentences(self.input, self.parts()), *replaced_sentences(self.parts(), self.replaced)]
 
     def replaced_by(self, part: Part) -> list[str]:

@@ -1,7 +1,7 @@
-"""The parts of a policy: what each decided, on which rows, and what it promises.
+"""The parts of a policy: what each decided, on which rows, and what it guarantees.
 
 All values are plain JSON values. `rows` are those that a part was fitted, chosen or certified on; None if it used no
-data. `promise` is a sentence: what is promised, to whom, under which assumption; "" for a part without a guarantee.
+data. `promise` is a sentence: what is guaranteed, to whom, under which assumption; "" for a part without a guarantee.
 `settings` are what was asked for and measured, for readers; applying a policy does not use them.
 """
 

@@ -1,4 +1,4 @@
-"""What a policy does and promises, in sentences."""
+"""What a policy does and guarantees, in sentences."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ from confrank.decisions.policy_parts import (
 )
 from confrank.phrasing import counted
 
-SEPARATE = "Each promise holds separately, with its own probability; together they hold with a lower one."
+SEPARATE = "Each guarantee holds separately, with its own probability; together they hold with a lower one."
 
 
 def sentences(item: Input, parts: Mapping[str, Part]) -> list[str]:
@@ -30,8 +30,8 @@ def replaced_sentences(parts: Mapping[str, Part], replaced: Mapping[str, int]) -
     """For each file of a guarantee, how many guarantees on it were replaced before."""
     files = {part.rows.digest: part.rows.file for part in parts.values() if part.promise and part.rows is not None}
     return [
-        f"Replaces {counted(replaced[digest], 'earlier guarantee')} on {file or 'the same rows'}: a promise that was"
-        " chosen for its result is weaker than it says."
+        f"Replaces {counted(replaced[digest], 'earlier guarantee')} on {file or 'the same rows'}: a guarantee that"
+        " was chosen for its result is weaker than it says."
         for digest, file in files.items()
         if replaced.get(digest)
     ]
@@ -86,7 +86,7 @@ def _made(part: Part, how: str) -> str:
 
 
 def risk_promise(risk: float, delta: float, num_rows: int) -> str:
-    """What a guaranteed threshold promises, to whom, and under which assumption.
+    """The guarantee of a threshold: of what, to whom, and under which assumption.
 
     >>> risk_promise(0.05, 0.001, 2000)[:92]
     'Among accepted answers, the error rate is at most 0.05, with probability 0.999 over the 2,00'

@@ -1,4 +1,4 @@
-"""A policy on new answers: what it promises about them, tested in the order of time."""
+"""A policy on new answers: what it guarantees about them, tested in the order of time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from confrank.predictions import Predictions
 # A share is far above a rate if chance explains it with less than this probability.
 FAR_ABOVE = 1e-3
 MADE_HERE = (
-    "Parts of the policy were made on rows of this file, so these answers do not test its promise; give newer ones."
+    "Parts of the policy were made on rows of this file, so these answers do not test its guarantee; give newer ones."
 )
 
 
@@ -40,9 +40,9 @@ class Followed:
     """A policy on new answers: the tests, and the answers themselves, all in the order of time.
 
     `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
-    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is promised but not tested. `fdr` is
+    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is guaranteed but not tested. `fdr` is
     the false-discovery rate of a selection. `seen`: parts of the policy were made on rows among these, which can
-    break its promise, but not confirm it.
+    break its guarantee, but not confirm it.
     """
 
     monitored: Monitored
@@ -69,7 +69,7 @@ class Followed:
 
 
 def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: float = 0.05) -> Followed:
-    """Test what the policy promises about labelled predictions; `order` are their rows in the order of time."""
+    """Test what the policy guarantees about labelled predictions; `order` are their rows in the order of time."""
     answers, right = policy.apply(predictions), policy.correct(predictions)
     seen = was_made_on(policy, predictions)
     accepted = None if answers.accepted is None else answers.accepted[order]
@@ -77,7 +77,7 @@ def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: floa
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
     groups = _calibrated(policy.sets, predictions)
     ranks = _sure_ranks(policy.selection)
-    # Of the share of a promise that holds on average over calibration rows, one half is for the chance in these rows.
+    # Of a guarantee that holds on average over calibration rows, half of the share is for the chance in these rows.
     level = alpha / max(1, len(claims) + len(groups) + len(ranks)) / 2
     claims += [*sure_claims(policy.selection, ranks, answers.confidence[order], ~right[order], level)]
     claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
@@ -230,7 +230,7 @@ def _calibrated(part: SetsPart | None, predictions: Predictions) -> dict[str, tu
 
 
 def _remarks(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
-    """What is promised but not tested as such, and why."""
+    """What is guaranteed but not tested as such, and why."""
     if policy.selection is not None and answers.accepted is not None:
         selected, errors = int(answers.accepted.sum()), int((answers.accepted & wrong).sum())
         yield (
@@ -239,6 +239,6 @@ def _remarks(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
             " are sure and wrong."
         )
     if policy.threshold is not None and not policy.threshold.promise:
-        yield "The threshold promises no error rate, so there is none to test."
+        yield "The threshold guarantees no error rate, so there is none to test."
     if policy.threshold is None and policy.selection is None and policy.sets is None:
-        yield "The policy accepts nothing and gives no sets, so there is no promise to test."
+        yield "The policy accepts nothing and gives no sets, so there is no guarantee to test."

@@ -1,8 +1,8 @@
 """Which rows of a file a decision used: seeded halves, a digest of the file, and the record of the rows.
 
 A guarantee is void on rows that chose or fitted anything. Parts that are fitted or chosen use the design half of a
-file, and guarantees its other half, the promise half. Halves and digests must never change between versions: policies
-store them.
+file, and guarantees its other half, called "promise" in files. Halves and digests must never change between
+versions: policies store them.
 """
 
 import hashlib

@@ -33,7 +33,7 @@ class Selection:
         return int(np.count_nonzero(self.selected))
 
     def promise(self) -> str:
-        """What is promised, to whom, and under which assumption, in one sentence."""
+        """What is guaranteed, to whom, and under which assumption, in one sentence."""
         return (
             f"the share of wrong answers among those selected is at most {self.fdr:g} on average over calibration"
             f" files and new files, if the new rows and the {counted(self.num_calibration, 'calibration row')} are"

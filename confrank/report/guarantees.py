@@ -63,12 +63,12 @@ def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
     lines = []
     if more := [one for one in lacking if one.needed is not None]:
         whom = f", for {of} {named([f'{shortened(one.group, WIDEST)} ({_needs(one)})' for one in more])}"
-        lines.append(f"nothing is promised, and no answer accepted{whom if of else f': {_needs(more[0])}'}")
+        lines.append(f"nothing is guaranteed, and no answer accepted{whom if of else f': {_needs(more[0])}'}")
     if never := [shortened(one.group, WIDEST) for one in lacking if one.needed is None]:
         whom = f", for {of} {named(never)}" if of else ""
         lines.append(
-            f"nothing is promised, and no answer accepted{whom}: too many answers are wrong, so more rows like these"
-            " would not suffice"
+            f"nothing is guaranteed, and no answer accepted{whom}: too many answers are wrong, so more rows like"
+            " these would not suffice"
         )
     if lacking and result.correction == "fixed-sequence":
         lines.append("one early error ends a fixed sequence; the correction bonferroni may find a threshold")

@@ -1,4 +1,4 @@
-"""The page of a monitored policy: whether its promise holds, and charts over time."""
+"""The page of a monitored policy: whether its guarantee holds, and charts over time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from confrank.report.verdict import percent
 
 Limits = tuple[float, float]
 LOG_10 = math.log(10)
-MOST_CHARTED = 12  # promises in one chart; those nearest to an alarm
+MOST_CHARTED = 12  # guarantees in one chart; those nearest to an alarm
 BUCKETS = 300  # parts of a long curve, each drawn by two points
 LOWEST, ABOVE = -4.0, 2.0  # powers of ten shown below 1 and above the alarm
 
@@ -47,7 +47,7 @@ def monitor_page(
     drift = followed.monitored.drift
     number = len(followed.order)
     return template("monitor.html").render(
-        title="Does the promise still hold?",
+        title="Does the guarantee still hold?",
         names=names,
         script=None,
         kind=_kind(followed),
@@ -204,7 +204,7 @@ def _power_limits(curves: Sequence[Floats], line: float) -> Limits:
 
 
 def _rate_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
-    """The share of bad answers among the last ones, with the promised limits."""
+    """The share of bad answers among the last ones, with the guaranteed limits."""
     window = _window(max(watch.test.num_answers for watch in watches))
     series = []
     for watch in watches:

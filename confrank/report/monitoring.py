@@ -19,7 +19,7 @@ RESTART = (
 
 def monitor_lines(followed: Followed, promises: Sequence[str], times: Times = None) -> list[str]:
     """Everything for a terminal; `promises` are the sentences of the policy, `times` the time of each row."""
-    rows = [("promise", promise) for promise in promises]
+    rows = [("guarantee", promise) for promise in promises]
     rows.append(("data", answers_sentence(followed, times)))
     rows += [("test", claim_sentence(watch)) for watch in followed.monitored.watches]
     rows += [("drift", sentence) for sentence in drift_sentences(followed, times)]
@@ -46,25 +46,25 @@ def answers_sentence(followed: Followed, times: Times = None) -> str:
 
 
 def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
-    """Whether the promise holds, and since when it does not.
+    """Whether the guarantee holds, and since when it does not.
 
     The false-discovery rate of a selection is an average over files, so only its assumption can be tested.
     """
     watches = followed.monitored.watches
     if not watches:
-        return ["No promise was tested."]
+        return ["No guarantee was tested."]
     if followed.seen and followed.monitored.holds is not False:
-        return ["No promise was tested: parts of the policy were made on rows of this file."]
+        return ["No guarantee was tested: parts of the policy were made on rows of this file."]
     if followed.monitored.holds is None:
-        return ["The promise cannot be tested: it covers none of these answers."]
+        return ["The guarantee cannot be tested: it covers none of these answers."]
     of_selection, others = (
         [watch for watch in watches if watch.what.startswith(SURE_ERRORS) == is_sure] for is_sure in (True, False)
     )
     excess = [_excess(followed)] if followed.is_far_above else []
     if not followed.monitored.holds:
-        broken = [f"The promise is broken: {_broken(one, followed, times)}" for one in others if not one.test.holds]
+        broken = [f"The guarantee is broken: {_broken(one, followed, times)}" for one in others if not one.test.holds]
         return broken + _refuted(of_selection, followed, times) + excess
-    held = [f"There is no sign in {_these(others)} that the promise is broken."] if _tested(others) else []
+    held = [f"There is no sign in {_these(others)} that the guarantee is broken."] if _tested(others) else []
     no_evidence = f"There is no evidence in {_these(of_selection)} against the assumption of the selection."
     return held + excess + ([no_evidence] if of_selection else [])
 
@@ -92,7 +92,7 @@ def _excess(followed: Followed) -> str:
     wrong, selected = followed.num_wrong_accepted, int(followed.accepted.sum())
     return (
         f"{wrong:,} of {counted(selected, 'selected answer')} are wrong ({percent(wrong / selected)}). This is far"
-        f" above {followed.fdr:g}, the false-discovery rate that is promised on average over files."
+        f" above {followed.fdr:g}, the false-discovery rate that is guaranteed on average over files."
     )
 
 
@@ -110,7 +110,7 @@ def _broken(watch: Watch, followed: Followed, times: Times) -> str:
 
 
 def subject(watch: Watch) -> str:
-    """What the promise limits, with its group."""
+    """What the guarantee limits, with its group."""
     return watch.what if watch.group is None else f"{watch.what} in {watch.group}"
 
 
@@ -139,7 +139,7 @@ def drift_sentences(followed: Followed, times: Times = None) -> list[str]:
         f"Confidences are no longer distributed like {rows} ({numbers}), first noticed at"
         f" {row_name(drift.alarm, followed, times)}. {percent(drift.below)} of them are as low as the lower"
         f" {percent(drift.expected)} were.",
-        "The promise assumed that nothing changes."
+        "The guarantee assumed that nothing changes."
         + " Labels are needed to say whether it still holds." * (followed.wrong is None),
     ]
 
@@ -150,13 +150,13 @@ def level_sentences(followed: Followed) -> list[str]:
     number = len(monitored.watches)
     if number:
         shared = f" They share it equally: {number} tests, {monitored.alpha / number:.4g} each." if number > 1 else ""
-        word = "the tests of the promise raise" if number > 1 else "the test of the promise raises"
+        word = "the tests of the guarantee raise" if number > 1 else "the test of the guarantee raises"
         sentences.append(
-            f"If the promise holds, {word} a false alarm with probability at most {monitored.alpha:g}.{shared}"
+            f"If the guarantee holds, {word} a false alarm with probability at most {monitored.alpha:g}.{shared}"
         )
     if any(watch.what == MISSES for watch in monitored.watches):
         sentences.append(
-            "Sets promise their level on average over calibration rows; the limit allows for chance in these rows."
+            "Sets guarantee their level on average over calibration rows; the limit allows for chance in these rows."
         )
     if monitored.drift is not None:
         sentences.append(f"The test of drift has a separate level of {monitored.alpha:g}, and needs no labels.")

@@ -1,4 +1,4 @@
-"""The section of the page about a policy: its promise in words, what it does here, and the file to download."""
+"""The section of the page about a policy: its guarantee in words, what it does here, and the file to download."""
 
 import base64
 import math
