@@ -31,7 +31,7 @@ from confrank.predictions.names import KEY_NAMES, LOG_NAMES, WEAK_LABEL, holds_c
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
-CHECKED = {*ARRAYS, "submitted", "extra:sample_weight"} - {"index", "key"}
+CHECKED = {*ARRAYS, "outputs", "submitted", "extra:sample_weight"} - {"index", "key"}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # infinite values are refused when they are evaluated
@@ -47,6 +47,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     confidence = _confidence(columns, layout, reading, notes)
     if reading.positive is not None:
         score = table[:, 0] if table is not None and table.shape[1] == 1 else confidence
+        if kind == "logits" and score is not confidence and score is not None:
+            score = 1 / (1 + np.exp(-score.astype(np.float64)))
         columns, table, confidence, names = with_positive(columns, score, reading.positive, notes, reading.classes)
         kind = "probabilities"
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
@@ -142,6 +144,8 @@ def _table(columns: dict[str, Column], table: Array | None, layout: Layout) -> t
     if kinds:
         column = columns.pop(kinds[0])
         return _numbers(column, kinds[0]), layout.kind or kinds[0]
+    if "outputs" in columns:
+        return _numbers(columns.pop("outputs"), layout.names["outputs"]), layout.kind
     if "submitted" in columns:
         column = columns.pop("submitted")
         if (
@@ -193,8 +197,10 @@ def _tabled(
     """The table of classes [n, K] under its kind, after all checks; labels may be names of classes, or not known."""
     label = arrays.get("label", np.zeros(0, dtype=np.int64))
     if table.shape[1] == 1:
+        metadata["binary"] = checked_binary(label, kind)
+        if kind == "logits":
+            return {"logits": np.stack([np.zeros(len(table)), table[:, 0]], axis=1)}
         table = both_classes(table[:, 0])
-        metadata["binary"] = checked_binary(label)
         check_prediction(arrays.get("prediction"), table, "probabilities", OTHER_CUT_OFF)
         return {"probabilities": table}
     if kind != "logits":

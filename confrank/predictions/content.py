@@ -44,13 +44,15 @@ class Content:
 class Opened:
     """A file of which the names of columns are known; `load` reads those of a layout.
 
-    Columns among `lists` hold a list in each row. Without `bare`, unknown columns are never classes.
+    Columns among `lists` hold a list in each row. Without `bare`, unknown columns are never classes. `alone` gives
+    the array of a file that has only one, without a name: labels if there is no `header`.
     """
 
     header: list[str]
     load: Callable[[Layout], Content]
     lists: frozenset[str] = frozenset()
     bare: bool = True
+    alone: Callable[[], Array] | None = None
 
 
 def may_be_named(role: str, layout: Layout) -> bool:

@@ -16,7 +16,7 @@ from confrank.predictions.arrays import (
     open_npz,
     open_safetensors,
     open_table,
-    read_npy,
+    refuse_alone,
     with_label_rows,
 )
 from confrank.predictions.columns import predictions_of
@@ -27,7 +27,7 @@ from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.schema import Predictions
 from confrank.predictions.signature import refuse_other_format
 from confrank.predictions.text_file import suffix_of
 from confrank.predictions.truth import with_truth
@@ -57,24 +57,19 @@ def _open_workbook(path: Path) -> Opened:
 
 
 def _open_tensors(path: Path) -> Opened:
-    tensors = _read_tensors(path)
-    return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
-
-
-def _read_tensors(path: Path) -> dict[str, Array] | Array:
     try:
         from confrank.predictions.tensor_file import read_tensors
     except ImportError:
         raise ValueError("expected torch to read its files, but it is missing: pip install torch") from None
-    return read_tensors(path)
+    tensors = read_tensors(path)
+    return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
 
 
-TENSORS = (".pt", ".pth")
 READERS: dict[str, Callable[[Path], Opened]] = {
     ".safetensors": open_safetensors,
     ".npz": open_npz,
     ".npy": open_npy,
-    **dict.fromkeys(TENSORS, _open_tensors),
+    **dict.fromkeys((".pt", ".pth"), _open_tensors),
     ".csv": open_csv,
     ".tsv": open_csv,
     ".parquet": _open_parquet,
@@ -91,7 +86,7 @@ OTHER_KINDS = {
     **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
     ".txt": "rename it to .csv if it has columns",
 }
-SCORES = ("probabilities", "logits", "submitted", "confidence")
+SCORES = ("probabilities", "logits", "outputs", "submitted", "confidence")
 COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
@@ -142,13 +137,16 @@ def read(
     notes: list[str] = []
     with about(path):
         opened = open_file(path, max_gigabytes)
-        if truth is not None and on is None and (by_row := _joined_by_row(path, Path(truth))):
-            opened, truth = by_row, None
-            notes = ["labels joined by row"]
         labels = None
         if truth is not None:
             with about(Path(truth)):
                 labels = open_file(Path(truth), max_gigabytes)
+            if on is None and opened.alone is not None and labels.alone is not None:
+                opened, labels = with_label_rows(opened.alone(), labels.alone(), Path(truth)), None
+                notes = ["labels joined by row"]
+        refuse_alone(opened)
+        if labels is not None:
+            refuse_alone(labels)
         header = [*opened.header, *([] if labels is None else labels.header)]
         reading, recalled_notes = recalled(reading, like or {}, header)
         if labels is None:
@@ -167,23 +165,6 @@ def read(
     notes += recalled_notes
     record = record_of(reading, values)
     return replace(predictions, notes=(*notes, *predictions.notes), roles=roles, reading=record)
-
-
-def _joined_by_row(path: Path, labels: Path) -> Opened | None:
-    """A table and its labels, if each file is one array without names; the rows must be in the same order."""
-    if not {path.suffix.lower(), labels.suffix.lower()} <= {".npy", *TENSORS} or not labels.is_file():
-        return None
-    table = _read_array(path)
-    with about(labels):
-        refuse_other_format(labels)
-        label = _read_array(labels)
-    if isinstance(table, dict) or isinstance(label, dict):
-        return None
-    return with_label_rows(table, label, labels)
-
-
-def _read_array(path: Path) -> dict[str, Array] | Array:
-    return _read_tensors(path) if path.suffix.lower() in TENSORS else read_npy(path)
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
