@@ -115,7 +115,9 @@ def test_objects_are_never_opened(tmp_path):
 
 def test_numpy_arrays_belong_in_npz(tmp_path):
     torch.save({"logits": LOGITS.detach().numpy(), "label": LABEL.numpy()}, tmp_path / "a.pt")
-    with pytest.raises(ValueError, match="numpy arrays in a pickle, which are never opened; write them with np.savez"):
+    with pytest.raises(
+        ValueError, match="numpy arrays in a pickle, which are never opened; write them with np.savez"
+    ):
         read(tmp_path / "a.pt")
 
 

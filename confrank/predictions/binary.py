@@ -51,7 +51,7 @@ def with_positive(
     if score.min(initial=0) < 0 or score.max(initial=0) > 1:
         raise InputError(
             f"expected the probability of {positive!r}, but got values from {score.min():g} to {score.max():g}",
-            "use {scale} 100 if they are percentages",
+            "use {scale} 100 if they are percentages, or write 1 / (1 + exp(-x)) of each if they are logits",
         )
     numbers = {
         role: np.array([names.index(value) for value in text.values])[text.codes] for role, text in texts.items()

@@ -47,8 +47,6 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     confidence = _confidence(columns, layout, reading, notes)
     if reading.positive is not None:
         score = table[:, 0] if table is not None and table.shape[1] == 1 else confidence
-        if kind == "logits" and score is not confidence and score is not None:
-            score = 1 / (1 + np.exp(-score.astype(np.float64)))
         columns, table, confidence, names = with_positive(columns, score, reading.positive, notes, reading.classes)
         kind = "probabilities"
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
