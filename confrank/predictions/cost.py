@@ -1,12 +1,14 @@
 """What a file of predictions takes when it is unpacked, known before it is read."""
 
 import gzip
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from confrank.limits import check_unpacked, gigabytes_allowed, npz_size
 from confrank.phrasing import InputError
+from confrank.predictions.arrow_size import arrow_size
 
 # Deflate packs at most this many bytes into one.
 MOST_DEFLATED = 1032
@@ -43,6 +45,16 @@ def _parquet_size(path: Path, limit: float) -> int:
     return sum(max(column.total_uncompressed_size, column.num_values * NUMBER_BYTES) for column in columns)
 
 
+def _arrow_size(path: Path, limit: float) -> int:
+    """An error where the sizes cannot be known: the Arrow library would unpack whatever the file claims."""
+    try:
+        return arrow_size(path)
+    except (struct.error, ValueError, IndexError):
+        raise InputError(
+            "expected an Arrow file, but its headers cannot be read", "write it again, or write Parquet or CSV"
+        ) from None
+
+
 def _gz_size(path: Path, limit: float) -> int:
     """The unpacked size, or a number above the limit as soon as that is passed; it is counted only if in doubt."""
     if path.stat().st_size * MOST_DEFLATED <= limit * 1e9:
@@ -63,5 +75,6 @@ _SIZES: dict[str, Callable[[Path, float], int]] = {
     ".xlsx": _zip_size,
     ".npz": lambda path, limit: npz_size(path),
     ".parquet": _parquet_size,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _arrow_size),
     ".gz": _gz_size,
 }

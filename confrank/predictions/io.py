@@ -34,13 +34,24 @@ from confrank.predictions.truth import with_truth
 
 
 def _open_parquet(path: Path) -> Opened:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
+    _check_pyarrow("Parquet")
     from confrank.predictions.parquet import open_parquet
 
     return open_parquet(path)
+
+
+def _open_arrow(path: Path) -> Opened:
+    _check_pyarrow("Arrow files")
+    from confrank.predictions.arrow_file import open_arrow
+
+    return open_arrow(path)
+
+
+def _check_pyarrow(what: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise ValueError(f"expected pyarrow to read {what}, but it is missing: pip install pyarrow") from None
 
 
 def _open_workbook(path: Path) -> Opened:
@@ -73,6 +84,7 @@ READERS: dict[str, Callable[[Path], Opened]] = {
     ".csv": open_csv,
     ".tsv": open_csv,
     ".parquet": _open_parquet,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _open_arrow),
     ".xlsx": _open_workbook,
     ".json": open_json,
     ".jsonl": open_json,
@@ -83,7 +95,7 @@ _SHEET = "save the sheet as CSV UTF-8"
 _PICKLE = "write the table with DataFrame.to_csv or to_parquet"
 OTHER_KINDS = {
     **dict.fromkeys((".xls", ".ods", ".numbers"), _SHEET),
-    **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
+    **dict.fromkeys((".pkl", ".pickle", ".h5"), _PICKLE),
     ".txt": "rename it to .csv if it has columns",
 }
 SCORES = ("probabilities", "logits", "outputs", "submitted", "confidence")

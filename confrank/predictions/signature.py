@@ -8,6 +8,7 @@ SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"PK\x03\x04", "an npz archive", (".npz",)),
     (b"\x1f\x8b", "compressed by gzip", (".gz",)),
     (b"PAR1", "a Parquet file", (".parquet",)),
+    (b"ARROW1", "an Arrow file", (".arrow", ".feather", ".ipc")),
     (b"\x93NUMPY", "an npy file", (".npy",)),
 )
 # Zip archives of other formats, by the end of the name of a file in them.
