@@ -1,13 +1,16 @@
 import builtins
 import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packing import packed
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as torch_file
 
@@ -510,12 +513,82 @@ def test_the_probability_of_class_1_and_its_labels_in_two_npy_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("a.ods", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")]
+    ("name", "remedy"),
+    [
+        ("a.ods", "save the sheet as CSV UTF-8"),
+        ("a.pkl", "DataFrame.to_csv or to_parquet"),
+        ("a.mat", "read it with scipy.io.loadmat, and write its arrays with np.savez"),
+        ("a.h5", "read it with h5py, and write its arrays with np.savez"),
+        ("a.RDS", "write.csv"),
+        ("a.sqlite", "sqlite3 -header -csv FILE"),
+        ("a.csv.tar.gz", "unpack it"),
+        ("a.zip", "name it after what it holds, as in predictions.csv.zip"),
+    ],
 )
 def test_files_of_other_kinds_say_what_to_do(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(ValueError, match=f"but got {Path(name).suffix}; .*{remedy}"):
+    with pytest.raises(ValueError, match=f"but got one ending in {Path(name).suffix}; .*{remedy}"):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst", "zip"])
+def test_packed_text(tmp_path, parser, ending):
+    if (parser, ending) == ("row by row", "zst"):
+        pytest.skip("pyarrow unpacks it")
+    text = rows("label,cat,dog,rat", np.array(["cat", "dog", "rat"])[LABEL], *PROBABILITIES.T).encode()
+    path = tmp_path / f"a.csv.{ending}"
+    path.write_bytes(packed(path.name, text))
+    loaded = load_predictions(path)
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS and loaded.metadata["parser"] == parser
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(packed(path.name, b'{"confidence": 0.5, "correct": true}\n' * 3))
+    assert len(load_predictions(path)) == 3
+    for damaged in (path.read_bytes()[:-7], path.read_bytes()[:42] + b"???" + path.read_bytes()[45:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="expected"):
+            load_predictions(path)
+    (tmp_path / "b.csv").write_bytes(packed(path.name, text))
+    with pytest.raises(ValueError, match=rf"b.csv.{ending} if it holds text|a zip archive; unpack it|an npz archive"):
+        load_predictions(tmp_path / "b.csv")
+
+
+def test_zst_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "p.csv.zst").write_bytes(packed("p.csv.zst", b"confidence,correct\n0.5,1\n"))
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ValueError, match="pyarrow to unpack .zst, but it is missing: pip install pyarrow"):
+        load_predictions(tmp_path / "p.csv.zst")
+
+
+def test_a_zip_archive_of_several_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "p.csv.zip", "w") as file:
+        file.writestr("a.csv", "confidence,correct\n0.5,1\n")
+        file.writestr("b.csv", "confidence,correct\n0.5,1\n")
+    with pytest.raises(ValueError, match="one file in the zip archive, but got 2: a.csv, b.csv; unpack it"):
+        load_predictions(tmp_path / "p.csv.zip")
+
+
+def arrow_file(path, table, **options):
+    """As pandas and Polars write it; with `stream`, as `datasets` does."""
+    stream = options.pop("stream", False)
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(
+        path, table.schema, options=pa.ipc.IpcWriteOptions(**options)
+    ) as file:
+        file.write_table(table, max_chunksize=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "lz4"}, {"compression": "zstd"}, {"stream": True}], ids=str)
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
+def test_arrow_files(tmp_path, options, kind):
+    words = pa.array(np.array(["cat", "dog", "rat"])[LABEL])
+    label = words.dictionary_encode() if kind == "dictionary" else words.cast(getattr(pa, kind)())
+    columns = {f"probability_{name}": PROBABILITIES[:, k] for k, name in enumerate(["cat", "dog", "rat"])}
+    arrow_file(tmp_path / "a.arrow", pa.table({"text": ["x"] * 3, "label": label, **columns}), **options)
+    loaded = load_predictions(tmp_path / "a.arrow")
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities (ignored: text)"
+    lists = pa.array(list(PROBABILITIES), pa.list_(pa.float32(), 3))
+    arrow_file(tmp_path / "a.feather", pa.table({"label": LABEL, "probabilities": lists}), **options)
+    assert np.array_equal(load_predictions(tmp_path / "a.feather").probabilities, PROBABILITIES)
 
 
 def test_scores_by_class_name_in_json(tmp_path):

@@ -1,6 +1,5 @@
 """What a file of predictions takes when it is unpacked, known before it is read."""
 
-import gzip
 import struct
 import zipfile
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from confrank.limits import check_unpacked, gigabytes_allowed, npz_size
 from confrank.phrasing import InputError
 from confrank.predictions.arrow_size import arrow_size
+from confrank.predictions.text_file import open_bytes
 
 # Deflate packs at most this many bytes into one.
 MOST_DEFLATED = 1032
@@ -56,11 +56,14 @@ def _arrow_size(path: Path, limit: float) -> int:
 
 
 def _gz_size(path: Path, limit: float) -> int:
-    """The unpacked size, or a number above the limit as soon as that is passed; it is counted only if in doubt."""
-    if path.stat().st_size * MOST_DEFLATED <= limit * 1e9:
-        return 0
+    """As `_counted_size`, but only if in doubt."""
+    return 0 if path.stat().st_size * MOST_DEFLATED <= limit * 1e9 else _counted_size(path, limit)
+
+
+def _counted_size(path: Path, limit: float) -> int:
+    """The unpacked size, or a number above the limit as soon as that is passed."""
     size = 0
-    with gzip.open(path) as file:
+    with open_bytes(path) as file:
         while size <= limit * 1e9 and (chunk := file.read(CHUNK_BYTES)):
             size += len(chunk)
     return size
@@ -72,9 +75,10 @@ def _zip_size(path: Path, limit: float) -> int:
 
 
 _SIZES: dict[str, Callable[[Path, float], int]] = {
-    ".xlsx": _zip_size,
+    **dict.fromkeys((".xlsx", ".zip"), _zip_size),
     ".npz": lambda path, limit: npz_size(path),
     ".parquet": _parquet_size,
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _arrow_size),
     ".gz": _gz_size,
+    **dict.fromkeys((".bz2", ".xz", ".zst"), _counted_size),
 }

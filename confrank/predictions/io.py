@@ -29,7 +29,7 @@ from confrank.predictions.names import KEY_NAMES, holds_class_names
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
 from confrank.predictions.schema import Predictions
 from confrank.predictions.signature import refuse_other_format
-from confrank.predictions.text_file import suffix_of
+from confrank.predictions.text_file import PACKED, suffix_of
 from confrank.predictions.truth import with_truth
 
 
@@ -92,10 +92,21 @@ READERS: dict[str, Callable[[Path], Opened]] = {
 }
 # What to do with files of other kinds; pickled objects are never opened.
 _SHEET = "save the sheet as CSV UTF-8"
-_PICKLE = "write the table with DataFrame.to_csv or to_parquet"
+_PICKLE = "write tables with DataFrame.to_csv or to_parquet, and arrays with np.savez"
+_ARRAYS = "write its arrays with np.savez('predictions.npz', logits=logits, label=label)"
 OTHER_KINDS = {
     **dict.fromkeys((".xls", ".ods", ".numbers"), _SHEET),
-    **dict.fromkeys((".pkl", ".pickle", ".h5"), _PICKLE),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+    ".mat": f"read it with scipy.io.loadmat, and {_ARRAYS}",
+    **dict.fromkeys((".h5", ".hdf5"), f"read it with h5py, and {_ARRAYS}"),
+    **dict.fromkeys((".dta", ".sav", ".sas7bdat", ".orc"), "read it with pandas, and write it with DataFrame.to_csv"),
+    **dict.fromkeys((".rds", ".rdata", ".rda"), "in R, run write.csv(predictions, 'predictions.csv')"),
+    **dict.fromkeys(
+        (".db", ".sqlite", ".sqlite3"), "run sqlite3 -header -csv FILE 'SELECT * FROM TABLE_NAME' > predictions.csv"
+    ),
+    ".duckdb": "run duckdb FILE -c \"COPY TABLE_NAME TO 'predictions.parquet'\"",
+    **dict.fromkeys((".zip", ".gz", ".bz2", ".xz", ".zst"), "name it after what it holds, as in predictions.csv.zip"),
+    **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "unpack it"),
     ".txt": "rename it to .csv if it has columns",
 }
 SCORES = ("probabilities", "logits", "outputs", "submitted", "confidence")
@@ -124,7 +135,7 @@ def read(
     classes: Sequence[str] | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed (.gz).
+    """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed.
 
     Columns are recognised by their names; `columns` says what is what otherwise, from role to name:
     `{"label": "gold", "confidence": "conf"}`, with `probability:NAME` or `logit:NAME` for the column of a class. The
@@ -188,12 +199,12 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
         hint = "" if run is None else f"; give a run folder in it, such as {run}"
         raise ValueError(f"expected a predictions file, but it is a folder{hint}")
     suffix = suffix_of(path)
-    if suffix not in READERS or (path.suffix.lower() == ".gz" and suffix not in COMPRESSED):
-        remedy = OTHER_KINDS.get(suffix)
-        raise ValueError(
-            f"expected a file ending in {', '.join(READERS)} or {', '.join(COMPRESSED)} with .gz"
-            f"{f', but got {path.suffix}; {remedy}' if remedy else ''}"
-        )
+    is_packed = path.suffix.lower() in PACKED
+    if suffix not in READERS or (is_packed and suffix not in COMPRESSED):
+        if remedy := OTHER_KINDS.get(suffix if is_packed and suffix else path.suffix.lower()):
+            raise ValueError(f"expected a predictions file, but got one ending in {path.suffix}; {remedy}")
+        endings = f"{', '.join(READERS)}, or {', '.join(COMPRESSED)} with {', '.join(PACKED)}"
+        raise ValueError(f"expected a file ending in {endings}, but got {path.suffix or 'no ending'}")
     if path.stat().st_size == 0:
         raise ValueError("expected a predictions file, but it is empty")
     refuse_other_format(path)

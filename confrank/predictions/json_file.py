@@ -1,4 +1,4 @@
-"""JSON: a list of objects, an object of columns, or one object in each line; compressed (.gz) or not."""
+"""JSON: a list of objects, an object of columns, or one object in each line; compressed or not."""
 
 import json
 from pathlib import Path

@@ -102,7 +102,7 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
     if pa.types.is_null(kind):
         column, kind = column.cast(pa.string()), pa.string()
     if _is_text(kind):
-        column = column.cast(pa.large_string()) if pa.types.is_string_view(kind) else column
+        column = column.cast(pa.large_string()) if str(kind) == "string_view" else column
         return codes_of(column.fill_null("").dictionary_encode(), words)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
@@ -115,7 +115,7 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
 
 
 def _is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_list(kind: Any) -> bool:

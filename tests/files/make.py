@@ -433,7 +433,7 @@ def files():
     add("table.csv.gz", "CSV packed with gzip", packed(as_csv(class_header, named)), of_animals)
     add("table.tsv.gz", "TSV packed with gzip", packed(as_csv(class_header, named, "\t")), of_animals)
     add("pipeline.jsonl.gz", "JSON Lines packed with gzip", packed(lines(pipeline)), of_top)
-    refuse("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], "an intact .gz file")
+    refuse("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], "an intact compressed file")
     add("utf16.csv", "UTF-16 with its mark", plain.encode("utf-16"), of_top)
     refuse("utf16_without_mark.csv", "UTF-16 without a mark", plain.encode("utf-16-le"), "save it as UTF-8")
     add("bom.csv", "UTF-8 with a byte order mark", plain.encode("utf-8-sig"), of_top)
