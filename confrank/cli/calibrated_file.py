@@ -51,7 +51,7 @@ def write_calibrated(
 
     if out.suffix == ".safetensors":
         save_predictions(out, result)
-    elif suffix_of(source) in (".csv", ".tsv"):
+    elif suffix_of(source) in (".csv", ".tsv") and source.is_file():
         columns, without = _replaced(given, result, reading)
         rows = None if given.rows is None else given.rows.tolist()
         write_atomically(out, copied_csv(source, rows, columns, without))

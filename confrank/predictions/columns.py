@@ -11,6 +11,7 @@ from confrank.predictions.cells import CORRECT, Column, Text, is_missing, number
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers
 from confrank.predictions.content import Content
 from confrank.predictions.doubts import (
+    AS_NUMBERS,
     NAME_CLASSES,
     OTHER_CUT_OFF,
     OTHER_RULE,
@@ -38,6 +39,7 @@ CHECKED = {*ARRAYS, "outputs", "submitted", "extra:sample_weight"} - {"index", "
 def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predictions:
     """Predictions from the columns that a reader gives; doubts are errors that say how to settle them."""
     content, notes = _without_missing(content, layout, reading)
+    notes = [*content.notes, *notes]
     columns = dict(content.columns)
     extra = {name: _extra(name, columns.pop(f"extra:{name}")) for name in layout.extra}
     keys, metadata, unused = _keys({name: columns.pop(name) for name in KEY_NAMES if name in columns}, layout)
@@ -164,7 +166,10 @@ def _confidence(columns: dict[str, Column], layout: Layout, reading: Reading, no
     if "confidence" not in columns:
         return None
     name = layout.names.get("confidence", "confidence")
-    values = _numbers(columns.pop("confidence"), name)
+    try:
+        values = _numbers(columns.pop("confidence"), name)
+    except ValueError as error:
+        raise InputError(str(error), AS_NUMBERS) from None
     if values.ndim != 1:
         raise ValueError(f"expected numbers in column {name!r}, but got lists of them")
     if reading.scale == "log" or (reading.scale is None and name.strip().lower() in LOG_NAMES):
@@ -232,6 +237,13 @@ def _scaled(table: Array | None, kind: str | None, reading: Reading, notes: list
 
 def _truth(column: Column) -> Array:
     if not isinstance(column, Text):
+        partial = (column > 0) & (column < 1)
+        if partial.any():
+            row = int(partial.argmax())
+            raise InputError(
+                f"expected only 0 and 1 in correct, but got {column[row]:g} in row {row}",
+                "decide from which grade on an answer counts as right, and write 1 for those and 0 for the others",
+            )
         return column
     flags = [CORRECT.get(value.lower()) for value in column.values]
     expected = "true or false, yes or no, right or wrong, correct or incorrect, or 1 or 0"

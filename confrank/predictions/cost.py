@@ -2,7 +2,7 @@
 
 import struct
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from confrank.limits import check_unpacked, gigabytes_allowed, npz_size
@@ -16,17 +16,22 @@ CHUNK_BYTES = 1 << 20
 NUMBER_BYTES = 8
 
 
-def check_cost(path: Path, max_gigabytes: float | None = None) -> None:
-    """Raise if a compressed file unpacks to more than the limit; damage is left to the reader, which describes it."""
-    limit = gigabytes_allowed(max_gigabytes)
+def check_cost(paths: Sequence[Path], max_gigabytes: float | None = None) -> None:
+    """Raise if compressed files unpack to more than the limit; damage is left to the reader, which describes it."""
+    limit, packed = gigabytes_allowed(max_gigabytes), sum(path.stat().st_size for path in paths)
+    if packed * MOST_DEFLATED <= limit * 1e9 and all(path.suffix.lower() == ".gz" for path in paths):
+        return
+    check_unpacked(sum(_size(path, limit) for path in paths), packed, limit)
+
+
+def _size(path: Path, limit: float) -> int:
     measure = _SIZES.get(path.suffix.lower())
     try:
-        size = 0 if measure is None else measure(path, limit)
+        return path.stat().st_size if measure is None else measure(path, limit)
     except InputError:
         raise
     except Exception:  # numpy, zipfile, gzip and pyarrow raise errors of many kinds for damaged files
-        return
-    check_unpacked(size, path.stat().st_size, limit)
+        return 0
 
 
 def _parquet_size(path: Path, limit: float) -> int:
@@ -55,11 +60,6 @@ def _arrow_size(path: Path, limit: float) -> int:
         ) from None
 
 
-def _gz_size(path: Path, limit: float) -> int:
-    """As `_counted_size`, but only if in doubt."""
-    return 0 if path.stat().st_size * MOST_DEFLATED <= limit * 1e9 else _counted_size(path, limit)
-
-
 def _counted_size(path: Path, limit: float) -> int:
     """The unpacked size, or a number above the limit as soon as that is passed."""
     size = 0
@@ -79,6 +79,5 @@ _SIZES: dict[str, Callable[[Path, float], int]] = {
     ".npz": lambda path, limit: npz_size(path),
     ".parquet": _parquet_size,
     **dict.fromkeys((".arrow", ".feather", ".ipc"), _arrow_size),
-    ".gz": _gz_size,
-    **dict.fromkeys((".bz2", ".xz", ".zst"), _counted_size),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst"), _counted_size),
 }

@@ -19,9 +19,21 @@ from typing import Any
 import numpy as np
 
 from confrank.phrasing import InputError
-from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, with_words
+from confrank.predictions.cells import (
+    MISSING,
+    NO_CLASS,
+    Column,
+    Text,
+    codes_of,
+    number,
+    numbers_of,
+    renamed,
+    with_words,
+)
 from confrank.predictions.content import WORDS, Content, Opened, by_role, key_numbers, may_be_named
+from confrank.predictions.doubts import AS_NUMBERS
 from confrank.predictions.layout import Layout
+from confrank.predictions.names import role_of
 from confrank.predictions.schema import Array
 from confrank.predictions.text_file import encoding_of, open_bytes, open_text, readable, suffix_of
 from confrank.spreadsheet import unguarded
@@ -271,5 +283,4 @@ def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int], form
     except ValueError as error:
         if "thousands" in str(error):
             raise
-        remedy = "name class columns probability_NAME or logit_NAME, or say what columns hold with {columns}"
-        raise InputError(str(error), remedy) from None
+        raise InputError(str(error), AS_NUMBERS if role_of(name) == "confidence" else NO_CLASS) from None

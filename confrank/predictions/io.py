@@ -26,6 +26,7 @@ from confrank.predictions.csv_file import open_csv
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
+from confrank.predictions.parts import open_parts, part_files
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
 from confrank.predictions.schema import Predictions
 from confrank.predictions.signature import refuse_other_format
@@ -135,7 +136,7 @@ def read(
     classes: Sequence[str] | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed.
+    """Read predictions from a file in any of the formats in `READERS`, or a folder of its numbered parts.
 
     Columns are recognised by their names; `columns` says what is what otherwise, from role to name:
     `{"label": "gold", "confidence": "conf"}`, with `probability:NAME` or `logit:NAME` for the column of a class. The
@@ -191,13 +192,28 @@ def read(
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
-    """The columns of a file of any format; a `ValueError` if there is no such file."""
+    """The columns of a file of any format, or of a folder of its parts; a `ValueError` if there is no such file."""
     if not path.exists():
         raise ValueError(f"expected a predictions file, but it does not exist{similar_path(path)}")
     if path.is_dir():
         run = next((item.parent for item in sorted(path.glob("*/config.yaml"))), None)
-        hint = "" if run is None else f"; give a run folder in it, such as {run}"
-        raise ValueError(f"expected a predictions file, but it is a folder{hint}")
+        if run is not None:
+            raise ValueError(
+                f"expected a predictions file, but it is a folder; give a run folder in it, such as {run}"
+            )
+        files = part_files(path)
+        for file in files:
+            with about(file.name):
+                _check_kind(file)
+        check_cost(files, max_gigabytes)
+        return open_parts(files, lambda file: READERS[suffix_of(file)](file))
+    _check_kind(path)
+    check_cost([path], max_gigabytes)
+    return READERS[suffix_of(path)](path)
+
+
+def _check_kind(path: Path) -> None:
+    """Raise if the ending of a file, or what it begins with, is of no kind that can be read."""
     suffix = suffix_of(path)
     is_packed = path.suffix.lower() in PACKED
     if suffix not in READERS or (is_packed and suffix not in COMPRESSED):
@@ -208,8 +224,6 @@ def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
     if path.stat().st_size == 0:
         raise ValueError("expected a predictions file, but it is empty")
     refuse_other_format(path)
-    check_cost(path, max_gigabytes)
-    return READERS[suffix](path)
 
 
 def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:

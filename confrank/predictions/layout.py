@@ -76,7 +76,8 @@ def layout_of(
     extra |= {role: declared.pop(role) for role in EXTRA_ROLES if role in declared}
     roles = declared | outputs | _recognised(header, taken, {*declared}, {*elsewhere}, labelled=reading.labelled)
     kind, table = _class_table(header, reading, classes, taken)
-    unknown = _bare_columns(header, {*roles.values(), *extra.values()}, reading.classes) if bare else {}
+    no_classes = {*roles.values(), *extra.values(), *(at for at, name in enumerate(header) if name in lists)}
+    unknown = _bare_columns(header, no_classes, reading.classes) if bare else {}
     if not reading.labelled:
         roles, elsewhere = _without_truth(header, roles, has_table=bool(table), reading=reading), TRUE_ROLES
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, with_words
+from confrank.phrasing import InputError
+from confrank.predictions.cells import Column, Text, class_values, codes_of, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array
@@ -109,7 +110,8 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
     elif pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"expected numbers in column {name[:80]!r}, but got {kind}")
+        vector = "write lists of numbers (in Spark: vector_to_array)" if pa.types.is_struct(kind) else ""
+        raise InputError(f"expected numbers in column {name[:80]!r}, but got {kind}", vector)
     values: Array = column.to_numpy(zero_copy_only=False)
     return values
 
@@ -137,4 +139,4 @@ def _lists(column: Any, name: str) -> Array:
 
 
 def _as_numbers(column: Column, name: str) -> Array:
-    return numbers_of_text(column, f"column {name[:80]!r}") if isinstance(column, Text) else column
+    return class_values(column, name) if isinstance(column, Text) else column
