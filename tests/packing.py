@@ -19,7 +19,7 @@ def packed(name, content):
     if ending == "zip":
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("inner.csv", content)
-            file.writestr("__MACOSX/._inner.csv", b"as a Mac adds")
+            for inner, held in (("inner.csv", content), ("__MACOSX/._inner.csv", b"as a Mac adds")):
+                file.writestr(zipfile.ZipInfo(inner), held, zipfile.ZIP_DEFLATED)
         return archive.getvalue()
     return PACKERS[ending](content)

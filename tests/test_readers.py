@@ -969,7 +969,7 @@ def test_marks_within_names_of_classes_separate_nothing(tmp_path, parser, name, 
 
 def test_a_folder_of_runs_points_to_one(tmp_path):
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    with pytest.raises(ValueError, match="but it is a folder$"):
+    with pytest.raises(ValueError, match="but it is a folder; give one file, or a folder that"):
         read(tmp_path / "runs")
     (tmp_path / "runs" / "first" / "config.yaml").write_text("epochs: 1")
     with pytest.raises(ValueError, match="but it is a folder; give a run folder in it, such as .*first$"):

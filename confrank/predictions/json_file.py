@@ -111,13 +111,14 @@ def _of_document(path: Path) -> Columns:
 
 
 def _are_rows(document: dict[str, Any]) -> bool:
-    """Whether an object has an object for each row: {"a.png": {"label": ...}}, or pandas, orient="index"."""
+    """Whether an object has an object for each row: {"a.png": {"label": ...}}, or pandas, orient="index".
+
+    If it has one for each column, the names of columns are outside, or those inside are numbers of rows.
+    """
     rows = [*document.values()]
-    return (
-        all(isinstance(row, dict) for row in rows)
-        and not any(map(role_of, document))
-        and any(any(map(role_of, row)) for row in rows[:1])
-    )
+    if not rows or not all(isinstance(row, dict) for row in rows) or any(map(role_of, document)):
+        return False
+    return not all(name.isdigit() for name in rows[0])
 
 
 def _of_named_rows(rows: dict[str, dict[str, Any]]) -> Columns:
