@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logit, softmax
 
 from confrank.decisions import calibrate, cross_calibrated, random_folds
 from confrank.decisions.calibrators import CALIBRATION_METHODS, CONFIDENCE_METHODS, TABLE_METHODS
@@ -149,6 +149,7 @@ def test_csv_of_probabilities_in_every_form(tmp_path, command):
         "classes": (["label", "probability_0", "probability_1"], (label, *both), [], "probability_1", sharp[:, 1]),
         "percent": (["label", "p_0", "p_1"], (label, *(100 * p).T), ["--scale", 100], "p_1", 100 * sharp[:, 1]),
         "single": (["label", "probability"], (label, p[:, 1]), [], "probability", sharp[:, 1]),
+        "logit": (["label", "logits"], (label, logits[:, 1] - logits[:, 0]), [], "logits", logit(sharp[:, 1])),
         "positive": (["truth", "score"], (words, p[:, 0]), ["--positive", "no"], "score", sharp[:, 0]),
         "logarithms": (["label", "p_0", "p_1"], (label, *np.log(p).T), log, "p_0", np.log(sharp[:, 0])),
         "with confidence": (

@@ -16,7 +16,7 @@ make = program("tests/files/make.py")
 FILES = {file.name: file for file in make.files()}
 READ = [name for name, file in FILES.items() if file.truth]
 # Packed differently by other versions of the libraries.
-REWRITTEN = (".npz", ".parquet", ".safetensors")
+REWRITTEN = (".npz", ".parquet", ".safetensors", ".feather", ".arrow", ".bz2", ".xz", ".zst", ".zip")
 RANKED = make.RANKED
 
 

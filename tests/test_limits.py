@@ -10,6 +10,7 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from packing import packed
 from pyarrow import parquet
 
 from confrank import models
@@ -20,6 +21,7 @@ from confrank.data.pictures import read_picture
 from confrank.limits import check_unpacked, gigabytes_allowed
 from confrank.phrasing import InputError
 from confrank.predictions import read
+from confrank.predictions.arrow_size import arrow_size
 from confrank.provenance import Provenance
 from confrank.report.contact import contact_sheet
 from confrank.run_folder import load_config
@@ -110,6 +112,47 @@ def test_parquet_is_measured_by_its_metadata(tmp_path):
     with pytest.raises(InputError, match="at most 0.05 GB when unpacked, but got 80 MB"):
         read(path, max_gigabytes=0.05)
     assert len(read(path)) == 5_000_000
+
+
+@pytest.mark.parametrize("ending", [".feather", ".arrow"])
+def test_arrow_is_measured_by_its_headers(tmp_path, ending):
+    """Files and streams: 20 batches of a million equal numbers, two dictionaries and a column that is not read."""
+    words = pa.DictionaryArray.from_arrays(np.zeros(1_000_000, dtype="i4"), ["cat"])
+    table = pa.table(
+        {"label": words, "prediction": words, "confidence": np.full(1_000_000, 0.5), "more": np.zeros(10**6)}
+    )
+    path, expected = tmp_path / f"repeated{ending}", 0
+    new = pa.ipc.new_file if ending == ".feather" else pa.ipc.new_stream
+    with new(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        for _ in range(5):
+            file.write_table(table)
+            expected += table.nbytes
+    assert path.stat().st_size < 100_000
+    assert arrow_size(path) == pytest.approx(expected, rel=0.001)
+    with pytest.raises(InputError, match="at most 0.1 GB when unpacked, but got 120 MB"):
+        read(path, max_gigabytes=0.1)
+    assert len(read(path)) == 5_000_000
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"\xff\xff\xff\xff", b"\xff\xff\xff\xfe", 2))
+    with pytest.raises(InputError, match="an Arrow file, but its headers cannot be read; write it again"):
+        read(path)
+
+
+def test_a_column_without_buffers_that_claims_rows(tmp_path):
+    table = pa.table({"confidence": pa.nulls(10**9), "correct": pa.nulls(10**9)})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    with pytest.raises(InputError, match="at most 2 GB when unpacked, but got 8 GB from"):
+        read(tmp_path / "a.arrow")
+
+
+@pytest.mark.parametrize("ending", ["bz2", "xz", "zst", "zip"])
+def test_packed_text_is_counted_up_to_the_limit(tmp_path, ending):
+    path = tmp_path / f"zeros.csv.{ending}"
+    path.write_bytes(packed(path.name, b"confidence,correct\n" + b"0.5,1\n" * 1_000_000))
+    with pytest.raises(InputError, match=r"at most 0.001 GB when unpacked, but got \d"):
+        read(path, max_gigabytes=0.001)
+    assert len(read(path)) == 1_000_000
 
 
 @pytest.mark.parametrize(("width", "height"), [(10_001, 10_000), (100_000_001, 1)])

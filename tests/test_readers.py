@@ -1,13 +1,16 @@
 import builtins
 import io
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from packing import packed
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as torch_file
 
@@ -393,6 +396,74 @@ def test_npy_of_two_columns(tmp_path, monkeypatch, kind, order):
     assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
 
 
+@pytest.mark.parametrize("name", ["predictions", "y_pred", "y_score", "outputs", "pred_probs", "Softmax"])
+def test_arrays_of_all_classes_under_the_names_that_frameworks_give_them(tmp_path, name):
+    np.savez(tmp_path / "a.npz", **{name: PROBABILITIES, "label_ids": LABEL})
+    loaded = load_predictions(tmp_path / "a.npz")
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+    logits = 3 * np.log(PROBABILITIES + 0.1)
+    np.savez(tmp_path / "b.npz", **{name: logits, "y_test": LABEL})
+    np.testing.assert_array_equal(load_predictions(tmp_path / "b.npz").logits, logits)
+    (tmp_path / "c.json").write_text(json.dumps({name: logits.tolist(), "label": LABEL.tolist()}))
+    np.testing.assert_array_equal(load_predictions(tmp_path / "c.json").logits, logits)
+
+
+def test_outputs_next_to_other_scores_stay_out(tmp_path):
+    columns = {"label": LABEL, "prediction": LABEL, "confidence": CONFIDENCE, "scores": PROBABILITIES}
+    np.savez(tmp_path / "a.npz", **columns)
+    assert load_predictions(tmp_path / "a.npz").describe().endswith("confidence (ignored: scores)")
+    columns = {"label": LABEL, "probabilities": PROBABILITIES, "outputs": PROBABILITIES * 2}
+    np.savez(tmp_path / "b.npz", **columns)
+    assert load_predictions(tmp_path / "b.npz").describe().endswith("probabilities (ignored: outputs)")
+
+
+def test_labels_as_keras_has_them(tmp_path):
+    """One-hot rows, and columns [n, 1]."""
+    np.savez(tmp_path / "a.npz", y_pred=PROBABILITIES, y_true=np.eye(3, dtype="f4")[LABEL])
+    np.savez(tmp_path / "b.npz", y_pred=PROBABILITIES, y_true=LABEL[:, None])
+    for name in "ab":
+        loaded = load_predictions(tmp_path / f"{name}.npz")
+        assert loaded.label.tolist() == LABEL.tolist()
+        assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+        assert ("labels one-hot" in loaded.describe()) == (name == "a")
+    np.save(tmp_path / "table.npy", PROBABILITIES)
+    for label in (np.eye(3)[LABEL], LABEL[:, None], LABEL.astype("f4")):
+        np.save(tmp_path / "label.npy", label)
+        loaded = read(tmp_path / "table.npy", truth=tmp_path / "label.npy")
+        assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_a_single_logit_is_that_of_class_1(tmp_path, shape):
+    """As of binary cross-entropy with logits, or the margins of boosted trees."""
+    logit, label = np.array([2.0, -1.0, 0.5, -3.0]), np.array([1, 0, 0, 1])
+    np.save(tmp_path / "margin.npy", logit.reshape(shape))
+    np.save(tmp_path / "label.npy", label)
+    np.savez(tmp_path / "a.npz", logits=logit.reshape(shape), label=label)
+    (tmp_path / "a.csv").write_text(rows("label,y_prob", label, logit))
+    found = [
+        read(tmp_path / "margin.npy", truth=tmp_path / "label.npy"),
+        read(tmp_path / "a.npz"),
+        read(tmp_path / "a.csv", logits=True),
+    ]
+    second = 1 / (1 + np.exp(-logit))
+    expected = evaluate(probabilities=np.stack([1 - second, second], axis=1), label=label).metrics
+    for loaded in found:
+        assert evaluate(**loaded.evaluation_inputs()).metrics == pytest.approx(expected)
+        assert "a single column read as the logit of class 1" in loaded.describe()
+
+
+def test_two_files_of_one_array_are_each_read_once(tmp_path, monkeypatch):
+    np.save(tmp_path / "table.npy", PROBABILITIES)
+    np.save(tmp_path / "label.npy", LABEL)
+    opened = []
+    monkeypatch.setattr(
+        np, "load", lambda path, *a, real=np.load, **k: opened.append(path.name) or real(path, *a, **k)
+    )
+    read(tmp_path / "table.npy", truth=tmp_path / "label.npy")
+    assert opened.count("label.npy") == 1 and opened.count("table.npy") == 2  # one of them only maps it
+
+
 def test_npy_with_fields(tmp_path):
     fields = np.zeros(3, dtype=[("confidence", "f4"), ("id", "i4"), ("correct", "?")])
     fields["confidence"], fields["correct"] = CONFIDENCE, CORRECT
@@ -442,12 +513,82 @@ def test_the_probability_of_class_1_and_its_labels_in_two_npy_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "remedy"), [("a.ods", "save the sheet as CSV UTF-8"), ("a.pkl", "DataFrame.to_csv or to_parquet")]
+    ("name", "remedy"),
+    [
+        ("a.ods", "save the sheet as CSV UTF-8"),
+        ("a.pkl", "DataFrame.to_csv or to_parquet"),
+        ("a.mat", "read it with scipy.io.loadmat, and write its arrays with np.savez"),
+        ("a.h5", "read it with h5py, and write its arrays with np.savez"),
+        ("a.RDS", "write.csv"),
+        ("a.sqlite", "sqlite3 -header -csv FILE"),
+        ("a.csv.tar.gz", "unpack it"),
+        ("a.zip", "name it after what it holds, as in predictions.csv.zip"),
+    ],
 )
 def test_files_of_other_kinds_say_what_to_do(tmp_path, name, remedy):
     (tmp_path / name).write_bytes(b"PK")
-    with pytest.raises(ValueError, match=f"but got {Path(name).suffix}; .*{remedy}"):
+    with pytest.raises(ValueError, match=f"but got one ending in {Path(name).suffix}; .*{remedy}"):
         read(tmp_path / name)
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst", "zip"])
+def test_packed_text(tmp_path, parser, ending):
+    if (parser, ending) == ("row by row", "zst"):
+        pytest.skip("pyarrow unpacks it")
+    text = rows("label,cat,dog,rat", np.array(["cat", "dog", "rat"])[LABEL], *PROBABILITIES.T).encode()
+    path = tmp_path / f"a.csv.{ending}"
+    path.write_bytes(packed(path.name, text))
+    loaded = load_predictions(path)
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS and loaded.metadata["parser"] == parser
+    path = tmp_path / f"a.jsonl.{ending}"
+    path.write_bytes(packed(path.name, b'{"confidence": 0.5, "correct": true}\n' * 3))
+    assert len(load_predictions(path)) == 3
+    for damaged in (path.read_bytes()[:-7], path.read_bytes()[:42] + b"???" + path.read_bytes()[45:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="expected"):
+            load_predictions(path)
+    (tmp_path / "b.csv").write_bytes(packed(path.name, text))
+    with pytest.raises(ValueError, match=rf"b.csv.{ending} if it holds text|a zip archive; unpack it|an npz archive"):
+        load_predictions(tmp_path / "b.csv")
+
+
+def test_zst_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    (tmp_path / "p.csv.zst").write_bytes(packed("p.csv.zst", b"confidence,correct\n0.5,1\n"))
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ValueError, match="pyarrow to unpack .zst, but it is missing: pip install pyarrow"):
+        load_predictions(tmp_path / "p.csv.zst")
+
+
+def test_a_zip_archive_of_several_files(tmp_path):
+    with zipfile.ZipFile(tmp_path / "p.csv.zip", "w") as file:
+        file.writestr("a.csv", "confidence,correct\n0.5,1\n")
+        file.writestr("b.csv", "confidence,correct\n0.5,1\n")
+    with pytest.raises(ValueError, match="one file in the zip archive, but got 2: a.csv, b.csv; unpack it"):
+        load_predictions(tmp_path / "p.csv.zip")
+
+
+def arrow_file(path, table, **options):
+    """As pandas and Polars write it; with `stream`, as `datasets` does."""
+    stream = options.pop("stream", False)
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(
+        path, table.schema, options=pa.ipc.IpcWriteOptions(**options)
+    ) as file:
+        file.write_table(table, max_chunksize=2)
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "lz4"}, {"compression": "zstd"}, {"stream": True}], ids=str)
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "dictionary"])
+def test_arrow_files(tmp_path, options, kind):
+    words = pa.array(np.array(["cat", "dog", "rat"])[LABEL])
+    label = words.dictionary_encode() if kind == "dictionary" else words.cast(getattr(pa, kind)())
+    columns = {f"probability_{name}": PROBABILITIES[:, k] for k, name in enumerate(["cat", "dog", "rat"])}
+    arrow_file(tmp_path / "a.arrow", pa.table({"text": ["x"] * 3, "label": label, **columns}), **options)
+    loaded = load_predictions(tmp_path / "a.arrow")
+    assert evaluate(**loaded.evaluation_inputs()).metrics == METRICS
+    assert loaded.describe() == "3 predictions, 3 classes, probabilities (ignored: text)"
+    lists = pa.array(list(PROBABILITIES), pa.list_(pa.float32(), 3))
+    arrow_file(tmp_path / "a.feather", pa.table({"label": LABEL, "probabilities": lists}), **options)
+    assert np.array_equal(load_predictions(tmp_path / "a.feather").probabilities, PROBABILITIES)
 
 
 def test_scores_by_class_name_in_json(tmp_path):
@@ -490,7 +631,20 @@ def test_npy_that_claims_more_than_it_holds(tmp_path):
             "one column of the role label, but got 'labels', 'target'; choose",
         ),
         ({"label": LABEL, "weights": LABEL}, "but got the columns label, weights; say what they are with"),
-        ({"label": LABEL, "logits": LABEL}, r"or an array \[n, K\], but got the single column 'logits'"),
+        (
+            {"label": LABEL + 1, "logits": LABEL},
+            "labels 0 and 1 with a single column of logits, .*but got 2 in row 1",
+        ),
+        (
+            {"label": np.eye(3)[LABEL] * 0.5, "logits": PROBABILITIES},
+            r"rows \[n, K\] with a single 1 among zeros, but",
+        ),
+        ({"label": np.ones((3, 3)), "logits": PROBABILITIES}, r"rows \[n, K\] with a single 1 among zeros, but"),
+        (
+            {"label": LABEL, "outputs": PROBABILITIES, "scores": PROBABILITIES},
+            "one array of the outputs of all classes",
+        ),
+        ({"label": LABEL, "features": PROBABILITIES}, "but got the columns label, features"),
         (
             {"label": ["a", "b", "a"], "probabilities": PROBABILITIES, "class_names": ["a", "b", "a"]},
             "expected a distinct name for each class of label, but got a more than once; give class numbers",
@@ -661,7 +815,7 @@ def test_words_in_a_structured_array_are_no_flags(tmp_path):
     [
         ("label,prediction,age,weight\n0,0,30,71\n1,1,20,83\n", "class with the largest of the logits, but row 0"),
         ("label,y_prob\n0,0.1\n2,0.9\n", "labels 0 and 1 with a single column of prob.*, but got 2 in row 1; give"),
-        ("label,logits\n0,0.1\n1,0.9\n", "a column of logits for each class, named logit_NAME, .*, but got"),
+        ("label,logits\n0,0.1\n2,0.9\n", "labels 0 and 1 with a single column of logits, .*but got 2 in row 1; give"),
         ("label,prediction,probs\n0,0,0.9\n", "row 0 predicts class 0 where class 1 is largest"),
     ],
 )
@@ -815,7 +969,7 @@ def test_marks_within_names_of_classes_separate_nothing(tmp_path, parser, name, 
 
 def test_a_folder_of_runs_points_to_one(tmp_path):
     (tmp_path / "runs" / "first").mkdir(parents=True)
-    with pytest.raises(ValueError, match="but it is a folder$"):
+    with pytest.raises(ValueError, match="but it is a folder; give one file, or a folder that"):
         read(tmp_path / "runs")
     (tmp_path / "runs" / "first" / "config.yaml").write_text("epochs: 1")
     with pytest.raises(ValueError, match="but it is a folder; give a run folder in it, such as .*first$"):

@@ -23,6 +23,11 @@ METRICS = evaluate(logits=LOGITS, label=LABEL).metrics
         {"logits": [LOGITS[:3], LOGITS[3:]], "labels": [LABEL[:3], LABEL[3:]]},
         (LOGITS, LABEL),
         [LOGITS.half(), LABEL],
+        [(LOGITS[:3], LABEL[:3]), (LOGITS[3:], LABEL[3:])],
+        [[LOGITS[:3], LABEL[:3]], [LOGITS[3:], LABEL[3:]]],
+        [{"logits": LOGITS[:3], "label": LABEL[:3]}, {"logits": LOGITS[3:], "label": LABEL[3:]}],
+        [{"logits": logits, "label": label, "name": "a"} for logits, label in zip(LOGITS, LABEL, strict=True)],
+        {"predictions": LOGITS, "label_ids": LABEL, "metrics": {"loss": 0.1}},
         {"logits": LOGITS.detach().to(torch.float8_e4m3fn), "label": LABEL},
         {"logits": LOGITS.detach().to_sparse(), "label": LABEL},
     ],
@@ -33,6 +38,11 @@ METRICS = evaluate(logits=LOGITS, label=LABEL).metrics
         "list of batches",
         "pair",
         "list of two",
+        "pairs of batches",
+        "lists of batches",
+        "dictionaries of batches",
+        "dictionaries of samples",
+        "as a Trainer calls them",
         "8 bits",
         "sparse",
     ],
@@ -67,6 +77,15 @@ def test_a_tensor_and_its_labels_in_two_files(tmp_path, labels):
     assert loaded.label.tolist() == LABEL.tolist() and loaded.notes == ("labels joined by row",)
 
 
+def test_lists_of_batches_in_two_files(tmp_path):
+    """As the `predict` of a Lightning trainer returns them."""
+    torch.save([LOGITS[:3], LOGITS[3:]], tmp_path / "table.pt")
+    torch.save([LABEL[:3], LABEL[3:]], tmp_path / "label.pt")
+    loaded = read(tmp_path / "table.pt", truth=tmp_path / "label.pt")
+    np.testing.assert_array_equal(loaded.logits, LOGITS.detach())
+    assert loaded.label.tolist() == LABEL.tolist()
+
+
 @pytest.mark.parametrize(("labels", "message"), [("label.npy", "it is text"), ("label.pt", "cannot be read")])
 def test_an_error_names_the_file_of_labels(tmp_path, labels, message):
     torch.save(LOGITS, tmp_path / "table.pt")
@@ -94,6 +113,14 @@ def test_objects_are_never_opened(tmp_path):
     assert not (tmp_path / "opened").exists()
 
 
+def test_numpy_arrays_belong_in_npz(tmp_path):
+    torch.save({"logits": LOGITS.detach().numpy(), "label": LABEL.numpy()}, tmp_path / "a.pt")
+    with pytest.raises(
+        ValueError, match="numpy arrays in a pickle, which are never opened; write them with np.savez"
+    ):
+        read(tmp_path / "a.pt")
+
+
 @pytest.mark.parametrize(
     ("stored", "message"),
     [
@@ -101,6 +128,10 @@ def test_objects_are_never_opened(tmp_path):
         ((LOGITS, LABEL, LABEL), "expected tensors by name, but got tuple; write torch.save"),
         (LOGITS, "give the labels"),
         (LABEL, r"expected logits or probabilities \[n, K\].*but got shape \[4\] of int64"),
+        ({"epoch": 3, "val": {"logits": LOGITS, "label": LABEL}}, "tensors by name, but epoch, val hold none"),
+        ([LOGITS[:2], LABEL[:2], 7], "expected tensors by name, but got list; write torch.save"),
+        ([LOGITS, LOGITS[:, :2]], "batches of one shape, but got"),
+        ([{"logits": LOGITS}, {"label": LABEL}], "the same names in each batch"),
         ({"weight": LOGITS, "bias": LABEL}, "but got the columns weight, bias"),
         ({"logits": LOGITS, "label": LABEL[:2]}, "2"),
     ],

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 Columns = dict[str, Sequence[Any]]
 UNCHANGED = ("label", "index", "key", "other_keys")
-# What a column that holds the probability of a single class is taken for.
-SINGLE = ("probability of class 1", "submitted")
+# What a column that holds the probability or logit of a single class is taken for.
+SINGLE = ("probability of class 1", "submitted", "logit of class 1")
 
 
 def calibrated_predictions(
@@ -51,7 +51,7 @@ def write_calibrated(
 
     if out.suffix == ".safetensors":
         save_predictions(out, result)
-    elif suffix_of(source) in (".csv", ".tsv"):
+    elif suffix_of(source) in (".csv", ".tsv") and source.is_file():
         columns, without = _replaced(given, result, reading)
         rows = None if given.rows is None else given.rows.tolist()
         write_atomically(out, copied_csv(source, rows, columns, without))
@@ -130,7 +130,10 @@ def _class_columns(
     if is_single:
         column = next((by_role[role] for role in (*SINGLE, "confidence") if role in by_role), None)
         number = 1 if reading["positive"] is None else names.index(reading["positive"])
-        columns = {} if column is None else {column: _rescaled(table[:, number], column, reading)}
+        if column is not None and kind == "logit":
+            columns = {column: (table[:, 1] - table[:, 0]).tolist()}
+        elif column is not None:
+            columns = {column: _rescaled(table[:, number], column, reading)}
     else:
         for number, name in enumerate(names):
             if (column := by_role.get(f"{kind} of class {name}")) is not None:

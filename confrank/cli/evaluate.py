@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 
 def _evaluate_arguments(parser: Parser) -> None:
-    files = "predictions (.csv, .tsv, .json, .jsonl, also .gz; .parquet, .xlsx, .npz, .npy, .pt, .safetensors)"
-    files += " or run folders"
+    files = "predictions (.csv, .tsv, .json, .jsonl, also compressed; .parquet, .arrow, .xlsx, .npz, .npy, .pt,"
+    files += " .safetensors), folders of the parts of a file, or run folders"
     parser.add_argument("files", type=str, nargs="+", metavar="FILE", help=files)
     add_reading(parser)
     common = "compare the rows that all files have, by the column that identifies them, and count the others"
@@ -97,6 +97,11 @@ def _evaluate(arguments: Arguments) -> None:
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
         columns = kept(reading, *by, weight, *([] if policy is None else policy.columns))
         sources.append(_read(file, name, reading, columns, is_first=not sources))
+    from confrank.predictions.parts import are_parts
+
+    if are_parts([source.path for source in sources]):
+        folder = sources[0].path.parent
+        print(f"note: these files are called parts of one; confrank evaluate {folder} evaluates them together")
     if arguments.common and len(sources) < 2:
         raise ValueError("expected two or more files with --common, but got one; leave it out")
     if arguments.common:

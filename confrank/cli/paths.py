@@ -135,11 +135,11 @@ def _image_folders(path: Path) -> list[Path]:
 
 
 def _protected_files(path: Path) -> list[Path]:
-    """The file itself; for a run folder all that training wrote except predictions, which can be written again."""
+    """The file itself, or those in a folder; for a run folder, all that training wrote except predictions."""
     from confrank.run_folder import RunFolder
 
     run = RunFolder(path)
     if not run.config.exists():
-        return [path]
+        return [*path.iterdir()] if path.is_dir() else [path]
     written = [run.config, run.log, run.environment, run.history, run.metrics, run.metrics_of("holdout")]
     return [*written, *run.checkpoint.rglob("*"), *run.snapshots.glob("*")]

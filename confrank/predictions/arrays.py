@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,20 +110,29 @@ def open_npy(path: Path) -> Opened:
         columns = np.fromfile(path, dtype, offset=start).reshape(2, shape[0])
         return {"confidence": columns[0], "correct": _flags(columns[1])}
 
-    return _opened(dict.fromkeys(both, shape[:1]), load, {})
+    return replace(_opened(dict.fromkeys(both, shape[:1]), load, {}), alone=lambda: np.load(path))
 
 
 def open_table(values: Array) -> Opened:
     """One array without a name: logits or probabilities [n, K], or rows of (confidence, correct) [n, 2]."""
+    values = _single(values)
+    arrays: dict[str, Array] = {}
     if values.ndim == 2 and _holds_flags(values):
-        return open_arrays({"confidence": values[:, 0], "correct": _flags(values[:, 1])}, {})
-    if values.ndim not in (1, 2) or values.shape[1:] == (1,) or values.dtype.kind != "f":
+        arrays = {"confidence": values[:, 0], "correct": _flags(values[:, 1])}
+    elif values.ndim in (1, 2) and values.dtype.kind == "f":
+        arrays = _table(values)
+    return replace(open_arrays(arrays, {}), alone=lambda: values)
+
+
+def refuse_alone(opened: Opened) -> None:
+    """Raise if a file has no array but one of labels."""
+    if opened.alone is not None and not opened.header:
+        values = opened.alone()
         raise InputError(
             "expected logits or probabilities [n, K], or rows of (confidence, correct),"
             f" but got shape {list(values.shape)} of {values.dtype}",
             "give the labels of one array as {truth}, otherwise put all arrays into one npz file with their names",
         )
-    return open_arrays(_table(values), {})
 
 
 def _holds_flags(values: Array) -> bool:
@@ -131,19 +141,21 @@ def _holds_flags(values: Array) -> bool:
 
 
 def _table(values: Array) -> dict[str, Array]:
-    """Values [n, K] by what they are; values [n] are the probability of class 1."""
-    return {"probabilities" if values.ndim == 1 else kind_of(values): values}
+    """Values [n, K] by what they are; values [n] are the probability of class 1, or its logit if outside [0, 1]."""
+    if values.ndim == 1:
+        return {"probabilities" if ((values >= 0) & (values <= 1) | np.isnan(values)).all() else "logits": values}
+    return {kind_of(values): values}
 
 
-def read_npy(path: Path) -> Array:
-    with _readable("an npy file"):
-        values: Array = np.load(path)
-    return values
+def _single(values: Array) -> Array:
+    """Values [n, 1] as [n]."""
+    return values[:, 0] if values.shape[1:] == (1,) else values
 
 
 def with_label_rows(table: Array, label: Array, labels: Path) -> Opened:
     """A table [n, K], or the probability of class 1 [n], with the labels [n] of another file, row by row."""
-    if table.ndim not in (1, 2) or label.shape != table.shape[:1]:
+    table = _single(table)
+    if table.ndim not in (1, 2) or label.ndim not in (1, 2) or len(label) != len(table):
         raise ValueError(
             f"expected labels [n] for a table [n, K], but {labels} has shape {list(label.shape)}, the table"
             f" {list(table.shape)}"
@@ -172,8 +184,14 @@ def _opened(shapes: Shapes, load: Callable[[Collection[str]], dict[str, Array]],
 def _content(arrays: dict[str, Array], header: list[str], layout: Layout, metadata: dict[str, str]) -> Content:
     """The arrays by role; shapes and lengths are checked, except of those that may identify samples."""
     columns = {role: arrays[header[number]] for role, number in layout.numbers().items()}
+    columns |= {role: _single(values) for role, values in columns.items() if role not in KEY_NAMES}
+    if "label" in columns and columns["label"].ndim == 2:
+        columns["label"] = _of_one_hot(columns["label"])
+        metadata = metadata | {"labels": "one-hot"}
     table = [arrays[header[number]].reshape(-1) for number in layout.table]
-    given = {role: values for role, values in columns.items() if role in ARRAYS and role not in KEY_NAMES}
+    given = {
+        role: values for role, values in columns.items() if role in (*ARRAYS, "outputs") and role not in KEY_NAMES
+    }
     single = {f"array {header[number]}": values for number, values in zip(layout.table, table, strict=True)}
     check_shapes(given | single, text=True)
     num_rows = len(next(iter([*table, *given.values()])))
@@ -185,6 +203,17 @@ def _content(arrays: dict[str, Array], header: list[str], layout: Layout, metada
         names = _stored_names(metadata["class_names"])
     found = {role: _column(role, values) for role, values in columns.items()}
     return Content(found, np.stack(table, axis=1) if table else None, metadata, names, typed=True)
+
+
+def _of_one_hot(label: Array) -> Array:
+    """Class numbers [n] from rows [n, K] with a single 1 among zeros."""
+    if label.dtype.kind not in "biuf" or not ((label == 0) | (label == 1)).all() or (label.sum(axis=1) != 1).any():
+        raise ValueError(
+            "expected label to be class numbers [n], or rows [n, K] with a single 1 among zeros, but got others of"
+            f" shape {list(label.shape)}"
+        )
+    classes: Array = label.argmax(axis=1)
+    return classes
 
 
 def _column(role: str, values: Array) -> Column:

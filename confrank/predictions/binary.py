@@ -17,18 +17,18 @@ def both_classes(single: Array) -> Array:
     return np.stack([1 - second, second], axis=1)
 
 
-def checked_binary(label: Array) -> str:
-    """A note on how `both_classes` reads the column; an error for labels other than 0 and 1."""
+def checked_binary(label: Array, kind: str | None = None) -> str:
+    """A note on how a single column of a kind is read; an error for labels other than 0 and 1."""
     wrong = (label != 0) & (label != 1)
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(
-            "expected labels 0 and 1 with a single column of probabilities, which is that of class 1,"
+            f"expected labels 0 and 1 with a single column of {kind or 'probabilities'}, which is that of class 1,"
             f" but got {label[row]} in row {row}",
             "give a column probability_NAME for each class, or use {columns} confidence=COLUMN if it belongs to the"
             " predicted class, or {positive} NAME",
         )
-    return "a single column read as the probability of class 1"
+    return f"a single column read as the {'logit' if kind == 'logits' else 'probability'} of class 1"
 
 
 def with_positive(
@@ -51,7 +51,7 @@ def with_positive(
     if score.min(initial=0) < 0 or score.max(initial=0) > 1:
         raise InputError(
             f"expected the probability of {positive!r}, but got values from {score.min():g} to {score.max():g}",
-            "use {scale} 100 if they are percentages",
+            "use {scale} 100 if they are percentages, or write 1 / (1 + exp(-x)) of each if they are logits",
         )
     numbers = {
         role: np.array([names.index(value) for value in text.values])[text.codes] for role, text in texts.items()

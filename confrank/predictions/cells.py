@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from confrank.phrasing import InputError
 from confrank.predictions.schema import Array
 
 # What programs write for a missing value; a class of such a name has to be renamed.
@@ -20,6 +21,7 @@ MISSING = frozenset(
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 # What people write in a column `correct`; a label may be such a word.
 CORRECT = TRUTH | {"y": True, "n": False, "right": True, "wrong": False, "correct": True, "incorrect": False}
+NO_CLASS = "name class columns probability_NAME or logit_NAME, or say what columns hold with {columns}"
 _PERCENT = re.compile(r"([-+]?[\d.,]+)\s?%")
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
@@ -180,6 +182,14 @@ def numbers_of_text(text: Text, role: str) -> Array:
         return f"expected numbers in {role}, but got {cell[:80]!r} in row {text.first_row(code)}"
 
     return numbers_of(text.values, where)[text.codes]
+
+
+def class_values(text: Text, name: str) -> Array:
+    """Numbers [n] from the text of a class column."""
+    try:
+        return numbers_of_text(text, f"column {name[:80]!r}")
+    except ValueError as error:
+        raise InputError(str(error), NO_CLASS) from None
 
 
 def raw_cells(column: Column) -> Array:

@@ -11,6 +11,7 @@ from confrank.predictions.cells import CORRECT, Column, Text, is_missing, number
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers
 from confrank.predictions.content import Content
 from confrank.predictions.doubts import (
+    AS_NUMBERS,
     NAME_CLASSES,
     OTHER_CUT_OFF,
     OTHER_RULE,
@@ -31,13 +32,14 @@ from confrank.predictions.names import KEY_NAMES, LOG_NAMES, WEAK_LABEL, holds_c
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
-CHECKED = {*ARRAYS, "submitted", "extra:sample_weight"} - {"index", "key"}
+CHECKED = {*ARRAYS, "outputs", "submitted", "extra:sample_weight"} - {"index", "key"}
 
 
 @np.errstate(over="ignore", invalid="ignore")  # infinite values are refused when they are evaluated
 def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predictions:
     """Predictions from the columns that a reader gives; doubts are errors that say how to settle them."""
     content, notes = _without_missing(content, layout, reading)
+    notes = [*content.notes, *notes]
     columns = dict(content.columns)
     extra = {name: _extra(name, columns.pop(f"extra:{name}")) for name in layout.extra}
     keys, metadata, unused = _keys({name: columns.pop(name) for name in KEY_NAMES if name in columns}, layout)
@@ -142,6 +144,8 @@ def _table(columns: dict[str, Column], table: Array | None, layout: Layout) -> t
     if kinds:
         column = columns.pop(kinds[0])
         return _numbers(column, kinds[0]), layout.kind or kinds[0]
+    if "outputs" in columns:
+        return _numbers(columns.pop("outputs"), layout.names["outputs"]), layout.kind
     if "submitted" in columns:
         column = columns.pop("submitted")
         if (
@@ -162,7 +166,10 @@ def _confidence(columns: dict[str, Column], layout: Layout, reading: Reading, no
     if "confidence" not in columns:
         return None
     name = layout.names.get("confidence", "confidence")
-    values = _numbers(columns.pop("confidence"), name)
+    try:
+        values = _numbers(columns.pop("confidence"), name)
+    except ValueError as error:
+        raise InputError(str(error), AS_NUMBERS) from None
     if values.ndim != 1:
         raise ValueError(f"expected numbers in column {name!r}, but got lists of them")
     if reading.scale == "log" or (reading.scale is None and name.strip().lower() in LOG_NAMES):
@@ -193,8 +200,10 @@ def _tabled(
     """The table of classes [n, K] under its kind, after all checks; labels may be names of classes, or not known."""
     label = arrays.get("label", np.zeros(0, dtype=np.int64))
     if table.shape[1] == 1:
+        metadata["binary"] = checked_binary(label, kind)
+        if kind == "logits":
+            return {"logits": np.stack([np.zeros(len(table)), table[:, 0]], axis=1)}
         table = both_classes(table[:, 0])
-        metadata["binary"] = checked_binary(label)
         check_prediction(arrays.get("prediction"), table, "probabilities", OTHER_CUT_OFF)
         return {"probabilities": table}
     if kind != "logits":
@@ -228,6 +237,13 @@ def _scaled(table: Array | None, kind: str | None, reading: Reading, notes: list
 
 def _truth(column: Column) -> Array:
     if not isinstance(column, Text):
+        partial = (column > 0) & (column < 1)
+        if partial.any():
+            row = int(partial.argmax())
+            raise InputError(
+                f"expected only 0 and 1 in correct, but got {column[row]:g} in row {row}",
+                "decide from which grade on an answer counts as right, and write 1 for those and 0 for the others",
+            )
         return column
     flags = [CORRECT.get(value.lower()) for value in column.values]
     expected = "true or false, yes or no, right or wrong, correct or incorrect, or 1 or 0"

@@ -19,7 +19,7 @@ class Content:
     """The columns of a layout, by the names of `Layout.numbers`, and the class columns as a table [n, K].
 
     If `typed`, numbers in label and prediction are class numbers even if classes have numbers as names. `rows` [n]
-    are the numbers of these rows in the file; None if it is all of them.
+    are the numbers of these rows in the file; None if it is all of them. `notes` say how it was read.
     """
 
     columns: dict[str, Column]
@@ -28,6 +28,7 @@ class Content:
     class_names: list[str] | None = None
     typed: bool = False
     rows: Array | None = None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.table is None else len(self.table)
@@ -44,13 +45,15 @@ class Content:
 class Opened:
     """A file of which the names of columns are known; `load` reads those of a layout.
 
-    Columns among `lists` hold a list in each row. Without `bare`, unknown columns are never classes.
+    Columns among `lists` hold a list in each row. Without `bare`, unknown columns are never classes. `alone` gives
+    the array of a file that has only one, without a name: labels if there is no `header`.
     """
 
     header: list[str]
     load: Callable[[Layout], Content]
     lists: frozenset[str] = frozenset()
     bare: bool = True
+    alone: Callable[[], Array] | None = None
 
 
 def may_be_named(role: str, layout: Layout) -> bool:

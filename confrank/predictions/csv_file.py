@@ -1,4 +1,4 @@
-"""CSV: a header, then rows of numbers (labels may be names). UTF-8 or UTF-16, compressed (.gz) or not.
+"""CSV: a header, then rows of numbers (labels may be names). UTF-8 or UTF-16, compressed or not.
 
 The separator is the comma, semicolon, tab or bar that splits the header into the most columns; a tab in a .tsv.
 
@@ -7,6 +7,9 @@ read again row by row, which either succeeds or reports the wrong line, so both 
 """
 
 import csv
+import lzma
+import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +19,23 @@ from typing import Any
 import numpy as np
 
 from confrank.phrasing import InputError
-from confrank.predictions.cells import MISSING, Column, Text, codes_of, number, numbers_of, renamed, with_words
+from confrank.predictions.cells import (
+    MISSING,
+    NO_CLASS,
+    Column,
+    Text,
+    codes_of,
+    number,
+    numbers_of,
+    renamed,
+    with_words,
+)
 from confrank.predictions.content import WORDS, Content, Opened, by_role, key_numbers, may_be_named
+from confrank.predictions.doubts import AS_NUMBERS
 from confrank.predictions.layout import Layout
+from confrank.predictions.names import role_of
 from confrank.predictions.schema import Array
-from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
+from confrank.predictions.text_file import encoding_of, open_bytes, open_text, readable, suffix_of
 from confrank.spreadsheet import unguarded
 
 CHUNK_ROWS = 1 << 16
@@ -149,13 +164,22 @@ def _read_with_pyarrow(file: CsvFile, layout: Layout) -> Numbered | None:
         ),
     }
     try:
-        with pa.input_stream(str(file.path), compression="detect") as stream:
+        with _arrow_stream(file.path) as stream:
             if file.path.stat().st_size > STREAM_BYTES:
                 return _collected(iter(pa_csv.open_csv(stream, **options)), layout)
             table = pa_csv.read_csv(stream, **options)
         return _collected(iter(table.to_batches()), layout, len(table))
-    except (pa.ArrowException, UnicodeError, OSError):
+    except (pa.ArrowException, UnicodeError, OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile):
         return None
+
+
+def _arrow_stream(path: Path) -> Any:
+    """A file as a stream of Arrow, which unpacks some formats itself."""
+    import pyarrow as pa
+
+    if path.suffix.lower() in (".xz", ".zip"):
+        return pa.PythonFile(open_bytes(path), mode="r")
+    return pa.input_stream(str(path), compression="detect")
 
 
 def _holds_words(role: str, file: CsvFile, layout: Layout) -> bool:
@@ -259,5 +283,4 @@ def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int], form
     except ValueError as error:
         if "thousands" in str(error):
             raise
-        remedy = "name class columns probability_NAME or logit_NAME, or say what columns hold with {columns}"
-        raise InputError(str(error), remedy) from None
+        raise InputError(str(error), AS_NUMBERS if role_of(name) == "confidence" else NO_CLASS) from None

@@ -17,6 +17,7 @@ NAME_CLASSES = (
     "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
     " as in probability:NAME=COLUMN"
 )
+AS_NUMBERS = "write numbers, higher for more confident, in the same form in all rows"
 OTHER_CUT_OFF = "use {positive} CLASS if the predictions come from another cut-off than 0.5"
 OTHER_RULE = "leave out the column of predictions if another rule made them"
 

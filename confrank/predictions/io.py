@@ -16,7 +16,7 @@ from confrank.predictions.arrays import (
     open_npz,
     open_safetensors,
     open_table,
-    read_npy,
+    refuse_alone,
     with_label_rows,
 )
 from confrank.predictions.columns import predictions_of
@@ -26,21 +26,33 @@ from confrank.predictions.csv_file import open_csv
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
+from confrank.predictions.parts import open_parts, part_files
 from confrank.predictions.reading import PLAIN, Kind, Reading, Scale, recalled, record_of
-from confrank.predictions.schema import Array, Predictions
+from confrank.predictions.schema import Predictions
 from confrank.predictions.signature import refuse_other_format
-from confrank.predictions.text_file import suffix_of
+from confrank.predictions.text_file import PACKED, suffix_of
 from confrank.predictions.truth import with_truth
 
 
 def _open_parquet(path: Path) -> Opened:
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise ValueError("expected pyarrow to read Parquet, but it is missing: pip install pyarrow") from None
+    _check_pyarrow("Parquet")
     from confrank.predictions.parquet import open_parquet
 
     return open_parquet(path)
+
+
+def _open_arrow(path: Path) -> Opened:
+    _check_pyarrow("Arrow files")
+    from confrank.predictions.arrow_file import open_arrow
+
+    return open_arrow(path)
+
+
+def _check_pyarrow(what: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise ValueError(f"expected pyarrow to read {what}, but it is missing: pip install pyarrow") from None
 
 
 def _open_workbook(path: Path) -> Opened:
@@ -57,27 +69,23 @@ def _open_workbook(path: Path) -> Opened:
 
 
 def _open_tensors(path: Path) -> Opened:
-    tensors = _read_tensors(path)
-    return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
-
-
-def _read_tensors(path: Path) -> dict[str, Array] | Array:
     try:
         from confrank.predictions.tensor_file import read_tensors
     except ImportError:
         raise ValueError("expected torch to read its files, but it is missing: pip install torch") from None
-    return read_tensors(path)
+    tensors = read_tensors(path)
+    return open_arrays(tensors, {}) if isinstance(tensors, dict) else open_table(tensors)
 
 
-TENSORS = (".pt", ".pth")
 READERS: dict[str, Callable[[Path], Opened]] = {
     ".safetensors": open_safetensors,
     ".npz": open_npz,
     ".npy": open_npy,
-    **dict.fromkeys(TENSORS, _open_tensors),
+    **dict.fromkeys((".pt", ".pth"), _open_tensors),
     ".csv": open_csv,
     ".tsv": open_csv,
     ".parquet": _open_parquet,
+    **dict.fromkeys((".arrow", ".feather", ".ipc"), _open_arrow),
     ".xlsx": _open_workbook,
     ".json": open_json,
     ".jsonl": open_json,
@@ -85,13 +93,24 @@ READERS: dict[str, Callable[[Path], Opened]] = {
 }
 # What to do with files of other kinds; pickled objects are never opened.
 _SHEET = "save the sheet as CSV UTF-8"
-_PICKLE = "write the table with DataFrame.to_csv or to_parquet"
+_PICKLE = "write tables with DataFrame.to_csv or to_parquet, and arrays with np.savez"
+_ARRAYS = "write its arrays with np.savez('predictions.npz', logits=logits, label=label)"
 OTHER_KINDS = {
     **dict.fromkeys((".xls", ".ods", ".numbers"), _SHEET),
-    **dict.fromkeys((".pkl", ".pickle", ".feather", ".h5"), _PICKLE),
+    **dict.fromkeys((".pkl", ".pickle", ".joblib"), _PICKLE),
+    ".mat": f"read it with scipy.io.loadmat, and {_ARRAYS}",
+    **dict.fromkeys((".h5", ".hdf5"), f"read it with h5py, and {_ARRAYS}"),
+    **dict.fromkeys((".dta", ".sav", ".sas7bdat", ".orc"), "read it with pandas, and write it with DataFrame.to_csv"),
+    **dict.fromkeys((".rds", ".rdata", ".rda"), "in R, run write.csv(predictions, 'predictions.csv')"),
+    **dict.fromkeys(
+        (".db", ".sqlite", ".sqlite3"), "run sqlite3 -header -csv FILE 'SELECT * FROM TABLE_NAME' > predictions.csv"
+    ),
+    ".duckdb": "run duckdb FILE -c \"COPY TABLE_NAME TO 'predictions.parquet'\"",
+    **dict.fromkeys((".zip", ".gz", ".bz2", ".xz", ".zst"), "name it after what it holds, as in predictions.csv.zip"),
+    **dict.fromkeys((".tar", ".tgz", ".7z", ".rar"), "unpack it"),
     ".txt": "rename it to .csv if it has columns",
 }
-SCORES = ("probabilities", "logits", "submitted", "confidence")
+SCORES = ("probabilities", "logits", "outputs", "submitted", "confidence")
 COMPRESSED = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 
@@ -117,7 +136,7 @@ def read(
     classes: Sequence[str] | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> Predictions:
-    """Read predictions from a file in any of the formats in `READERS`, the text formats also compressed (.gz).
+    """Read predictions from a file in any of the formats in `READERS`, or a folder of its numbered parts.
 
     Columns are recognised by their names; `columns` says what is what otherwise, from role to name:
     `{"label": "gold", "confidence": "conf"}`, with `probability:NAME` or `logit:NAME` for the column of a class. The
@@ -142,13 +161,16 @@ def read(
     notes: list[str] = []
     with about(path):
         opened = open_file(path, max_gigabytes)
-        if truth is not None and on is None and (by_row := _joined_by_row(path, Path(truth))):
-            opened, truth = by_row, None
-            notes = ["labels joined by row"]
         labels = None
         if truth is not None:
             with about(Path(truth)):
                 labels = open_file(Path(truth), max_gigabytes)
+            if on is None and opened.alone is not None and labels.alone is not None:
+                opened, labels = with_label_rows(opened.alone(), labels.alone(), Path(truth)), None
+                notes = ["labels joined by row"]
+        refuse_alone(opened)
+        if labels is not None:
+            refuse_alone(labels)
         header = [*opened.header, *([] if labels is None else labels.header)]
         reading, recalled_notes = recalled(reading, like or {}, header)
         if labels is None:
@@ -169,43 +191,39 @@ def read(
     return replace(predictions, notes=(*notes, *predictions.notes), roles=roles, reading=record)
 
 
-def _joined_by_row(path: Path, labels: Path) -> Opened | None:
-    """A table and its labels, if each file is one array without names; the rows must be in the same order."""
-    if not {path.suffix.lower(), labels.suffix.lower()} <= {".npy", *TENSORS} or not labels.is_file():
-        return None
-    table = _read_array(path)
-    with about(labels):
-        refuse_other_format(labels)
-        label = _read_array(labels)
-    if isinstance(table, dict) or isinstance(label, dict):
-        return None
-    return with_label_rows(table, label, labels)
-
-
-def _read_array(path: Path) -> dict[str, Array] | Array:
-    return _read_tensors(path) if path.suffix.lower() in TENSORS else read_npy(path)
-
-
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:
-    """The columns of a file of any format; a `ValueError` if there is no such file."""
+    """The columns of a file of any format, or of a folder of its parts; a `ValueError` if there is no such file."""
     if not path.exists():
         raise ValueError(f"expected a predictions file, but it does not exist{similar_path(path)}")
     if path.is_dir():
         run = next((item.parent for item in sorted(path.glob("*/config.yaml"))), None)
-        hint = "" if run is None else f"; give a run folder in it, such as {run}"
-        raise ValueError(f"expected a predictions file, but it is a folder{hint}")
+        if run is not None:
+            raise ValueError(
+                f"expected a predictions file, but it is a folder; give a run folder in it, such as {run}"
+            )
+        files = part_files(path)
+        for file in files:
+            with about(file.name):
+                _check_kind(file)
+        check_cost(files, max_gigabytes)
+        return open_parts(files, lambda file: READERS[suffix_of(file)](file))
+    _check_kind(path)
+    check_cost([path], max_gigabytes)
+    return READERS[suffix_of(path)](path)
+
+
+def _check_kind(path: Path) -> None:
+    """Raise if the ending of a file, or what it begins with, is of no kind that can be read."""
     suffix = suffix_of(path)
-    if suffix not in READERS or (path.suffix.lower() == ".gz" and suffix not in COMPRESSED):
-        remedy = OTHER_KINDS.get(suffix)
-        raise ValueError(
-            f"expected a file ending in {', '.join(READERS)} or {', '.join(COMPRESSED)} with .gz"
-            f"{f', but got {path.suffix}; {remedy}' if remedy else ''}"
-        )
+    is_packed = path.suffix.lower() in PACKED
+    if suffix not in READERS or (is_packed and suffix not in COMPRESSED):
+        if remedy := OTHER_KINDS.get(suffix if is_packed and suffix else path.suffix.lower()):
+            raise ValueError(f"expected a predictions file, but got one ending in {path.suffix}; {remedy}")
+        endings = f"{', '.join(READERS)}, or {', '.join(COMPRESSED)} with {', '.join(PACKED)}"
+        raise ValueError(f"expected a file ending in {endings}, but got {path.suffix or 'no ending'}")
     if path.stat().st_size == 0:
         raise ValueError("expected a predictions file, but it is empty")
     refuse_other_format(path)
-    check_cost(path, max_gigabytes)
-    return READERS[suffix](path)
 
 
 def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> dict[str, str]:

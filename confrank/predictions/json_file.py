@@ -1,12 +1,14 @@
-"""JSON: a list of objects, an object of columns, or one object in each line; compressed (.gz) or not."""
+"""JSON: a list of objects, an object of columns, or one object in each line; compressed or not."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from confrank.predictions.cells import Column, Text, numbers_of_text, text_of
+from confrank.predictions import lm_eval
+from confrank.predictions.cells import Column, Text, class_values, text_of
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
@@ -14,6 +16,8 @@ from confrank.predictions.schema import Array
 from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
 
 LINES = (".jsonl", ".ndjson")
+# Objects with more names, or deeper in others, stay as they are: a table of tokens would be a column for each.
+MOST_NESTED, DEEPEST = 50, 3
 EXPECTED = "a list of objects, or an object of columns"
 Columns = dict[str, list[Any]]
 
@@ -25,15 +29,20 @@ def open_json(path: Path) -> Opened:
             columns = _of_lines(path) if _has_lines(path) else _of_document(path)
         except RecursionError:
             raise ValueError(f"expected {EXPECTED}, but it is nested too deeply") from None
-    return open_columns(_with_scores(columns))
+    columns = lm_eval.answers(columns) if lm_eval.is_log(columns) else _with_scores(columns)
+    plain, nested = _flattened(columns)
+    return open_columns(plain, nested)
 
 
-def open_columns(columns: Columns) -> Opened:
-    """Columns of flags, numbers, text or lists of numbers, with None for what is missing."""
+def open_columns(columns: Columns, nested: Collection[str] = ()) -> Opened:
+    """Columns of flags, numbers, text or lists of numbers, with None for what is missing.
+
+    Those that were `nested` in others are never classes.
+    """
     if not columns or not next(iter(columns.values())):
         raise ValueError("expected rows of predictions, but there are none")
     lists = frozenset(name for name, cells in columns.items() if any(isinstance(cell, list) for cell in cells))
-    return Opened(list(columns), lambda layout: _loaded(columns, lists, layout), lists)
+    return Opened(list(columns), lambda layout: _loaded(columns, lists, layout), lists.union(nested))
 
 
 def _loaded(columns: Columns, lists: frozenset[str], layout: Layout) -> Content:
@@ -87,6 +96,8 @@ def _of_document(path: Path) -> Columns:
     others = [value for value in document.values() if isinstance(value, list) and value not in rows]
     if len(rows) == 1 and not others:  # {"predictions": [...], "model": ...}
         return _of_rows(rows[0])
+    if _are_rows(document):
+        return _of_named_rows(document)
     columns = {
         name: list(value.values()) if isinstance(value, dict) else value
         for name, value in document.items()
@@ -97,6 +108,44 @@ def _of_document(path: Path) -> Columns:
         shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
         raise ValueError(f"expected the same number of rows in each column, but got {shown}")
     return columns
+
+
+def _are_rows(document: dict[str, Any]) -> bool:
+    """Whether an object has an object for each row: {"a.png": {"label": ...}}, or pandas, orient="index".
+
+    If it has one for each column, the names of columns are outside, or those inside are numbers of rows.
+    """
+    rows = [*document.values()]
+    if not rows or not all(isinstance(row, dict) for row in rows) or any(map(role_of, document)):
+        return False
+    return not all(name.isdigit() for name in rows[0])
+
+
+def _of_named_rows(rows: dict[str, dict[str, Any]]) -> Columns:
+    """Columns from rows by name, which identifies them unless the rows are merely numbered."""
+    columns = _of_rows([*rows.values()])
+    numbered = [*rows] == [str(number) for number in range(len(rows))]
+    return columns if numbered or "key" in columns else {"key": [*rows]} | columns
+
+
+def _flattened(columns: Columns, prefix: str = "") -> tuple[Columns, list[str]]:
+    """Columns of objects as columns such as judge.confidence, and the names of these."""
+    plain: Columns = {}
+    nested: list[str] = []
+    for name, cells in columns.items():
+        inner = dict.fromkeys(key for cell in cells for key in cell) if _are_objects(cells) else {}
+        if not 0 < len(inner) <= MOST_NESTED or prefix.count(".") >= DEEPEST:
+            plain[prefix + name] = cells
+            nested += [prefix + name] if prefix else []
+            continue
+        more, names = _flattened({key: [cell.get(key) for cell in cells] for key in inner}, f"{prefix}{name}.")
+        plain |= more
+        nested += names
+    return plain, nested
+
+
+def _are_objects(cells: list[Any]) -> bool:
+    return bool(cells) and all(isinstance(cell, dict) for cell in cells)
 
 
 def _of_split(names: Any, rows: Any) -> Columns:
@@ -138,12 +187,12 @@ def _of_rows(rows: list[Any]) -> Columns:
 
 def _with_scores(columns: Columns) -> Columns:
     """The scores of all classes as columns: objects such as {"cat": 0.9, "dog": 0.1} under a name of probabilities or
-    logits, or lists of {"label": ..., "score": ...}, as pipelines of transformers write them.
+    logits, or lists of {"label": ..., "score": ...}, as pipelines of transformers write them, or BigQuery with prob.
     """
     for name, cells in columns.items():
         is_named = role_of(name) in PREFIXES and all(isinstance(cell, dict) for cell in cells)
         if cells and (is_named or all(_is_scores(cell) for cell in cells)):
-            scores = cells if is_named else [{item["label"]: item["score"] for item in cell} for cell in cells]
+            scores = cells if is_named else [{item["label"]: _score(item) for item in cell} for cell in cells]
             prefix = PREFIXES[role_of(name) or ""][0] if is_named else "probability_"
             classes = dict.fromkeys(label for row in scores for label in row)
             table = {f"{prefix}{label}": [row.get(label) for row in scores] for label in classes}
@@ -155,8 +204,12 @@ def _is_scores(cell: Any) -> bool:
     return (
         isinstance(cell, list)
         and bool(cell)
-        and all(isinstance(i, dict) and {"label", "score"} <= {*i} for i in cell)
+        and all(isinstance(i, dict) and "label" in i and {"score", "prob"} & {*i} for i in cell)
     )
+
+
+def _score(item: dict[str, Any]) -> Any:
+    return item["score"] if "score" in item else item["prob"]
 
 
 def _column(cells: list[Any], *, text: bool = False) -> Column:
@@ -179,7 +232,7 @@ def _word(cell: Any) -> str:
 def _numbers(cells: list[Any], name: str) -> Array:
     column = _column(cells)
     if isinstance(column, Text):
-        return numbers_of_text(column, f"column {name[:80]!r}")
+        return class_values(column, name)
     return column.astype(np.float64)
 
 

@@ -17,6 +17,7 @@ from confrank.predictions.names import (
     WEAK_LABEL,
     WEAK_ROLES,
     key_of,
+    may_be_outputs,
     role_of,
 )
 from confrank.predictions.reading import CLASS_ROLES, EXTRA_ROLES, PLAIN, TRUE_ROLES, Reading
@@ -25,6 +26,8 @@ FORMS = (
     "label with probability_NAME or logit_NAME of each class (or arrays probabilities or logits),"
     " or label, prediction and confidence, or confidence and correct"
 )
+# Roles of columns that hold all classes, or one of two; `outputs` are probabilities or logits, as their values say.
+TABLES = {"probabilities", "logits", "outputs", "submitted"}
 UNLABELLED = "probability_NAME or logit_NAME of each class (or arrays probabilities or logits), or a confidence"
 
 
@@ -67,25 +70,28 @@ def layout_of(
     """
     check_distinct(header)
     declared, classes = _declared(header, reading)
-    taken = {*declared.values(), *classes.values()}
+    outputs = {} if classes else _outputs(header, lists, declared)
+    taken = {*declared.values(), *classes.values(), *outputs.values()}
     extra = {name: column_number(header, name) for name in reading.keep}
     extra |= {role: declared.pop(role) for role in EXTRA_ROLES if role in declared}
-    roles = declared | _recognised(header, taken, {*declared}, {*elsewhere}, labelled=reading.labelled)
+    roles = declared | outputs | _recognised(header, taken, {*declared}, {*elsewhere}, labelled=reading.labelled)
     kind, table = _class_table(header, reading, classes, taken)
-    unknown = _bare_columns(header, {*roles.values(), *extra.values()}, reading.classes) if bare else {}
+    no_classes = {*roles.values(), *extra.values(), *(at for at, name in enumerate(header) if name in lists)}
+    unknown = _bare_columns(header, no_classes, reading.classes) if bare else {}
     if not reading.labelled:
         roles, elsewhere = _without_truth(header, roles, has_table=bool(table), reading=reading), TRUE_ROLES
     single = {role: roles[role] for role in PREFIXES if role in roles and (table or header[roles[role]] not in lists)}
     roles = {role: column for role, column in roles.items() if role not in single}
     has_label = "label" in roles or "label" in elsewhere
-    is_scored = table or single or {"confidence", "probabilities", "logits", "submitted"} & {*roles}
+    is_scored = table or single or {"confidence", *TABLES} & {*roles}
     if has_label and not is_scored:
         table = unknown
     numbers, names = _in_class_order(table)
     known = {*roles, *elsewhere}
     is_needed = has_label and not is_complete(known, has_table=bool(numbers), reading=reading)
-    if is_needed and "probabilities" in single and ("probabilities" in declared or not unknown):
-        kind, numbers = "probabilities", [single["probabilities"]]
+    for role in single if is_needed and not numbers else ():
+        if role in declared or not unknown:
+            kind, numbers = role, [single[role]]
     for column, name in enumerate(header):
         if (key := key_of(name)) and column not in taken:
             roles.setdefault(key, column)
@@ -100,7 +106,7 @@ def layout_of(
 
 def is_complete(names: Collection[str], *, has_table: bool, reading: Reading = PLAIN) -> bool:
     """Whether the named arrays are one of the forms that can be evaluated."""
-    if has_table or "probabilities" in names or "logits" in names or "submitted" in names:
+    if has_table or TABLES & {*names}:
         return "label" in names
     if reading.positive is not None and {"label", "confidence"} <= {*names}:
         return True
@@ -133,6 +139,23 @@ def column_number(header: Sequence[str], name: str) -> int:
 def shown(names: Sequence[str]) -> str:
     text = ", ".join(names)
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _outputs(header: Sequence[str], lists: Collection[str], declared: Collection[str]) -> dict[str, int]:
+    """The column of lists that is named as the outputs of a network, if no other column has scores."""
+    others = {role_of(name) for name in header if name not in lists or not may_be_outputs(name)}
+    prefixes = tuple(prefix for group in PREFIXES.values() for prefix in group)
+    is_scored = {"confidence", "correct", *TABLES} & (others | {*declared})
+    if is_scored or any(name.strip().lower().startswith(prefixes) for name in header if name not in lists):
+        return {}
+    found = [column for column, name in enumerate(header) if name in lists and may_be_outputs(name)]
+    if len(found) > 1:
+        raise InputError(
+            "expected one array of the outputs of all classes, but got"
+            f" {named([header[column] for column in found])}",
+            f"choose with {{columns}}, as in logits={header[found[0]]}",
+        )
+    return {"outputs": found[0]} if found else {}
 
 
 def _prefix(role: str) -> str:
@@ -242,7 +265,7 @@ def _without_truth(
     header: Sequence[str], roles: dict[str, int], *, has_table: bool, reading: Reading
 ) -> dict[str, int]:
     """The roles without the truth; a column `label` next to a score alone is the prediction of a pipeline."""
-    others = {"prediction", "correct", "probabilities", "logits"} & {*roles}
+    others = {"prediction", "correct", "probabilities", "logits", "outputs"} & {*roles}
     predicted = {}
     if {"label", "confidence"} <= {*roles} and not others and not has_table and reading.positive is None:
         named_label = header[roles["label"]].strip().lower() == "label" and "label" not in reading.columns
@@ -296,7 +319,7 @@ def _refuse_incomplete(
         raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
     if {"label", "prediction"} <= {*known}:
         raise InputError(problem, "say which column is the confidence with {columns}, as in confidence=COLUMN")
-    if {"prediction", "confidence"} <= {*known} or {"probabilities", "logits"} & {*known}:
+    if {"prediction", "confidence"} <= {*known} or {"probabilities", "logits", "outputs"} & {*known}:
         raise InputError(problem, "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE")
     if any(number(name) is not None for name in header):
         raise InputError(problem, "add a line with the names of the columns if the file has none")

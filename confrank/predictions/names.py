@@ -5,11 +5,12 @@ import re
 ROLES: dict[str, tuple[str, ...]] = {
     "label": (
         "label", "labels", "target", "targets", "y_true", "true_label", "ground_truth", "gold", "gold_label", "truth",
-        "true_class", "actual", "actual_class", "actual_label", "gt", "gt_label",
+        "true_class", "actual", "actual_class", "actual_label", "gt", "gt_label", "y_test", "label_ids", "obs",
+        "observed",
     ),
     "prediction": (
         "prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label", "pred_label",
-        "predicted_class", "y_hat",
+        "predicted_class", "y_hat", "predict", ".pred_class",
     ),
     "confidence": ("confidence", "confidences", "conf", "score", "y_score"),
     "correct": ("correct", "is_correct"),
@@ -18,6 +19,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "logits": ("logits",),
     "class_names": ("class_names", "classes"),
 }  # fmt: skip
+# Lists or arrays [n, K] of such names are the outputs of a network: probabilities or logits, as their values say.
+OUTPUT_NAMES = (
+    "output", "outputs", "scores", "proba", "predict_proba", "pred_probs", "pred_proba", "softmax", "class_scores",
+)  # fmt: skip
 # Natural logarithms of the confidence.
 LOG_NAMES = ("logprob", "log_prob", "logprobs", "log_probability", "mean_logprob", "avg_logprob")
 # Roles of columns that no other column has, in a file with labels.
@@ -30,7 +35,7 @@ WEAK_LABEL = "y"
 # Next to them, y is a coordinate or a class.
 COORDINATES = {"x", "z", "n"}
 PREFIXES = {
-    "probabilities": ("probability_", "probabilities_", "proba_", "prob_", "p_"),
+    "probabilities": ("probability_", "probabilities_", "proba_", "prob_", "p_", ".pred_"),
     "logits": ("logit_", "logits_"),
 }
 # Common names of columns that identify samples, the most specific first; the first is what the caller calls one.
@@ -47,6 +52,15 @@ def role_of(name: str) -> str | None:
     ('label', 'prediction', None)
     """
     return _ROLE_OF.get(re.sub(r"[ -]+", "_", name.strip().lower()))
+
+
+def may_be_outputs(name: str) -> bool:
+    """Whether an array [n, K] of this name holds the outputs of a network: "predictions" may be classes or these.
+
+    >>> may_be_outputs("Outputs"), may_be_outputs("y_pred"), may_be_outputs("features")
+    (True, True, False)
+    """
+    return name.strip().lower() in OUTPUT_NAMES or role_of(name) in ("prediction", "confidence")
 
 
 def holds_class_names(name: str) -> bool:

@@ -1,6 +1,6 @@
 """Parquet: columns as in CSV, or a list column `probabilities` or `logits`. Importing it needs pyarrow."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from confrank.predictions.cells import Column, Text, codes_of, numbers_of_text, with_words
+from confrank.phrasing import InputError
+from confrank.predictions.cells import Column, Text, class_values, codes_of, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array
@@ -17,29 +18,37 @@ from confrank.predictions.schema import Array
 
 def open_parquet(path: Path) -> Opened:
     """Read the names of the columns; a `ValueError` gives the column and the row."""
-    with _readable():
-        file = parquet.ParquetFile(path)
-        schema = file.schema_arrow
-        lists = frozenset(field.name for field in schema if _is_list(field.type))
-        return Opened(list(schema.names), lambda layout: _loaded(path, layout), lists)
+    with readable("a Parquet file"), parquet.ParquetFile(path) as file:
+        return opened_by(file.schema_arrow, lambda layout: _loaded(path, layout))
 
 
 def _loaded(path: Path, layout: Layout) -> Content:
-    with _readable(), parquet.ParquetFile(path) as file:
+    with readable("a Parquet file"), parquet.ParquetFile(path) as file:
         header = list(file.schema_arrow.names)
         wanted = [header[number] for number in dict.fromkeys([*layout.numbers().values(), *layout.table])]
-        columns = _columns(file.iter_batches(columns=wanted), header, layout)
+        return content_of(file.iter_batches(columns=wanted), header, layout)
+
+
+def opened_by(schema: Any, load: Callable[[Layout], Content]) -> Opened:
+    """A file with the columns of an Arrow schema."""
+    return Opened(list(schema.names), load, frozenset(field.name for field in schema if _is_list(field.type)))
+
+
+def content_of(batches: Iterator[Any], header: list[str], layout: Layout) -> Content:
+    """The columns of a layout from Arrow record batches, which may lack others."""
+    columns = _columns(batches, header, layout)
     table = [_as_numbers(columns[number], header[number]) for number in layout.table]
     metadata = {"parser": "by pyarrow"}
     return Content(by_role(columns, layout), np.stack(table, axis=1) if table else None, metadata)
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def readable(kind: str) -> Iterator[None]:
+    """Turn errors of Arrow into a `ValueError` that says what was expected."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, OverflowError) as error:
-        raise ValueError(f"expected a Parquet file, but it cannot be read: {error}") from None
+        raise ValueError(f"expected {kind}, but it cannot be read: {error}") from None
 
 
 def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[int, Column]:
@@ -68,7 +77,7 @@ def _keys(column: Any) -> Array:
     if pa.types.is_floating(kind):
         numbers: Array = column.to_numpy(zero_copy_only=False)
         return numbers
-    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if not (pa.types.is_integer(kind) or _is_text(kind)):
         return np.empty((len(column), 0))
     words = column.cast(pa.string()).fill_null("").cast(pa.binary())
     return np.array(words.to_pylist(), dtype=object)
@@ -93,16 +102,22 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
     kind = column.type
     if pa.types.is_null(kind):
         column, kind = column.cast(pa.string()), pa.string()
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
+        column = column.cast(pa.large_string()) if str(kind) == "string_view" else column
         return codes_of(column.fill_null("").dictionary_encode(), words)
     if pa.types.is_decimal(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.int8())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"expected numbers in column {name[:80]!r}, but got {kind}")
+        vector = "write lists of numbers (in Spark: vector_to_array)" if pa.types.is_struct(kind) else ""
+        raise InputError(f"expected numbers in column {name[:80]!r}, but got {kind}", vector)
     values: Array = column.to_numpy(zero_copy_only=False)
     return values
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
 
 
 def _is_list(kind: Any) -> bool:
@@ -124,4 +139,4 @@ def _lists(column: Any, name: str) -> Array:
 
 
 def _as_numbers(column: Column, name: str) -> Array:
-    return numbers_of_text(column, f"column {name[:80]!r}") if isinstance(column, Text) else column
+    return class_values(column, name) if isinstance(column, Text) else column

@@ -174,7 +174,7 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
                 f"expected {role} to be a numpy array, but got {type(values).__module__}.{type(values).__qualname__};"
                 " convert it with tensor.detach().float().cpu().numpy()"
             )
-        dimensions = 2 if role in ("probabilities", "logits") else 1
+        dimensions = 2 if role in ("probabilities", "logits", "outputs") else 1
         kinds = "fiubUS" if text and role in ("label", "prediction") else "iuUS" if role == "key" else "fiub"
         if values.ndim != dimensions or values.dtype.kind not in kinds:
             raise ValueError(

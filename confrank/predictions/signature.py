@@ -3,11 +3,17 @@
 import zipfile
 from pathlib import Path
 
+from confrank.predictions.text_file import PACKED
+
 # The first bytes of a format, what it is, and its endings.
 SIGNATURES: tuple[tuple[bytes, str, tuple[str, ...]], ...] = (
     (b"PK\x03\x04", "an npz archive", (".npz",)),
     (b"\x1f\x8b", "compressed by gzip", (".gz",)),
+    (b"BZh", "compressed by bzip2", (".bz2",)),
+    (b"\xfd7zXZ\x00", "compressed by xz", (".xz",)),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", (".zst",)),
     (b"PAR1", "a Parquet file", (".parquet",)),
+    (b"ARROW1", "an Arrow file", (".arrow", ".feather", ".ipc")),
     (b"\x93NUMPY", "an npy file", (".npy",)),
 )
 # Zip archives of other formats, by the end of the name of a file in them.
@@ -32,15 +38,17 @@ def refuse_other_format(path: Path) -> None:
                 return
             if not _is_text(start):
                 raise ValueError(f"expected a {ending} file, but it is {_remedied(path, what, endings)}")
-    binary = [*ZIP_ENDINGS, *(proper for _, _, endings in SIGNATURES for proper in endings)]
+    binary = [".zip", *ZIP_ENDINGS, *(proper for _, _, endings in SIGNATURES for proper in endings)]
     if ending in binary and _is_text(start):
         name = path.with_suffix("").name
-        remedy = f"rename it to {name}" if ending == ".gz" else f"rename it to end in {TEXT_ENDINGS}"
+        remedy = f"rename it to {name}" if ending in PACKED else f"rename it to end in {TEXT_ENDINGS}"
         raise ValueError(f"expected a {ending} file, but it is text; {remedy}")
 
 
 def _zip_format(path: Path, ending: str, what: str) -> tuple[str, tuple[str, ...]]:
     """What a zip archive is, and its endings: none for an unknown format, that of its name if it is damaged."""
+    if ending == ".zip":
+        return what, (ending,)
     names = _names_in(path)
     if not names:
         return what, (".npz", ending) if ending in ZIP_ENDINGS else (".npz",)
@@ -54,8 +62,8 @@ def _remedied(path: Path, what: str, endings: tuple[str, ...]) -> str:
     """What a file is, and how to name it."""
     if not endings:
         return f"{what}; unpack it"
-    if endings == (".gz",):
-        return f"{what}; rename it to {path.name}.gz if it holds text, or unpack it"
+    if endings[0] in PACKED:
+        return f"{what}; rename it to {path.name}{endings[0]} if it holds text, or unpack it"
     return f"{what}; rename it to end in {endings[0]}"
 
 

@@ -1,30 +1,65 @@
-"""Files of text: UTF-8 or UTF-16 with its mark, compressed with gzip or not."""
+"""Files of text: UTF-8 or UTF-16 with its mark, compressed or not."""
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TextIO, cast
+from typing import IO, Any, TextIO, cast
+
+from confrank.phrasing import named
 
 START = 4096
+# Of encrypted archives, and of methods that are not there.
+_ZIP_ERRORS = (RuntimeError, NotImplementedError)
 CONVERT = "save it as UTF-8 (Excel: CSV UTF-8), or run iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
 
 
+def _open_zip(path: Path) -> IO[bytes]:
+    """The only file in an archive; archives of a Mac also have hidden ones."""
+    with zipfile.ZipFile(path) as archive:
+        names = [name for name in archive.namelist() if not name.startswith("__MACOSX/") and not name.endswith("/")]
+        if len(names) != 1:
+            raise ValueError(f"expected one file in the zip archive, but got {len(names)}: {named(names)}; unpack it")
+        return archive.open(names[0])
+
+
+def _open_zst(path: Path) -> IO[bytes]:
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise ValueError("expected pyarrow to unpack .zst, but it is missing: pip install pyarrow") from None
+    return cast(IO[bytes], pa.input_stream(str(path), compression="zstd"))
+
+
+# How a compressed file is opened, by its ending.
+PACKED: dict[str, Callable[[Path], Any]] = {
+    ".gz": gzip.GzipFile,
+    ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zst": _open_zst,
+    ".zip": _open_zip,
+}
+
+
 def suffix_of(path: Path) -> str:
-    """The ending that says the format, in lower case and without .gz.
+    """The ending that says the format, in lower case and without that of a compression.
 
     >>> suffix_of(Path("a.CSV.gz")), suffix_of(Path("a.json"))
     ('.csv', '.json')
     """
-    inner = path.with_suffix("") if path.suffix.lower() == ".gz" else path
+    inner = path.with_suffix("") if path.suffix.lower() in PACKED else path
     return inner.suffix.lower()
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+    opened = PACKED.get(path.suffix.lower())
+    return path.open("rb") if opened is None else cast(IO[bytes], opened(path))
 
 
 def encoding_of(path: Path) -> str:
@@ -68,5 +103,7 @@ def readable(kind: str) -> Iterator[None]:
         raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; {CONVERT}") from None
     except csv.Error as error:
         raise ValueError(f"expected {kind}, but it cannot be parsed: {error}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"expected an intact .gz file, but it cannot be unpacked: {error}") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, *_ZIP_ERRORS) as error:
+        if getattr(error, "errno", None) is not None:  # of the disk
+            raise
+        raise ValueError(f"expected an intact compressed file, but it cannot be unpacked: {error}") from None

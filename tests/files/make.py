@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from pyarrow import parquet
 from safetensors.numpy import save
 
 FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER.parent))
+from packing import packed as compressed  # noqa: E402
+
 NAMES = ["cat", "dog", "owl"]
 # Without its flag a file is read, and ranked right, but its scores are not taken for probabilities.
 RANKED = "only ranked"
@@ -63,6 +67,14 @@ def as_npy(array):
 def as_parquet(table):
     content = io.BytesIO()
     parquet.write_table(table, content)
+    return content.getvalue()
+
+
+def as_arrow(table, stream=False, **options):
+    content = io.BytesIO()
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with new(content, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as file:
+        file.write_table(table)
     return content.getvalue()
 
 
@@ -433,7 +445,7 @@ def files():
     add("table.csv.gz", "CSV packed with gzip", packed(as_csv(class_header, named)), of_animals)
     add("table.tsv.gz", "TSV packed with gzip", packed(as_csv(class_header, named, "\t")), of_animals)
     add("pipeline.jsonl.gz", "JSON Lines packed with gzip", packed(lines(pipeline)), of_top)
-    refuse("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], "an intact .gz file")
+    refuse("truncated.csv.gz", "a gzip file cut off", packed(plain)[:-40], "an intact compressed file")
     add("utf16.csv", "UTF-16 with its mark", plain.encode("utf-16"), of_top)
     refuse("utf16_without_mark.csv", "UTF-16 without a mark", plain.encode("utf-16-le"), "save it as UTF-8")
     add("bom.csv", "UTF-8 with a byte order mark", plain.encode("utf-8-sig"), of_top)
@@ -562,6 +574,129 @@ def files():
     add("logits.safetensors", "logits and labels", save({"logits": logits, "label": logit_label}), of_logits)
     huge = json.dumps({"label": {"dtype": "I64", "shape": [2**40], "data_offsets": [0, 2**43]}}).encode()
     refuse("huge.safetensors", "a shape that needs 8 TB", struct.pack("<Q", len(huge)) + huge, "safetensors")
+
+    # What frameworks and services write.
+    tidy = columns_csv(["truth", ".pred_class", *(f".pred_{name}" for name in NAMES)], word, guess, table)
+    add("tidymodels.csv", "truth, .pred_class and .pred_cat, as tidymodels in R calls them", tidy, of_animals)
+    add(
+        "h2o.csv",
+        "predict and class names, as H2O calls them",
+        as_csv(["predict", *class_header[:1], *NAMES], zip(guess, word, *table.T, strict=True)),
+        of_animals,
+    )
+    add(
+        "r_write_csv.csv",
+        "quoted row names without a header, as R writes them",
+        '"","obs","pred","confidence"\n'
+        + "".join(f'"{k}","{a}","{b}",{c}\n' for k, (a, b, c) in enumerate(triple, 1)),
+        of_top,
+    )
+    add("keras.npz", "one-hot y_true and y_pred [n, K]", as_npz(y_true=np.eye(3)[label], y_pred=table), of_animals)
+    add(
+        "trainer.npz",
+        "predictions [n, K] and label_ids, as of a transformers Trainer",
+        as_npz(predictions=logits, label_ids=logit_label),
+        of_logits,
+    )
+    margin = np.round(np.log((p1 + 1e-3) / (1.001 - p1)), 6)
+    of_margin = of_table(softmax(np.stack([np.zeros(len(p1)), margin], axis=1)), truth01)
+    add("margins.npz", "logits [n] of class 1", as_npz(logits=margin, label=truth01), of_margin)
+    samples = [
+        {
+            "doc_id": k,
+            "doc": {"question": "?"},
+            "target": str(right),
+            "acc": float(row.argmax() == right),
+            "filtered_resps": [[str(value), "False"] for value in row],
+        }
+        for k, (right, row) in enumerate(zip(logit_label, logits, strict=True))
+    ]
+    add(
+        "samples_choices.jsonl",
+        "log-likelihoods of choices, as lm-evaluation-harness logs them",
+        lines(samples),
+        of_logits,
+    )
+    generated = [one | {"filtered_resps": ["42"]} for one in samples]
+    refuse(
+        "samples_generated.jsonl",
+        "the same of generated text",
+        lines(generated),
+        "generated text, which has no confidence",
+    )
+    judged = [
+        {"id": k, "judge": {"confidence": float(c), "correct": bool(r)}}
+        for k, (c, r) in enumerate(zip(top, right, strict=True))
+    ]
+    add(
+        "judged_nested.jsonl",
+        "confidence and correct in an object",
+        lines(judged),
+        of_top,
+        ["--columns", "confidence=judge.confidence,correct=judge.correct"],
+    )
+    add(
+        "rows_by_name.json",
+        "an object with an object for each file",
+        json.dumps({f"{k}.png": dict(zip(header, row, strict=True)) for k, row in enumerate(triple)}),
+        of_top,
+    )
+    refuse(
+        "confidence_words.jsonl",
+        "high and low as confidence",
+        lines(
+            [
+                {"confidence": "high" if c > 0.7 else "low", "correct": bool(r)}
+                for c, r in zip(top, right, strict=True)
+            ]
+        ),
+        "write numbers",
+    )
+    refuse(
+        "partial_credit.jsonl",
+        "grades of 0.5",
+        lines([{"confidence": float(c), "correct": 0.5 if r else 0} for c, r in zip(top, right, strict=True)]),
+        "counts as right",
+    )
+    add(
+        "table.csv.bz2",
+        "CSV packed with bzip2",
+        compressed("table.csv.bz2", as_csv(class_header, named).encode()),
+        of_animals,
+    )
+    add(
+        "table.csv.xz",
+        "CSV packed with xz",
+        compressed("table.csv.xz", as_csv(class_header, named).encode()),
+        of_animals,
+    )
+    add(
+        "table.csv.zst",
+        "CSV packed with zstd",
+        compressed("table.csv.zst", as_csv(class_header, named).encode()),
+        of_animals,
+    )
+    add(
+        "table.csv.zip",
+        "CSV in a zip archive",
+        compressed("table.csv.zip", as_csv(class_header, named).encode()),
+        of_animals,
+    )
+    add("plain.feather", "the same columns as pandas writes them", as_arrow(frame, compression="lz4"), of_top)
+    add(
+        "views.arrow",
+        "text as Polars writes it",
+        as_arrow(frame.set_column(0, "label", frame["label"].cast(pa.string_view())), compression="zstd"),
+        of_top,
+    )
+    add(
+        "dataset.arrow",
+        "a stream with lists, as datasets writes it",
+        as_arrow(
+            pa.table({"label": label, "probabilities": pa.array(list(table), pa.list_(pa.float64(), 3))}), stream=True
+        ),
+        of_animals,
+    )
 
     # Classes and their numbers.
     add(

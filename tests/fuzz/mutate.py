@@ -18,8 +18,8 @@ def mutated(content: bytes, name: str, other: bytes, random: Random) -> bytes:
     for _ in range(random.choice((1, 1, 2, 3))):
         if name.endswith(".gz") and random.random() < 0.7:
             content = _inside_gz(content, other, random)
-        elif name.endswith(".npz") and random.random() < 0.7:
-            content = _inside_npz(content, other, random)
+        elif name.endswith((".npz", ".zip")) and random.random() < 0.7:
+            content = _inside_zip(content, other, random)
         else:
             content = random.choice(MUTATIONS)(content, other, random)
     return content
@@ -33,7 +33,7 @@ def _inside_gz(content: bytes, other: bytes, random: Random) -> bytes:
     return gzip.compress(random.choice(MUTATIONS)(inner, other, random), 1, mtime=0)
 
 
-def _inside_npz(content: bytes, other: bytes, random: Random) -> bytes:
+def _inside_zip(content: bytes, other: bytes, random: Random) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}

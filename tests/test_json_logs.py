@@ -1,0 +1,153 @@
+"""JSON as language models and services log it: nested objects, rows by name, and log-likelihoods of choices."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from confrank import evaluate
+from confrank.predictions import read
+
+NAMES = ["cat", "dog", "owl"]
+CONFIDENCE, CORRECT = [0.9, 0.6, 0.7, 0.2], [True, False, True, False]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_columns_of_objects_have_names_with_points(tmp_path):
+    """As judges of long answers are logged."""
+    rows = [
+        {"id": k, "judge": {"correct": "yes" if right else "no", "by": {"confidence": 100 * sure}}, "text": "..."}
+        for k, (sure, right) in enumerate(zip(CONFIDENCE, CORRECT, strict=True))
+    ]
+    path = written(tmp_path / "a.jsonl", rows)
+    with pytest.raises(ValueError, match="got the columns id, judge.correct, judge.by.confidence, text; say what"):
+        read(path)
+    columns = {"confidence": "judge.by.confidence", "correct": "judge.correct"}
+    loaded = read(path, columns=columns, scale=100)
+    assert loaded.confidence.tolist() == pytest.approx(CONFIDENCE) and loaded.correct.tolist() == CORRECT
+    assert loaded.describe().endswith("(ignored: text)")
+
+
+def test_columns_of_objects_are_never_classes(tmp_path):
+    rows = [{"label": k % 2, "meta": {"width": 0.25, "height": 0.75}} for k in range(4)]
+    with pytest.raises(ValueError, match="got the columns label, meta.width, meta.height"):
+        read(written(tmp_path / "a.jsonl", rows))
+    columns = {"probability:0": "meta.width", "probability:1": "meta.height"}
+    assert read(tmp_path / "a.jsonl", columns=columns).probabilities.tolist() == [[0.25, 0.75]] * 4
+
+
+def test_large_and_deep_objects_stay_as_they_are(tmp_path):
+    rows = [{"confidence": 0.5, "correct": k % 2, "tokens": {f"t{k}": -0.1}, "a": {"b": {"c": {"d": {"e": k}}}}}
+            for k in range(60)]  # fmt: skip
+    assert read(written(tmp_path / "a.jsonl", rows)).describe().endswith("(ignored: tokens, a.b.c.d)")
+
+
+def test_rows_by_name(tmp_path):
+    pairs = enumerate(zip(CONFIDENCE, CORRECT, strict=True))
+    rows = {f"{k}.png": {"confidence": sure, "correct": right} for k, (sure, right) in pairs}
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    loaded = read(tmp_path / "a.json")
+    assert loaded.keys["key"].tolist() == [b"0.png", b"1.png", b"2.png", b"3.png"]
+    assert loaded.confidence.tolist() == CONFIDENCE and loaded.correct.tolist() == CORRECT
+    (tmp_path / "c.json").write_text(json.dumps({name: {"judge": row} for name, row in rows.items()}))
+    columns = {"confidence": "judge.confidence", "correct": "judge.correct"}
+    assert read(tmp_path / "c.json", columns=columns).correct.tolist() == CORRECT
+    # pandas, orient="index": numbers of rows identify nothing.
+    (tmp_path / "b.json").write_text(json.dumps({str(k): row for k, row in enumerate(rows.values())}))
+    assert read(tmp_path / "b.json").keys == {} and read(tmp_path / "b.json").correct.tolist() == CORRECT
+
+
+def test_scores_as_bigquery_writes_them(tmp_path):
+    shares = np.array([[0.5, 0.25, 0.25], [0.125, 0.75, 0.125], [0.1, 0.2, 0.7]])
+    rows = [
+        {
+            "predicted_label": NAMES[row.argmax()],
+            "predicted_label_probs": [{"label": NAMES[k], "prob": row[k]} for k in np.argsort(-row)],
+            "label": NAMES[right],
+        }
+        for row, right in zip(shares, (0, 1, 0), strict=True)
+    ]
+    loaded = read(written(tmp_path / "a.jsonl", rows))
+    expected = evaluate(probabilities=shares, label=[0, 1, 0]).metrics
+    assert evaluate(**loaded.evaluation_inputs()).metrics == pytest.approx(expected)
+
+
+def samples(likelihoods, targets, **changes):
+    """Rows as lm-evaluation-harness logs them: log-likelihoods are text."""
+    return [
+        {
+            "doc_id": k, "doc": {"question": "?", "choices": {"text": list("abcde")}}, "target": str(target),
+            "arguments": {"gen_args_0": {"arg_0": "Q:"}}, "resps": [[[str(one), "False"]] for one in row],
+            "filtered_resps": [[str(one), "False"] for one in row], "filter": "none", "metrics": ["acc", "acc_norm"],
+            "acc": float(np.argmax(row) == target) if isinstance(target, int) else float(k % 2), "acc_norm": 1.0,
+        }
+        | changes
+        for k, (row, target) in enumerate(zip(likelihoods, targets, strict=True))
+    ]  # fmt: skip
+
+
+def test_multiple_choice_questions_with_as_many_choices(tmp_path):
+    rng = np.random.default_rng(0)
+    likelihoods, targets = rng.normal(-20, 3, (40, 4)), rng.integers(0, 4, 40).tolist()
+    loaded = read(written(tmp_path / "samples_mmlu.jsonl", samples(likelihoods, targets)))
+    assert loaded.describe() == "40 predictions, 4 classes, logits, identified by id"
+    expected = evaluate(probabilities=softmax(likelihoods, axis=1), label=targets).metrics
+    assert evaluate(**loaded.evaluation_inputs()).metrics == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("targets", [[0, 1, 4, 2], ["a", "b", "c", "d"]])
+def test_multiple_choice_questions_with_more_or_fewer_choices(tmp_path, targets):
+    rng = np.random.default_rng(1)
+    likelihoods = [rng.normal(-20, 3, count) for count in (4, 3, 5, 4)]
+    rows = samples(likelihoods, targets)
+    loaded = read(written(tmp_path / "a.jsonl", rows))
+    assert loaded.correct.tolist() == [bool(row["acc"]) for row in rows]
+    expected = [np.exp(log_softmax(row).max()) for row in likelihoods]
+    assert loaded.confidence.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"filtered_resps": ["The answer is 3."]},
+            "two or more choices in filtered_resps, but got generated text, which",
+        ),
+        ({"filtered_resps": ["yes", "no"]}, "but got 2 other values, in row 0; write rows such as"),
+        ({"filtered_resps": [[None, "True"], ["-1.5", "False"]]}, "but got 2 other values"),
+        ({"acc": 1.0, "target": "0"}, "row 0 has acc 1, target 0 and the likeliest choice 1"),
+        ({"acc": None}, "expected acc, 0 or 1, in each row, but some lack it"),
+    ],
+)
+def test_other_logs_are_explained(tmp_path, changes, message):
+    rows = samples([[-3.0, -1.0, -2.0]], [1], **changes)
+    with pytest.raises(ValueError, match=message):
+        read(written(tmp_path / "a.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"confidence": "high", "correct": 1}], "numbers in confidence, but got 'high' in row 0; write numbers"),
+        ([{"confidence": "95%", "correct": 1}, {"confidence": "0.5", "correct": 0}], "got '95%' in row 0; write"),
+        ([{"confidence": 0.5, "correct": 1}, {"confidence": 0.5, "correct": 0.5}],
+         "only 0 and 1 in correct, but got 0.5 in row 1; decide from which grade on an answer counts as right"),
+        ([{"label": "a", "input": "?", "x": "b"}], "in column 'input', but got .*; name class columns probability"),
+    ],
+)  # fmt: skip
+def test_answers_of_language_models_that_are_refused_with_a_remedy(tmp_path, rows, message):
+    with pytest.raises(ValueError, match=message):
+        read(written(tmp_path / "a.jsonl", rows))
+
+
+def test_words_as_confidence_in_csv(tmp_path):
+    (tmp_path / "a.csv").write_text("confidence,correct\nhigh,1\n")
+    with pytest.raises(
+        ValueError, match="column 'confidence', but got 'high' in row 0 .*; write numbers, higher for"
+    ):
+        read(tmp_path / "a.csv")
