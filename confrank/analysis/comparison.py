@@ -19,8 +19,9 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, Floats
+from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.evaluation import aligned
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import default_resamples
 from confrank.phrasing import InputError, about, counted
@@ -90,8 +91,8 @@ def _with_limits(value: float | None, limits: Interval | PairedDifference | None
 
 
 def compare(
-    first: Predictions | Mapping[str, ArrayLike],
-    *others: Predictions | Mapping[str, ArrayLike],
+    first: Predictions | Mapping[str, Classes],
+    *others: Predictions | Mapping[str, Classes],
     by: Columns | None = None,
     sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
@@ -105,8 +106,8 @@ def compare(
     by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
     intervals and no differences.
     `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
-    arrays by name, in the order of the first model's rows. `.groups` then has all of this for each group, and the
-    error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
+    arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for each
+    group, and the error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
     `sample_weight` is the name of a column or an array [n]. `names` are those of the models, for tables and reports.
 
     >>> label, right = np.arange(300) % 2, np.arange(300) % 3 > 0
@@ -119,9 +120,12 @@ def compare(
     (-0.263, True)
     """
     columns, arrays = named_columns(by, "group")
-    weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
+    weight_name, weights = named_columns(sample_weight, "sample_weight")
+    if isinstance(first, Mapping):
+        same_rows(**{name: values for name, values in first.items() if name != "classes"} | arrays | weights)
     predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
-    predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
+    cells = {column: to_numpy(values) for column, values in (arrays | weights).items()}
+    predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
     weight = next(iter([*weight_name, *weights]), None)

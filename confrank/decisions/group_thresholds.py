@@ -23,6 +23,7 @@ from confrank.metrics.arrays import (
     same_length,
     scores_and_flags,
 )
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, counted
 
@@ -143,6 +144,7 @@ def group_thresholds(
     check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
     if correction not in MOST_STARTS:
         raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
+    same_rows(confidence=confidence, correct=correct, group=group, prediction=prediction)
     scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
     scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
@@ -182,6 +184,7 @@ def accepted_by_group(confidence: ArrayLike, group: ArrayLike, thresholds: Mappi
     >>> accepted_by_group([0.9, 0.9, 0.7, 0.9], ["a", "b", "a", "c"], {"a": 0.8, "b": None}).tolist()
     [True, False, False, False]
     """
+    same_rows(confidence=confidence, group=group)
     scores = as_scores(confidence)
     accepted = np.zeros(len(scores), dtype=bool)
     for name, rows in rows_by_group(group).items():

@@ -14,6 +14,7 @@ from scipy.special import betaincinv
 from confrank.decisions.betting import RiskTest, risk_test
 from confrank.decisions.drift import DriftTest, Reference, drift_test
 from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 
 ERRORS = "error rate among accepted answers"
@@ -95,6 +96,7 @@ def monitor(
     >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
     (True, False)
     """
+    same_rows(correct=correct, accepted=accepted, group=group, confidence=confidence)
     right = as_flags(correct)
     taken = np.ones(len(right), dtype=bool) if accepted is None else as_flags(accepted, "accepted")
     same_length(correct=right, accepted=taken)

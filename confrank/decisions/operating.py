@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import ArrayLike, Ints, as_flags, at_or_above, same_length
+from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
@@ -68,8 +68,8 @@ def threshold_for_coverage(
 
 def measured_at(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> OperatingPoint:
     """What a threshold does to these predictions."""
-    accepted, flags = at_or_above(confidence, threshold), as_flags(correct)
-    same_length(confidence=accepted, correct=flags)
+    scores, flags = scores_and_flags(confidence, correct)
+    accepted = at_or_above(scores, threshold)
     return OperatingPoint(
         float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(accepted)
     )

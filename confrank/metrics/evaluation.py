@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import ArrayLike, Classes
+from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
@@ -41,10 +42,11 @@ def evaluate(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike | None = None,
+    label: Classes | None = None,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
-    prediction: ArrayLike | None = None,
+    prediction: Classes | None = None,
+    classes: Classes | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> Evaluation:
     """Every metric that the given arrays define.
@@ -52,6 +54,8 @@ def evaluate(
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
     `label` and `prediction` [n]). If you give a table and `confidence`, the ranking metrics use `confidence`, and
     ECE, NLL and Brier use the table. With `sample_weight` [n], each prediction counts with its weight.
+    Labels and predictions are class numbers or names. `classes` [K] names the columns of the table in their order, as
+    `model.classes_` does in scikit-learn; a data frame does so itself. Rows of pandas must agree in their index.
     Rows of rounded probabilities (sums within 0.01 of 1, or more for many classes) are divided by their sum; logits
     that look like probabilities raise a warning.
 
@@ -68,10 +72,14 @@ def evaluate(
         confidence=confidence,
         correct=correct,
         prediction=prediction,
+        classes=classes,
     )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    return evaluation_of(samples if sample_weight is None else samples.weighted(sample_weight))
+    if sample_weight is None:
+        return evaluation_of(samples)
+    same_rows(label=label, correct=correct, sample_weight=sample_weight)
+    return evaluation_of(samples.weighted(sample_weight))
 
 
 def evaluation_of(
