@@ -24,7 +24,7 @@ def same_rows(**given: Any) -> None:
     indexes: dict[str, Any] = {name: values.index for name, values in given.items() if _is_indexed(values)}
     if len({*map(len, indexes.values())}) > 1:
         return  # an error about the lengths follows
-    first = next((name for name, index in indexes.items() if not _is_plain(index)), None)
+    first = next((name for name, index in indexes.items() if not is_numbered(index)), None)
     for name, index in indexes.items():
         if first is not None and not _agree(indexes[first], index):
             pairs = enumerate(zip(indexes[first], index, strict=True))
@@ -41,13 +41,14 @@ def _is_indexed(values: Any) -> bool:
     return hasattr(getattr(values, "index", None), "equals")
 
 
-def _is_plain(index: Any) -> bool:
+def is_numbered(index: Any) -> bool:
+    """Whether an index numbers the rows from 0."""
     numbers = np.asarray(index)
     return numbers.dtype.kind in "iu" and bool((numbers == np.arange(len(numbers))).all())
 
 
 def _agree(index: Any, other: Any) -> bool:
-    return bool(index.equals(other)) or (_is_plain(other) and not _is_plain(np.sort(np.asarray(index))))
+    return bool(index.equals(other)) or (is_numbered(other) and not is_numbered(np.sort(np.asarray(index))))
 
 
 def coded(column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
