@@ -13,6 +13,7 @@ import numpy as np
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -52,8 +53,8 @@ class GroupThreshold:
         return {"n": self.num_samples, **point, "needed": self.needed, "classes": [list(one) for one in self.classes]}
 
 
-@dataclass(frozen=True)
-class GroupThresholds:
+@dataclass(frozen=True, repr=False)
+class GroupThresholds(Displayed):
     """One threshold per group, and what they promise together.
 
     `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
@@ -65,6 +66,11 @@ class GroupThresholds:
     groups: tuple[GroupThreshold, ...]
     class_risk: tuple[tuple[int, float], ...] = ()
     group_risk: tuple[tuple[str, float], ...] = ()
+
+    def _display(self) -> list[Shown]:
+        rows = [[one.group, f"{one.num_samples:,}", *_cells(one.point)] for one in self.groups]
+        heading = ["group", "rows", "threshold", "accepted", "error rate among accepted", "at most"]
+        return [Grid(rows, heading), self.promise()]
 
     @property
     def thresholds(self) -> dict[str, float | None]:
@@ -111,6 +117,12 @@ class GroupThresholds:
             "correction": self.correction,
             "groups": {one.group: one.as_dict() for one in self.groups},
         }
+
+
+def _cells(point: OperatingPoint | None) -> list[str]:
+    if point is None or point.risk is None:
+        return ["none", "0", "-", "-"]
+    return [f"{point.threshold:.6g}", f"{point.accepted:,}", f"{point.risk:.4g}", f"{point.bound or 1:.4g}"]
 
 
 def group_thresholds(

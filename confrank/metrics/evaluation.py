@@ -1,19 +1,20 @@
 """All metrics of one set of predictions, as far as the given arrays define them."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
 from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
+from confrank.phrasing import counted
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Displayed):
     """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
     `notes` are remarks for the reader, e.g. how many probabilities were clipped. Printed, it is a table.
@@ -28,14 +29,13 @@ class Evaluation:
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
-    def __repr__(self) -> str:
-        size = f"{self.num_samples:,} prediction{'s' * (self.num_samples != 1)}"
-        classes = f", {self.num_classes:,} classes" if self.num_classes else ""
+    def _display(self) -> list[Shown]:
+        classes = f", {counted(self.num_classes, 'class')}" if self.num_classes else ""
         values = [
             (key, f"undefined: {self.undefined[key]}" if value is None else f"{value:.4g}")
             for key, value in self.metrics.items()
         ]
-        return "\n".join([f"{size}{classes}", aligned(values), *self.notes])
+        return [counted(self.num_samples, "prediction") + classes, Grid(values), *self.notes]
 
 
 def evaluate(
@@ -126,16 +126,3 @@ def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
         "fpr95": ranking_metrics.fpr_at_tpr_of(ranked),
         "auroc": ranking_metrics.auroc_of(ranked),
     }
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines of text, with each column as wide as its longest cell.
-
-    >>> print(aligned([["", "a"], ["acc", "0.95"], ["fpr95", "-"]]))
-           a
-    acc    0.95
-    fpr95  -
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

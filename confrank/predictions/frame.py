@@ -32,7 +32,7 @@ def open_frame(frame: Any, wanted: Collection[str] = ()) -> Opened:
 
 def _with_index(frame: Any, wanted: Collection[str]) -> Any:
     """A data frame of pandas with its index as a column, if it says something."""
-    index = getattr(frame, "index", None)
+    index: Any = getattr(frame, "index", None)
     if not hasattr(index, "equals"):
         return frame
     names, others = [str(name) for name in index.names if name is not None], {*map(str, frame.columns)}

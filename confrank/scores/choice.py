@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
 from confrank.metrics.frames import same_rows
@@ -14,7 +15,7 @@ from confrank.metrics.labels import labels_for
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of
 
@@ -42,8 +43,8 @@ class Judged:
     difference: PairedDifference | None
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Displayed):
     """The chosen score with its parameters, the rows it was chosen on, and how it did on the others.
 
     `candidate` was the best on the choosing rows, None if none was better than the maximum probability there. It is
@@ -58,6 +59,20 @@ class Choice:
     judged: Judged
     fitted: dict[str, dict[str, Any]]
     refused: dict[str, str]
+
+    def _display(self) -> list[Shown]:
+        rows = [
+            [name, *("-" if (value := metrics[key]) is None else f"{value:.4f}" for key in METRICS)]
+            for name, metrics in self.judged.metrics.items()
+        ]
+        lines = [f"rank by {self.name}"]
+        if (gap := self.judged.difference) is not None:
+            lines[0] += (
+                f": the AURC of {self.candidate} minus that of {STANDARD} is {gap.value:+.4f}"
+                f" [{gap.low:+.4f}, {gap.high:+.4f}]"
+            )
+        judged = f"on {counted(len(self.judged.rows), 'row')} that chose and fitted nothing"
+        return [*lines, Grid(rows, ["score", *METRICS]), judged]
 
 
 def choose(
