@@ -172,7 +172,7 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"probabilities": [[0.5, 0.5], [1.5, -0.5]], "label": [0, 1]}, r"within \[0, 1\].* in row 1"),
         ({"probabilities": [[0.5, 0.5]], "label": [2]}, r"labels within 0..1, but got 2 in row 0"),
         ({"probabilities": [[0.5, 0.5]], "label": [-1]}, "but got -1 in row 0"),
-        ({"probabilities": [[0.5, 0.5]], "label": [0.5]}, "1-D array of integers"),
+        ({"probabilities": [[0.5, 0.5]], "label": [0.5]}, "whole numbers in label, but got 0.5 in row 0"),
         ({"probabilities": [[np.nan, 0.5]], "label": [0]}, "finite values in probabilities.*in row 0"),
         ({"logits": [[np.inf, 0.5]], "label": [0]}, "finite values in logits.*in row 0"),
         ({"logits": [[0.5]], "label": [0]}, "at least 2 classes, but got 1"),
@@ -202,12 +202,15 @@ def test_chunks_do_not_matter(monkeypatch):
         ({"label": [0, 1], "prediction": [1], "confidence": [0.9, 0.8]}, "2 in label, 1 in prediction"),
         ({"label": [0, 1], "prediction": [1, 1], "confidence": [0.9]}, "1 in confidence, 2 in correct"),
         ({"label": [0], "correct": [1, 0], "confidence": [0.9, 0.8]}, "2 in correct, 1 in label"),
-        ({"label": [0.0, 0.5], "prediction": [0, 1], "confidence": [0.5, 0.5]}, "1-D array of integers"),
+        ({"label": [0.0, 0.5], "prediction": [0, 1], "confidence": [0.5, 0.5]}, "whole numbers.* 0.5 in row 1"),
         *(
-            ({"label": [0.0, odd], "prediction": [0, 1], "confidence": [0.5, 0.5]}, "1-D array of integers")
+            (
+                {"label": [0.0, odd], "prediction": [0, 1], "confidence": [0.5, 0.5]},
+                "whole numbers in label.* in row 1",
+            )
             for odd in (np.nan, np.inf, -1e300)
         ),
-        ({"label": ["0"], "prediction": [0], "confidence": [0.9]}, "label to be a 1-D array of integers"),
+        ({"label": ["0"], "prediction": [0], "confidence": [0.9]}, "names or numbers in both label and prediction"),
         ({"label": [0], "prediction": [1], "correct": [1], "confidence": [0.9]}, "agree with the label and the pred"),
     ],
 )

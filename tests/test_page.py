@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
+from confrank import axes
 from confrank.active import STRATEGIES
 from confrank.analysis import analyse, compare, repeats_of, with_images, with_intervals
 from confrank.decisions import cost_threshold
@@ -21,7 +22,7 @@ from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS, detection
 from confrank.ood import DETECTORS, Protocol
 from confrank.ood.results import Group, OodResult
-from confrank.report import colours, svg
+from confrank.report import colours
 from confrank.report.colours import COLOURS, colour_numbers, colours_of
 from confrank.report.detection import detection_verdict, mean_roc
 from confrank.report.detection_page import detection_page
@@ -320,7 +321,7 @@ def test_no_errors_have_an_axis_that_shows_none():
     content = page([analyse("right", samples)])
     assert "Accept the most confident 80%, and none of them are wrong." in content
     assert "Accept all, and none are wrong." in content
-    assert [tick.text for tick in svg.ticks(svg.risk_axis_limit([0.0, 0.0]))][-1] == "10%"
+    assert [tick.text for tick in axes.ticks(axes.risk_axis_limit([0.0, 0.0]))][-1] == "10%"
 
 
 def test_the_slider_is_below_the_marker(watch):

@@ -5,29 +5,35 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import ArrayLike, to_numpy
+from confrank.metrics.arrays import ArrayLike, Classes
+from confrank.metrics.frames import column_names
 from confrank.predictions import Array, Predictions
 
-Columns = str | Sequence[str] | Mapping[str, ArrayLike] | Array
+Columns = str | Sequence[str] | Mapping[str, Classes] | ArrayLike
 Pairing = tuple[Array | None, str]
 
 
-def named_columns(given: Columns | None, name: str) -> tuple[list[str], dict[str, Array]]:
-    """What a caller gave, as names of columns in the predictions, or as arrays by name (one array is called `name`).
+def named_columns(given: Columns | None, name: str) -> tuple[list[str], dict[str, Classes]]:
+    """What a caller gave, as names of columns in the predictions, or as arrays by name.
+
+    A data frame is arrays by name; one array is called `name`, unless it is a series with a name of its own.
 
     >>> named_columns("site", "group"), named_columns({"age": [3, 4]}, "group")
-    ((['site'], {}), ([], {'age': array([3, 4])}))
+    ((['site'], {}), ([], {'age': [3, 4]}))
     """
     if given is None:
         return [], {}
     if isinstance(given, str):
         return [given], {}
     if isinstance(given, Mapping):
-        return [], {column: to_numpy(values) for column, values in given.items()}
+        return [], dict(given)
     if isinstance(given, list | tuple) and all(isinstance(column, str) for column in given):
         return [str(column) for column in given], {}
     values: Any = given
-    return [], {name: to_numpy(values)}
+    if (columns := column_names(values)) is not None:
+        return [], {str(column): values[column] for column in columns}
+    own = getattr(values, "name", None)
+    return [], {own if isinstance(own, str) and own else name: values}
 
 
 def shared_columns(

@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
-from confrank.analysis.groups import COVERAGE, Group, Grouping, grouping_of
+from confrank.analysis.groups import CELLS, COVERAGE, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
+from confrank.display import Curves, Displayed, Grid, Shown
 from confrank.metrics import (
     KEYS,
     Interval,
@@ -19,8 +20,8 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, Floats
-from confrank.metrics.evaluation import aligned
+from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import default_resamples
 from confrank.phrasing import InputError, about, counted
@@ -28,16 +29,19 @@ from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
+# Groups that are printed; `Comparison.groups` has all.
+MOST_ROWS = 30
 Resampled = dict[str, Floats]
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Displayed):
     """Several models. Each property has one entry per model; differences are of each later model to the first.
 
-    Printed, it is a table of the metrics with their intervals, and of the differences.
+    Printed, it is a table of the metrics with their intervals, and of the differences, and one of each column of
+    groups. A notebook shows it with the risk-coverage curves.
     """
 
     models: tuple[Analysis, ...]
@@ -68,9 +72,10 @@ class Comparison:
         """By column, the groups of each model; empty without `by`."""
         return tuple(model.groups for model in self.models)
 
-    def __repr__(self) -> str:
+    def _display(self) -> list[Shown]:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
-        rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
+        heading = ["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]
+        rows = []
         for key in KEYS:
             values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
@@ -79,7 +84,27 @@ class Comparison:
         sources = [*dict.fromkeys(model.source for model in self.models)]
         if len(sources) > 1:
             sources = [f"{model.name}: {model.source}" for model in self.models]
-        return "\n".join([*sources, aligned(rows), *(["in brackets: 95% intervals"] if any(self.intervals) else [])])
+        note = ["in brackets: 95% intervals"] if any(self.intervals) else []
+        curves = Curves({model.name: (model.curve.coverage, model.curve.risk) for model in self.models})
+        groups = [part for column in self.groups[0] for part in self._groups(column)]
+        return [*sources, Grid(rows, heading), *note, curves, *groups]
+
+    def _groups(self, column: str) -> list[Shown]:
+        """The groups of a column, the worst of the first model first."""
+        by_model = {model.name: model.groups[column] for model in self.models if column in model.groups}
+        several = len(by_model) > 1
+        values = [group.value for group in self.models[0].groups[column].by_risk]
+        rows = [
+            [value, *[name][:several], *group.cells]
+            for value in values[:MOST_ROWS]
+            for name, grouping in by_model.items()
+            for group in grouping.groups
+            if group.value == value
+        ]
+        more = len(values) - MOST_ROWS
+        notes = [f"and {counted(more, 'more group')} of lower error rate"] if more > 0 else []
+        notes += [f"{name}: " * several + grouping.sentence for name, grouping in by_model.items()]
+        return ["", Grid(rows, [column, *["model"][:several], *CELLS], words=1 + several), *notes]
 
 
 def _with_limits(value: float | None, limits: Interval | PairedDifference | None, sign: str = "") -> str:
@@ -90,8 +115,8 @@ def _with_limits(value: float | None, limits: Interval | PairedDifference | None
 
 
 def compare(
-    first: Predictions | Mapping[str, ArrayLike],
-    *others: Predictions | Mapping[str, ArrayLike],
+    first: Predictions | Mapping[str, Classes],
+    *others: Predictions | Mapping[str, Classes],
     by: Columns | None = None,
     sample_weight: str | ArrayLike | None = None,
     resamples: int | None = None,
@@ -105,8 +130,8 @@ def compare(
     by. `resamples` is the number of bootstrap resamples: by default it depends on the number of rows, 0 means no
     intervals and no differences.
     `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
-    arrays by name, in the order of the first model's rows. `.groups` then has all of this for each group, and the
-    error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
+    arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for each
+    group, and the error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
     `sample_weight` is the name of a column or an array [n]. `names` are those of the models, for tables and reports.
 
     >>> label, right = np.arange(300) % 2, np.arange(300) % 3 > 0
@@ -119,9 +144,12 @@ def compare(
     (-0.263, True)
     """
     columns, arrays = named_columns(by, "group")
-    weight_name, weights = named_columns(sample_weight, "sample_weight")  # type: ignore[arg-type]
+    weight_name, weights = named_columns(sample_weight, "sample_weight")
+    if isinstance(first, Mapping):
+        same_rows(**{name: values for name, values in first.items() if name != "classes"} | arrays | weights)
     predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
-    predictions[0] = replace(predictions[0], extra=predictions[0].extra | arrays | weights)
+    cells = {column: to_numpy(values) for column, values in (arrays | weights).items()}
+    predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
     weight = next(iter([*weight_name, *weights]), None)

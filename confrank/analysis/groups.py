@@ -10,11 +10,14 @@ from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.ranking import ranked
+from confrank.phrasing import named
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
 COVERAGE = 0.8
 NUM_POINTS = 120
 LEVEL = 0.95
+PRINTED = ("acc", "aurc", "ece")
+CELLS = ("n", "coverage", "error rate among accepted", *PRINTED)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class Group:
     def risk_interval(self) -> tuple[float, float]:
         """The exact 95% interval of its error rate among accepted."""
         return exact_interval(self.acceptance)
+
+    @property
+    def cells(self) -> list[str]:
+        """What is printed of it, under the headings `CELLS`."""
+        point, metrics = self.acceptance, self.evaluation.metrics
+        rate = "none accepted"
+        if point.risk is not None:
+            low, high = self.risk_interval
+            rate = f"{point.risk:.4f} [{low:.4f}, {high:.4f}]"
+        values = ("-" if (value := metrics[key]) is None else f"{value:.4f}" for key in PRINTED)
+        return [f"{self.evaluation.num_samples:,}", f"{point.coverage:.4f}", rate, *values]
 
     def as_dict(self) -> dict[str, Any]:
         point = self.acceptance
@@ -78,6 +92,16 @@ class Grouping:
     def by_risk(self) -> list[Group]:
         """The groups with the highest error rate among accepted first, those too small to say last."""
         return sorted(self.groups, key=lambda one: (one.too_small, -(one.acceptance.risk or 0)))
+
+    @property
+    def sentence(self) -> str:
+        """What coverage and error rate are about, and which groups are too small to say."""
+        small = [group.value for group in self.groups if group.too_small]
+        text = (
+            f"one threshold for all groups, {self.overall.threshold:.6g}, accepts {self.overall.coverage:.1%} of all,"
+            f" of which {self.overall.risk or 0:.2%} are wrong"
+        )
+        return text + (f"; too small to say: {named(small)}" if small else "")
 
     @property
     def worst(self) -> Group | None:

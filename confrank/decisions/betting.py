@@ -7,6 +7,7 @@ looks. She spreads her capital over the time at which the error rate rises (`STA
 (`ODDS`). A stake on a rise that starts at answer s grows like the likelihood ratio of the answers from s on.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -127,3 +128,16 @@ def _log_likelihood(errors: Ints, number: Ints) -> Floats:
     rate = errors / np.maximum(number, 1)
     likelihood: Floats = xlogy(errors, rate) + xlogy(number - errors, 1 - rate)
     return likelihood
+
+
+def e_text(log_e_value: Sequence[float] | Floats) -> str:
+    """The last e-value of a test.
+
+    >>> e_text([0.0, 3.0]), e_text([6.9075]), e_text([10.0]), e_text([2000.0]), e_text([])
+    ('20.1', '1,000', '22,000', '10^869', '1')
+    """
+    last = float(log_e_value[-1]) if len(log_e_value) else 0.0
+    if abs(last) >= math.log(1e6):
+        return f"10^{last / math.log(10):.0f}"
+    rounded = f"{math.exp(last):.3g}"
+    return f"{float(rounded):,.0f}" if float(rounded) >= 1000 else rounded

@@ -16,6 +16,7 @@ from confrank.decisions.vector import fit_vector, vector_scaled
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
+    Classes,
     Flags,
     Floats,
     Ints,
@@ -24,6 +25,7 @@ from confrank.metrics.arrays import (
     scores_and_flags,
     to_numpy,
 )
+from confrank.metrics.labels import labels_for
 from confrank.phrasing import InputError
 
 Parameters = dict[str, Any]
@@ -72,7 +74,7 @@ def calibrate(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike | None = None,
+    label: Classes | None = None,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
 ) -> Calibrator:
@@ -92,7 +94,8 @@ def calibrate(
         if label is None or (logits is None) == (probabilities is None):
             raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
         table, notes = as_logits(logits=logits, probabilities=probabilities)
-        parameters = TABLE_METHODS[method][0](table, label)
+        labels = labels_for(label, probabilities if logits is None else logits, predictions=table)
+        parameters = TABLE_METHODS[method][0](table, labels)
         if probabilities is not None:
             parameters["floor"] = float(zero_floor(as_probabilities(probabilities)))
         return Calibrator(method, parameters, tuple(notes))

@@ -25,19 +25,22 @@ from confrank.decisions.nonconformity import (
     nonconformity,
     row_uniforms,
 )
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
     ArrayLike,
+    Classes,
     Flags,
     Floats,
     as_scores,
     chunks,
-    labels_for,
     same_length,
     to_numpy,
 )
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.labels import labels_for
 from confrank.phrasing import InputError, counted, named
 from confrank.scores.table import Table, table_of
 
@@ -45,8 +48,8 @@ Per = Literal["all", "class", "group"]
 ALL = "all"
 
 
-@dataclass(frozen=True)
-class ConformalSets:
+@dataclass(frozen=True, repr=False)
+class ConformalSets(Displayed):
     """How to build sets for new rows.
 
     `quantiles` and `counts` (of calibration rows) are given for "all", for the number of each class as text, or for
@@ -68,8 +71,8 @@ class ConformalSets:
         *,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
-        group: ArrayLike | None = None,
-        key: ArrayLike | None = None,
+        group: Classes | None = None,
+        key: Classes | None = None,
         uniform: ArrayLike | None = None,
     ) -> Flags:
         """Which classes are in the set of each row [n, K]; `group`, `key` and `uniform` [n] as for `conformal_sets`.
@@ -77,6 +80,7 @@ class ConformalSets:
         A set may be empty. In an unknown group it holds all classes.
         """
         table = table_of(logits, probabilities)
+        same_rows(predictions=probabilities if logits is None else logits, group=group, key=key)
         if table.num_classes != self.num_classes:
             raise ValueError(
                 f"expected {self.num_classes} classes, as in the calibration, but got {table.num_classes}"
@@ -88,7 +92,13 @@ class ConformalSets:
             members[rows] = scores <= limits[rows] + TOLERANCE
         return members
 
-    def _limits(self, group: ArrayLike | None, num_rows: int) -> Floats:
+    def _display(self) -> list[Shown]:
+        rows = [[name, f"{count:,}", f"{self.quantiles[name]:.6g}"] for name, count in self.counts.items()]
+        first = f"{self.method.upper()} at level {self.level:g}: classes with a nonconformity up to the quantile"
+        notes = [self.promise(), *filter(None, [self.shortage()])]
+        return [first, Grid(rows, [self.per, "calibration rows", "quantile"]), *notes]
+
+    def _limits(self, group: Classes | None, num_rows: int) -> Floats:
         """The quantiles that each row is compared with [n, K or 1]."""
         if self.per != "group":
             return np.broadcast_to(np.array([*self.quantiles.values()]), (num_rows, len(self.quantiles)))
@@ -136,12 +146,12 @@ def conformal_sets(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike,
+    label: Classes,
     level: float = 0.9,
     method: SetMethod = "lac",
     per_class: bool = False,
-    group: ArrayLike | None = None,
-    key: ArrayLike | None = None,
+    group: Classes | None = None,
+    key: Classes | None = None,
     uniform: ArrayLike | None = None,
     seed: int = 0,
     penalty: float = PENALTY,
@@ -166,7 +176,9 @@ def conformal_sets(
     if per_class and group is not None:
         raise InputError("expected sets per class or per group, but got both", "choose {per_class} or {by}")
     table = table_of(logits, probabilities)
-    labels = labels_for(label, predictions=table.values)
+    given = probabilities if logits is None else logits
+    same_rows(predictions=given, group=group, key=key)
+    labels = labels_for(label, given, predictions=table.values)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
     if key is not None and uniform is None and method != "lac":
@@ -205,7 +217,7 @@ def _scored(
 
 
 def _uniforms(
-    method: SetMethod, key: ArrayLike | None, uniform: ArrayLike | None, num_rows: int, seed: int
+    method: SetMethod, key: Classes | None, uniform: ArrayLike | None, num_rows: int, seed: int
 ) -> Floats | None:
     """The u of each row; LAC needs none. None if the content of the row gives it."""
     if method == "lac":
@@ -223,7 +235,7 @@ def _uniforms(
     return row_uniforms(keys, seed)
 
 
-def _grouped(group: ArrayLike | None, num_rows: int) -> dict[str, Array]:
+def _grouped(group: Classes | None, num_rows: int) -> dict[str, Array]:
     if group is None:
         raise InputError("expected the group of each row, but got none", "add {group}")
     same_length(group=to_numpy(group), predictions=np.empty(num_rows))

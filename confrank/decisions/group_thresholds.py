@@ -13,6 +13,7 @@ import numpy as np
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -23,6 +24,7 @@ from confrank.metrics.arrays import (
     same_length,
     scores_and_flags,
 )
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.phrasing import InputError, counted
 
@@ -51,8 +53,8 @@ class GroupThreshold:
         return {"n": self.num_samples, **point, "needed": self.needed, "classes": [list(one) for one in self.classes]}
 
 
-@dataclass(frozen=True)
-class GroupThresholds:
+@dataclass(frozen=True, repr=False)
+class GroupThresholds(Displayed):
     """One threshold per group, and what they guarantee together.
 
     `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
@@ -64,6 +66,11 @@ class GroupThresholds:
     groups: tuple[GroupThreshold, ...]
     class_risk: tuple[tuple[int, float], ...] = ()
     group_risk: tuple[tuple[str, float], ...] = ()
+
+    def _display(self) -> list[Shown]:
+        rows = [[one.group, f"{one.num_samples:,}", *_cells(one.point)] for one in self.groups]
+        heading = ["group", "rows", "threshold", "accepted", "error rate among accepted", "at most"]
+        return [Grid(rows, heading), self.promise()]
 
     @property
     def thresholds(self) -> dict[str, float | None]:
@@ -112,6 +119,12 @@ class GroupThresholds:
         }
 
 
+def _cells(point: OperatingPoint | None) -> list[str]:
+    if point is None or point.risk is None:
+        return ["none", "0", "-", "-"]
+    return [f"{point.threshold:.6g}", f"{point.accepted:,}", f"{point.risk:.4g}", f"{point.bound or 1:.4g}"]
+
+
 def group_thresholds(
     confidence: ArrayLike,
     correct: ArrayLike,
@@ -144,6 +157,7 @@ def group_thresholds(
     check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
     if correction not in MOST_STARTS:
         raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
+    same_rows(confidence=confidence, correct=correct, group=group, prediction=prediction)
     scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
     scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
@@ -183,6 +197,7 @@ def accepted_by_group(confidence: ArrayLike, group: ArrayLike, thresholds: Mappi
     >>> accepted_by_group([0.9, 0.9, 0.7, 0.9], ["a", "b", "a", "c"], {"a": 0.8, "b": None}).tolist()
     [True, False, False, False]
     """
+    same_rows(confidence=confidence, group=group)
     scores = as_scores(confidence)
     accepted = np.zeros(len(scores), dtype=bool)
     for name, rows in rows_by_group(group).items():

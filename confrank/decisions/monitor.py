@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betaincinv
 
-from confrank.decisions.betting import RiskTest, risk_test
+from confrank.decisions.betting import RiskTest, e_text, risk_test
 from confrank.decisions.drift import DriftTest, Reference, drift_test
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
+from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 
 ERRORS = "error rate among accepted answers"
@@ -54,13 +56,32 @@ class Watch:
         return None if self.test.since is None else int(self.rows[self.test.since])
 
 
-@dataclass(frozen=True)
-class Monitored:
+@dataclass(frozen=True, repr=False)
+class Monitored(Displayed):
     """The tests of all guarantees, and that of drift if there is a reference."""
 
     alpha: float
     watches: tuple[Watch, ...]
     drift: DriftTest | None = None
+
+    def _display(self) -> list[Shown]:
+        words = {True: "no sign that a promise is broken", False: "a promise is broken", None: "nothing was tested"}
+        rows = [
+            [
+                one.what if one.group is None else f"{one.what} in {one.group}",
+                f"{one.test.risk:.4g}",
+                f"{one.test.num_wrong:,} of {one.test.num_answers:,}",
+                e_text(one.test.log_e_value),
+                f"{one.test.line:g}",
+                "-" if one.alarm_row is None else f"{one.alarm_row:,}",
+            ]
+            for one in self.watches
+        ]
+        if (drift := self.drift) is not None:
+            alarm = "-" if drift.alarm is None else f"{drift.alarm:,}"
+            rows.append(["drift of the confidence", "", "", e_text(drift.log_e_value), f"{drift.line:g}", alarm])
+        heading = ["promise", "at most", "measured", "e-value", "alarm at", "first alarm in row"]
+        return [f"{words[self.holds]} (level {self.alpha:g})", Grid(rows, heading)]
 
     @property
     def holds(self) -> bool | None:
@@ -95,6 +116,7 @@ def monitor(
     >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
     (True, False)
     """
+    same_rows(correct=correct, accepted=accepted, group=group, confidence=confidence)
     right = as_flags(correct)
     taken = np.ones(len(right), dtype=bool) if accepted is None else as_flags(accepted, "accepted")
     same_length(correct=right, accepted=taken)

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import ArrayLike, Ints, as_flags, at_or_above, same_length
+from confrank.display import Displayed, Grid, Shown
+from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import ranked
 from confrank.phrasing import InputError
 
 
-@dataclass(frozen=True)
-class OperatingPoint:
+@dataclass(frozen=True, repr=False)
+class OperatingPoint(Displayed):
     """Accept confidence >= threshold: how many of `num_samples` are accepted, and how many of those are wrong.
 
     `bound` is the guaranteed upper limit of the true error rate among accepted, if there is a guarantee.
@@ -36,6 +37,22 @@ class OperatingPoint:
     def risk(self) -> float | None:
         """The error rate among accepted; None if nothing is accepted."""
         return self.wrong / self.accepted if self.accepted else None
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """What is printed of it."""
+        coverage = "" if self.coverage is None else f" ({self.coverage:.2%})"
+        risk = "nothing is accepted" if self.risk is None else f"{self.risk:.4g} ({self.wrong:,} wrong)"
+        bound = [] if self.bound is None else [["guaranteed to be at most", f"{self.bound:.4g}"]]
+        return [
+            ["accept confidence >=", repr(self.threshold)],
+            ["accepted", f"{self.accepted:,} of {self.num_samples:,}{coverage}"],
+            ["error rate among accepted", risk],
+            *bound,
+        ]
+
+    def _display(self) -> list[Shown]:
+        return [Grid(self.rows)]
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "coverage": self.coverage, "risk": self.risk}
@@ -68,8 +85,8 @@ def threshold_for_coverage(
 
 def measured_at(confidence: ArrayLike, correct: ArrayLike, threshold: float) -> OperatingPoint:
     """What a threshold does to these predictions."""
-    accepted, flags = at_or_above(confidence, threshold), as_flags(correct)
-    same_length(confidence=accepted, correct=flags)
+    scores, flags = scores_and_flags(confidence, correct)
+    accepted = at_or_above(scores, threshold)
     return OperatingPoint(
         float(threshold), int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & ~flags)), len(accepted)
     )

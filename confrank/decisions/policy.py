@@ -60,7 +60,8 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
-from confrank.metrics.arrays import Array, ArrayLike, Flags, Ints, as_classes, as_flags
+from confrank.display import Displayed, Shown
+from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
 from confrank.metrics.samples import with_largest
 from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
@@ -72,8 +73,8 @@ __all__ = [
 RULES = ("threshold", "selection")
 
 
-@dataclass(frozen=True)
-class Policy:
+@dataclass(frozen=True, repr=False)
+class Policy(Displayed):
     """What a policy takes, its parts, and the model whose predictions it was made on, where they say so.
 
     `replaced` counts, for the digest of each file, the guarantees that were computed on it and then dropped.
@@ -95,8 +96,11 @@ class Policy:
     model: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, int] = field(default_factory=dict)
 
+    def _display(self) -> list[Shown]:
+        return [*self.sentences()]
+
     @classmethod
-    def of(cls, predictions: Predictions | Mapping[str, ArrayLike]) -> "Policy":
+    def of(cls, predictions: Predictions | Mapping[str, Classes]) -> "Policy":
         """A policy without parts, for predictions like these."""
         predictions = as_predictions(predictions)
         return cls(Input.of(predictions), model=_model(predictions))
@@ -241,7 +245,7 @@ class Policy:
         right: Flags = prediction == predictions.label
         return right
 
-    def apply(self, predictions: Predictions | Mapping[str, ArrayLike]) -> Answers:
+    def apply(self, predictions: Predictions | Mapping[str, Classes]) -> Answers:
         """Answer new predictions: the class, its confidence, whether it is accepted, and the set of classes.
 
         Labels are not needed and not used. A mapping of arrays may have the column of the groups.

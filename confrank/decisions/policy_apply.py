@@ -13,16 +13,20 @@ import numpy as np
 from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
-from confrank.phrasing import InputError, class_text
+from confrank.phrasing import InputError, class_text, counted
 from confrank.predictions import Predictions
 from confrank.scores import score
 
+# Answers that are printed.
+MOST_ROWS = 10
 
-@dataclass(frozen=True)
-class Answers:
+
+@dataclass(frozen=True, repr=False)
+class Answers(Displayed):
     """For each row: the predicted class [n] (None if unknown), its confidence [n], and what the policy decides.
 
     `accepted` [n] is None if the policy has no acceptance rule; `sets` [n, K] flags the classes in each set, and is
@@ -39,6 +43,18 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.confidence)
+
+    def _display(self) -> list[Shown]:
+        columns = {name: values[:MOST_ROWS] for name, values in self.columns().items()}
+        columns["confidence"] = [f"{value:.4g}" for value in columns["confidence"]]
+        rows = [[str(row), *map(str, cells)] for row, cells in enumerate(zip(*columns.values(), strict=True))]
+        count = counted(len(self), "answer")
+        if self.accepted is not None:
+            count += f", {np.count_nonzero(self.accepted):,} accepted"
+        if self.unknown:
+            count += f", {self.unknown:,} of unknown groups"
+        more = len(self) - len(rows)
+        return [count, Grid(rows, ["", *columns]), *([f"and {more:,} more"] if more else [])]
 
     def name(self, number: int) -> str:
         """The name of a class, or its number as text."""

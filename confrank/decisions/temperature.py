@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks, labels_for
+from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_probabilities, as_table, chunks
+from confrank.metrics.labels import labels_for
 from confrank.phrasing import counted
 
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
@@ -48,7 +49,7 @@ def zero_floor(table: Array) -> Any:
     return max(smallest / 2, np.finfo(table.dtype).tiny)
 
 
-def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
+def fit_temperature(logits: ArrayLike, label: Classes) -> float:
     """The temperature T > 0 that minimises the NLL of softmax(logits / T) (Guo et al. 2017).
 
     The NLL is convex in 1/T, so its slope has one root. It is an error if the best T has no limit: all answers are
@@ -60,7 +61,7 @@ def fit_temperature(logits: ArrayLike, label: ArrayLike) -> float:
     from scipy.optimize import brentq  # slow to import, and thresholds do without it
 
     table = as_table(logits, "logits")
-    labels = labels_for(label, logits=table)
+    labels = labels_for(label, logits, logits=table)
     if not len(table):
         raise ValueError("expected predictions to fit a temperature to, but got none")
     # LIMIT suits logits whose rows spread by about 1; for others the range is widened by their scale.

@@ -7,7 +7,8 @@ parameters, so Newton's method finds its minimum.
 import numpy as np
 
 from confrank.decisions.temperature import LARGEST
-from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_table, chunks, labels_for
+from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_table, chunks
+from confrank.metrics.labels import labels_for
 from confrank.phrasing import InputError, counted
 
 MAX_STEPS = 100
@@ -18,7 +19,7 @@ FLAT = 1e-11
 REMEDY = "fit it to more rows, or choose the {method} temperature"
 
 
-def fit_vector(logits: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
+def fit_vector(logits: ArrayLike, label: Classes) -> tuple[Floats, Floats]:
     """The factors [K] and biases [K] (with sum 0) that minimise the NLL of softmax(factor * logits + bias).
 
     It is an error if they have no limit: a class does not occur, or the rows can be separated perfectly. Logits that
@@ -29,7 +30,7 @@ def fit_vector(logits: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
     ([0.42, 0.42], [0.0, 0.0])
     """
     table = as_table(logits, "logits").astype(np.float64)
-    labels = labels_for(label, logits=table)
+    labels = labels_for(label, logits, logits=table)
     _check_classes(labels, table.shape[1])
     standard, mean, spread = _standardised(table)
     fixed = _unidentified(standard, spread)

@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.metrics.frames import same_rows
+
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,6 +24,8 @@ class HasArray(Protocol):
 
 # What every public function takes: numpy arrays, torch tensors on any device, sequences of numbers or of rows.
 ArrayLike: TypeAlias = HasArray | Sequence[float] | Sequence[Sequence[float]]
+# Labels and predictions are class numbers, or names of classes.
+Classes: TypeAlias = ArrayLike | Sequence[str]
 
 # Confidences closer than this are equal: numpy and torch round a softmax differently in its last digit.
 TOLERANCE = 1e-12
@@ -35,8 +39,11 @@ EXACT = 1e-5 + 1e-9
 _REMEDY = "give the probabilities of all classes, each between 0 and 1; scores before a softmax are logits"
 
 
-def to_numpy(values: ArrayLike) -> Array:
-    """A numpy array, without a copy if possible; half-precision tensors become float32."""
+def to_numpy(values: Classes) -> Array:
+    """A numpy array, without a copy if possible.
+
+    Half-precision tensors become float32, and objects that are numbers become an array of numbers.
+    """
     # A value can be a tensor only if torch has been imported; evaluating files does not import it.
     torch: Any = sys.modules.get("torch")
     if torch is not None and isinstance(values, torch.Tensor):
@@ -46,9 +53,23 @@ def to_numpy(values: ArrayLike) -> Array:
         array: Array = tensor.cpu().numpy()
         return array
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except ValueError:  # numpy's "inhomogeneous shape"
         raise ValueError("expected rows of one length, but they have different lengths") from None
+    return array if array.dtype.kind != "O" else _without_objects(array)
+
+
+def _without_objects(values: Array) -> Array:
+    """Objects as booleans, integers or floats if all are: so do data frames give some of their columns."""
+    kinds = {*map(type, values.ravel().tolist())}
+    for wanted, allowed in (
+        (bool, bool | np.bool_),
+        (np.int64, int | np.integer),
+        (np.float64, int | float | np.integer | np.floating),
+    ):
+        if kinds and all(issubclass(kind, allowed) for kind in kinds):
+            return values.astype(wanted)
+    return values
 
 
 def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
@@ -65,7 +86,7 @@ def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
         scores = scores.astype(np.float32 if scores.dtype == np.float16 else np.float64)
     # The minimum or the maximum is NaN or infinite if any value is; this needs no temporary array.
     if len(scores) and not (np.isfinite(scores.min()) and np.isfinite(scores.max())):
-        raise ValueError(f"expected finite values in {name}, but got {_offenders(scores, ~np.isfinite(scores))}")
+        raise ValueError(f"expected finite values in {name}, but got {offenders(scores, ~np.isfinite(scores))}")
     return scores
 
 
@@ -78,28 +99,22 @@ def as_flags(values: ArrayLike, name: str = "correct") -> Flags:
         return flags
     wrong = (flags != 0) & (flags != 1)
     if wrong.any():
-        raise ValueError(f"expected only 0 and 1 (or booleans) in {name}, but got {_offenders(flags, wrong)}")
+        raise ValueError(f"expected only 0 and 1 (or booleans) in {name}, but got {offenders(flags, wrong)}")
     return flags.astype(bool)
 
 
 def as_classes(values: ArrayLike, name: str) -> Ints:
     """A 1-D integer array of class numbers, from integers, booleans or floats without a fraction."""
     classes = to_numpy(values)
-    whole = classes.dtype.kind != "f" or bool(((np.abs(classes) < 2.0**63) & (np.floor(classes) == classes)).all())
-    if classes.ndim != 1 or classes.dtype.kind not in "iubf" or not whole:
+    if classes.ndim == 1 and classes.dtype.kind == "f":
+        fraction = ~((np.abs(classes) < 2.0**63) & (np.floor(classes) == classes))
+        if fraction.any():
+            raise ValueError(f"expected whole numbers in {name}, but got {offenders(classes, fraction)}")
+    if classes.ndim != 1 or classes.dtype.kind not in "iubf":
         words = "; number the classes in the order of the columns" if classes.dtype.kind in "USO" else ""
         words = f"; if it is one-hot, give {name}.argmax(1)" if classes.ndim == 2 else words
         raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}{words}")
     return classes.astype(np.int64, copy=False)
-
-
-def as_labels(values: ArrayLike, num_classes: int) -> Ints:
-    """A 1-D integer array with values in 0..num_classes-1."""
-    labels = as_classes(values, "label")
-    wrong = (labels < 0) | (labels >= num_classes)
-    if wrong.any():
-        raise ValueError(f"expected labels within 0..{num_classes - 1}, but got {_offenders(labels, wrong)}")
-    return labels
 
 
 def as_table(values: ArrayLike, name: str) -> Array:
@@ -117,7 +132,7 @@ def as_table(values: ArrayLike, name: str) -> Array:
         table = table.astype(np.float32 if table.dtype == np.float16 else np.float64)
     if table.size and not (np.isfinite(table.min()) and np.isfinite(table.max())):
         finite_rows = np.isfinite(table).all(axis=1)
-        raise ValueError(f"expected finite values in {name}, but got {_offenders(table, np.invert(finite_rows))}")
+        raise ValueError(f"expected finite values in {name}, but got {offenders(table, np.invert(finite_rows))}")
     return table
 
 
@@ -200,19 +215,12 @@ def at_or_above(confidence: ArrayLike, threshold: float) -> Flags:
 
 def scores_and_flags(confidence: ArrayLike, correct: ArrayLike, some: str = "") -> tuple[Array, Flags]:
     """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one."""
+    same_rows(confidence=confidence, correct=correct)
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
     if some and not len(scores):
         raise ValueError(f"expected {some}, but got none")
     return scores, flags
-
-
-def labels_for(label: ArrayLike, **named: Array) -> Ints:
-    """Labels [n], checked against a table [n, K], which is given by its name."""
-    (table,) = named.values()
-    labels = as_labels(label, table.shape[1])
-    same_length(**named, label=labels)
-    return labels
 
 
 def same_length(**named: Array) -> None:
@@ -232,10 +240,23 @@ def chunks(num_rows: int, width: int = 1) -> Iterator[slice]:
 
 
 def describe(values: Array) -> str:
-    return f"shape {values.shape} of {values.dtype}"
+    """Shape and type; of objects, the first one that is not a number."""
+    odd = ""
+    if values.dtype.kind == "O" and values.ndim == 1:
+        row = next((row for row, cell in enumerate(values) if not isinstance(cell, int | float | np.number)), None)
+        odd = "" if row is None else f", with {_shown(values[row])} in row {row}"
+    return f"shape {values.shape} of {values.dtype}{odd}"
 
 
-def _offenders(values: Array, wrong: Array) -> str:
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(str(value)[:80])
+    return (
+        np.array2string(np.asarray(value), threshold=6) if isinstance(value, np.generic | np.ndarray) else str(value)
+    )
+
+
+def offenders(values: Array, wrong: Array) -> str:
     rows = np.flatnonzero(wrong)
-    shown = ", ".join(f"{np.array2string(values[row], threshold=6)} in row {row}" for row in rows[:3])
+    shown = ", ".join(f"{_shown(values[row])} in row {row}" for row in rows[:3])
     return f"{shown}{f' and {len(rows) - 3} more rows' if len(rows) > 3 else ''}"

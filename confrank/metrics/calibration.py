@@ -7,13 +7,14 @@ import numpy as np
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
+    Classes,
     Floats,
     Ints,
     as_probabilities,
     chunks,
-    labels_for,
     scores_and_flags,
 )
+from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights
 
 
@@ -151,7 +152,7 @@ def equal_mass_edges(scores: Floats, bins: int) -> Floats:
     return np.unique(inside[inside > ordered[0]])
 
 
-def classwise_ece(probabilities: ArrayLike, label: ArrayLike, bins: int = 15) -> float | None:
+def classwise_ece(probabilities: ArrayLike, label: Classes, bins: int = 15) -> float | None:
     """The mean over classes of the ECE of each class's probability against whether it is the label.
 
     Nixon et al. (2019) and Kull et al. (2019). Unlike `ece`, it looks at every class, not only at the predicted one.
@@ -161,7 +162,7 @@ def classwise_ece(probabilities: ArrayLike, label: ArrayLike, bins: int = 15) ->
     0.375
     """
     table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities=table)
+    labels = labels_for(label, probabilities, probabilities=table)
     if not len(table):
         return None
     each = [ece(np.minimum(table[:, k], 1), labels == k, bins) for k in range(table.shape[1])]

@@ -1,18 +1,20 @@
 """All metrics of one set of predictions, as far as the given arrays define them."""
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import ArrayLike, Classes
+from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
+from confrank.phrasing import counted
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(Displayed):
     """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
     `notes` are remarks for the reader, e.g. how many probabilities were clipped. Printed, it is a table.
@@ -27,24 +29,24 @@ class Evaluation:
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
-    def __repr__(self) -> str:
-        size = f"{self.num_samples:,} prediction{'s' * (self.num_samples != 1)}"
-        classes = f", {self.num_classes:,} classes" if self.num_classes else ""
+    def _display(self) -> list[Shown]:
+        classes = f", {counted(self.num_classes, 'class')}" if self.num_classes else ""
         values = [
             (key, f"undefined: {self.undefined[key]}" if value is None else f"{value:.4g}")
             for key, value in self.metrics.items()
         ]
-        return "\n".join([f"{size}{classes}", aligned(values), *self.notes])
+        return [counted(self.num_samples, "prediction") + classes, Grid(values), *self.notes]
 
 
 def evaluate(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike | None = None,
+    label: Classes | None = None,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
-    prediction: ArrayLike | None = None,
+    prediction: Classes | None = None,
+    classes: Classes | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> Evaluation:
     """Every metric that the given arrays define.
@@ -52,6 +54,8 @@ def evaluate(
     Give `label` [n] with `logits` or `probabilities` [n, K], or `confidence` [n] with `correct` [n] (or with
     `label` and `prediction` [n]). If you give a table and `confidence`, the ranking metrics use `confidence`, and
     ECE, NLL and Brier use the table. With `sample_weight` [n], each prediction counts with its weight.
+    Labels and predictions are class numbers or names. `classes` [K] names the columns of the table in their order, as
+    `model.classes_` does in scikit-learn; a data frame does so itself. Rows of pandas must agree in their index.
     Rows of rounded probabilities (sums within 0.01 of 1, or more for many classes) are divided by their sum; logits
     that look like probabilities raise a warning.
 
@@ -68,10 +72,14 @@ def evaluate(
         confidence=confidence,
         correct=correct,
         prediction=prediction,
+        classes=classes,
     )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    return evaluation_of(samples if sample_weight is None else samples.weighted(sample_weight))
+    if sample_weight is None:
+        return evaluation_of(samples)
+    same_rows(label=label, correct=correct, sample_weight=sample_weight)
+    return evaluation_of(samples.weighted(sample_weight))
 
 
 def evaluation_of(
@@ -118,16 +126,3 @@ def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
         "fpr95": ranking_metrics.fpr_at_tpr_of(ranked),
         "auroc": ranking_metrics.auroc_of(ranked),
     }
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as lines of text, with each column as wide as its longest cell.
-
-    >>> print(aligned([["", "a"], ["acc", "0.95"], ["fpr95", "-"]]))
-           a
-    acc    0.95
-    fpr95  -
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

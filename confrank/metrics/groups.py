@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import Array, ArrayLike, Ints, at_or_above, to_numpy
+from confrank.metrics.arrays import Classes, Ints, at_or_above, to_numpy
+from confrank.metrics.frames import cell_text, coded
 from confrank.metrics.samples import Samples
 from confrank.metrics.weights import effective_number, weighted_mean
 
@@ -14,7 +15,7 @@ MOST_GROUPS = 2000
 MISSING = "(missing)"
 
 
-def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
+def rows_by_group(values: Classes, name: str = "group") -> dict[str, Ints]:
     """The rows of each value [n], by the value as text: numbers in ascending order, words in alphabetical order.
 
     Empty cells and NaN are the group "(missing)", which comes last.
@@ -27,7 +28,7 @@ def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
         raise ValueError(f"expected one value of {name!r} for each row, but got shape {column.shape}")
     if not len(column):
         return {}
-    names, codes = _coded(column)
+    names, codes = coded(column)
     if len(names) > MOST_GROUPS:
         raise ValueError(
             f"expected at most {MOST_GROUPS:,} groups, but {name!r} has {len(names):,} different values;"
@@ -42,30 +43,6 @@ def rows_by_group(values: ArrayLike, name: str = "group") -> dict[str, Ints]:
     rows = np.argsort(groups, kind="stable")
     ends = np.cumsum(np.bincount(groups, minlength=len(numbers)))
     return dict(zip(numbers, np.split(rows, ends[:-1]), strict=True))
-
-
-def _coded(column: Array) -> tuple[list[Any], Ints]:
-    """The different values, and the position of each row's value among them."""
-    if column.dtype.kind in "fiub":
-        names, codes = np.unique(column, return_inverse=True)
-        return names.tolist(), codes
-    # Hashing words is much faster than sorting them.
-    words = column.tolist()
-    position = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    return list(position), np.fromiter(map(position.__getitem__, words), dtype=np.int64, count=len(words))
-
-
-def cell_text(value: object) -> str:
-    """A cell of a column as text, whole numbers without decimals; empty if it is missing.
-
-    >>> cell_text(2.0), cell_text(b" a "), cell_text(float("nan"))
-    ('2', 'a', '')
-    """
-    if isinstance(value, bytes):
-        value = value.decode(errors="replace")
-    if isinstance(value, float):
-        return "" if value != value else str(int(value)) if value.is_integer() else str(value)
-    return "" if value is None else str(value).strip()
 
 
 def _sort_key(texts: list[str]) -> Any:

@@ -4,7 +4,8 @@ import warnings
 
 import numpy as np
 
-from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_flags, as_probabilities, chunks, labels_for
+from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_flags, as_probabilities, chunks
+from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights, weighted_mean
 
 
@@ -20,28 +21,28 @@ def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> f
     return float(np.count_nonzero(flags) / len(flags)) if len(flags) else None
 
 
-def nll(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
+def nll(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Mean of -ln p(label). A zero is clipped at the type's smallest normal number, and a warning counts them.
 
     >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
     0.4904
     """
     table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities=table)
+    labels = labels_for(label, probabilities, probabilities=table)
     values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
     return mean_of(values, None if sample_weight is None else as_weights(sample_weight, len(labels)))
 
 
-def brier(probabilities: ArrayLike, label: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
+def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
     """Mean over samples of the squared distance to the one-hot label, summed over classes.
 
     >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])
     0.3125
     """
     table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities=table)
+    labels = labels_for(label, probabilities, probabilities=table)
     weights = None if sample_weight is None else as_weights(sample_weight, len(labels))
     return mean_of(sample_brier(table, labels), weights)
 

@@ -4,6 +4,7 @@ The table [n, K] is read once; everything else uses arrays [n].
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,17 +14,19 @@ from confrank.metrics import proper
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
+    Classes,
     Flags,
     are_distributions,
     as_classes,
     as_distributions,
     as_flags,
-    as_labels,
     as_scores,
     as_table,
     same_length,
     to_numpy,
 )
+from confrank.metrics.frames import same_rows
+from confrank.metrics.labels import GIVE_CLASSES, as_labels, class_numbers, names_of_classes
 from confrank.metrics.weights import as_weights
 
 LOGITS_LIKE_PROBABILITIES = (
@@ -80,40 +83,44 @@ def sample_values(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike | None = None,
+    label: Classes | None = None,
     confidence: ArrayLike | None = None,
     correct: ArrayLike | None = None,
-    prediction: ArrayLike | None = None,
+    prediction: Classes | None = None,
+    classes: Classes | None = None,
 ) -> Samples:
     """Check the arrays and reduce them to values per sample; see `evaluate` for what you can give."""
     if logits is not None and probabilities is not None:
         raise ValueError("expected logits or probabilities, but got both")
-    given_table = probabilities if logits is None else logits
+    given_table, kind = (probabilities, "probabilities") if logits is None else (logits, "logits")
+    same_rows(**{kind: given_table}, label=label, prediction=prediction, confidence=confidence, correct=correct)
+    given = {name: one for name, one in (("label", label), ("prediction", prediction)) if one is not None}
+    names = names_of_classes(given_table, classes)
+    if given_table is None and len(given) < 2:  # next to `correct`, labels may be anything
+        return _from_scores({name: to_numpy(one) for name, one in given.items()}, confidence, correct)
+    numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
     if given_table is not None:
         if label is None:
             raise ValueError("expected label with logits or probabilities, but got none")
         table, notes = _checked_table(given_table, is_logits=logits is not None)
-        labels = as_labels(label, table.shape[1])
-        given_prediction = None if prediction is None else as_classes(prediction, "prediction")
-        return _from_table(table, labels, confidence, correct, given_prediction, notes, is_logits=logits is not None)
-    return _from_scores(label, prediction, confidence, correct)
+        if names is not None and len(names) != table.shape[1]:
+            raise ValueError(f"expected the names of {table.shape[1]} classes, but got {len(names)}")
+        labels = as_labels(numbers["label"], table.shape[1])
+        predicted = numbers.get("prediction")
+        return _from_table(table, labels, confidence, correct, predicted, notes, is_logits=logits is not None)
+    return _from_scores(numbers, confidence, correct)
 
 
-def _from_scores(
-    label: ArrayLike | None, prediction: ArrayLike | None, confidence: ArrayLike | None, correct: ArrayLike | None
-) -> Samples:
-    """The samples of a confidence, and of `correct` or both classes; without a table."""
-    given = {"label": label, "prediction": prediction}
-    classes = {name: to_numpy(values) for name, values in given.items() if values is not None}
+def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, correct: ArrayLike | None) -> Samples:
+    """The samples of a confidence, and of `correct` or both classes, label and prediction; without a table."""
     if len(classes) == 2:
-        classes = {name: as_classes(values, name) for name, values in classes.items()}
         same_length(**classes)
         equal = classes["label"] == classes["prediction"]
         if correct is not None and not np.array_equal(as_flags(correct), equal):
             raise ValueError("expected correct to agree with the label and the prediction, but it differs")
         correct = equal
     if confidence is None or correct is None:
-        every = {**given, "confidence": confidence, "correct": correct}
+        every = {**classes, "confidence": confidence, "correct": correct}
         names = [name for name, value in every.items() if value is not None]
         raise ValueError(
             "expected (logits or probabilities) and label, or confidence and correct (or label and prediction),"

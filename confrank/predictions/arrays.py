@@ -152,7 +152,7 @@ def _single(values: Array) -> Array:
     return values[:, 0] if values.shape[1:] == (1,) else values
 
 
-def with_label_rows(table: Array, label: Array, labels: Path) -> Opened:
+def with_label_rows(table: Array, label: Array, labels: str) -> Opened:
     """A table [n, K], or the probability of class 1 [n], with the labels [n] of another file, row by row."""
     table = _single(table)
     if table.ndim not in (1, 2) or label.ndim not in (1, 2) or len(label) != len(table):

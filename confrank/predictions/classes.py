@@ -47,6 +47,8 @@ def class_numbers(columns: Mapping[str, Column], names: list[str] | None) -> tup
 def as_text(column: Column, index_of: Mapping[str, int], role: str) -> Text:
     """A column as text: integers lose their decimals (1.0 becomes 1), unless that text is itself a class name."""
     if not isinstance(column, Text):
+        if column.dtype == bool and "True" in index_of:  # so does Python name these classes
+            return Text(column.astype(np.int64), ["False", "True"])
         distinct, codes = np.unique(whole_numbers(column, role), return_inverse=True)
         return Text(codes, [str(whole) for whole in distinct])
     numbers = {

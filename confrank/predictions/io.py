@@ -1,6 +1,6 @@
 """Read predictions from files of any supported format, and write them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
+from confrank.metrics.arrays import HasArray
 from confrank.phrasing import InputError, about, similar_path
 from confrank.predictions.arrays import (
     open_arrays,
@@ -23,6 +24,7 @@ from confrank.predictions.columns import predictions_of
 from confrank.predictions.content import Opened
 from confrank.predictions.cost import check_cost
 from confrank.predictions.csv_file import open_csv
+from confrank.predictions.frame import open_frame
 from confrank.predictions.json_file import open_json
 from confrank.predictions.layout import Layout, layout_of
 from confrank.predictions.names import KEY_NAMES, holds_class_names
@@ -120,9 +122,9 @@ def load_predictions(path: str | Path) -> Predictions:
 
 
 def read(
-    path: str | Path,
+    path: str | Path | HasArray,
     columns: Mapping[str, str] | None = None,
-    truth: str | Path | None = None,
+    truth: str | Path | HasArray | None = None,
     on: str | None = None,
     positive: str | None = None,
     scale: Scale | None = None,
@@ -137,6 +139,8 @@ def read(
     like: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """Read predictions from a file in any of the formats in `READERS`, or a folder of its numbered parts.
+
+    `path` and `truth` may also be data frames of pandas, polars or Arrow, whose columns are those of a file.
 
     Columns are recognised by their names; `columns` says what is what otherwise, from role to name:
     `{"label": "gold", "confidence": "conf"}`, with `probability:NAME` or `logit:NAME` for the column of a class. The
@@ -157,16 +161,17 @@ def read(
         raise InputError(f"expected a file of labels to join by {on!r}, but got none", "add {truth}")
     kind: Kind | None = "logits" if logits else "probabilities" if probabilities else None
     reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, classes)
-    path = Path(path)
+    name, truth_name = _name_of(path), "" if truth is None else _name_of(truth, " of labels")
+    wanted = {*reading.columns.values(), *reading.keep, *(on or "").split("=")}
     notes: list[str] = []
-    with about(path):
-        opened = open_file(path, max_gigabytes)
+    with about(name):
+        opened = _open(path, max_gigabytes, wanted)
         labels = None
         if truth is not None:
-            with about(Path(truth)):
-                labels = open_file(Path(truth), max_gigabytes)
+            with about(truth_name):
+                labels = _open(truth, max_gigabytes, wanted)
             if on is None and opened.alone is not None and labels.alone is not None:
-                opened, labels = with_label_rows(opened.alone(), labels.alone(), Path(truth)), None
+                opened, labels = with_label_rows(opened.alone(), labels.alone(), truth_name), None
                 notes = ["labels joined by row"]
         refuse_alone(opened)
         if labels is not None:
@@ -177,10 +182,10 @@ def read(
             layout = layout_of(opened.header, lists=opened.lists, reading=reading, bare=opened.bare)
             content = opened.load(layout)
         else:
-            layout, content, notes = with_truth(opened, labels, reading, on, str(truth))
+            layout, content, notes = with_truth(opened, labels, reading, on, truth_name)
         predictions = predictions_of(content, layout, reading)
     if not len(predictions):
-        raise ValueError(f"{path}: expected rows of predictions, but there are none")
+        raise ValueError(f"{name}: expected rows of predictions, but there are none")
     roles = _roles(opened.header, layout, predictions)
     if content.class_names and (names := next(filter(holds_class_names, opened.header), None)):
         roles[names] = "names of the classes"
@@ -189,6 +194,16 @@ def read(
     notes += recalled_notes
     record = record_of(reading, values)
     return replace(predictions, notes=(*notes, *predictions.notes), roles=roles, reading=record)
+
+
+def _name_of(source: str | Path | HasArray, of: str = "") -> str:
+    return str(source) if isinstance(source, str | Path) else f"the data frame{of}"
+
+
+def _open(source: str | Path | HasArray, max_gigabytes: float | None, wanted: Collection[str]) -> Opened:
+    if isinstance(source, str | Path):
+        return open_file(Path(source), max_gigabytes)
+    return open_frame(source, wanted)
 
 
 def open_file(path: Path, max_gigabytes: float | None = None) -> Opened:

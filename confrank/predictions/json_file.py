@@ -1,7 +1,7 @@
 """JSON: a list of objects, an object of columns, or one object in each line; compressed or not."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ LINES = (".jsonl", ".ndjson")
 MOST_NESTED, DEEPEST = 50, 3
 EXPECTED = "a list of objects, or an object of columns"
 Columns = dict[str, list[Any]]
+# Columns of numbers may be arrays.
+Cells = Mapping[str, list[Any] | Array]
 
 
 def open_json(path: Path) -> Opened:
@@ -34,31 +36,37 @@ def open_json(path: Path) -> Opened:
     return open_columns(plain, nested)
 
 
-def open_columns(columns: Columns, nested: Collection[str] = ()) -> Opened:
+def open_columns(columns: Cells, nested: Collection[str] = ()) -> Opened:
     """Columns of flags, numbers, text or lists of numbers, with None for what is missing.
 
     Those that were `nested` in others are never classes.
     """
-    if not columns or not next(iter(columns.values())):
+    if not columns or not len(next(iter(columns.values()))):
         raise ValueError("expected rows of predictions, but there are none")
-    lists = frozenset(name for name, cells in columns.items() if any(isinstance(cell, list) for cell in cells))
+    lists = frozenset(
+        name
+        for name, cells in columns.items()
+        if isinstance(cells, list) and any(isinstance(cell, list) for cell in cells)
+    )
     return Opened(list(columns), lambda layout: _loaded(columns, lists, layout), lists.union(nested))
 
 
-def _loaded(columns: Columns, lists: frozenset[str], layout: Layout) -> Content:
+def _loaded(columns: Cells, lists: frozenset[str], layout: Layout) -> Content:
     header, keys = list(columns), key_numbers(layout)
     cells: dict[int, Column] = {}
     for number in layout.numbers().values():
         name = header[number]
-        text = number in keys or number in layout.extra.values()
-        cells[number] = (
-            _table(columns[name], name) if name in lists and not text else _column(columns[name], text=text)
-        )
+        values, text = columns[name], number in keys or number in layout.extra.values()
+        if isinstance(values, np.ndarray):
+            cells[number] = values
+        elif name in lists and not text:
+            cells[number] = _table(values, name)
+        else:
+            cells[number] = _column(values, text=text)
     table = [_numbers(columns[header[number]], header[number]) for number in layout.table]
     for number in keys:
-        column = cells[number]
-        assert isinstance(column, Text)
-        cells[number] = np.array([value.encode() for value in column.values], dtype=object)[column.codes]
+        if isinstance(column := cells[number], Text):
+            cells[number] = np.array([value.encode() for value in column.values], dtype=object)[column.codes]
     return Content(by_role(cells, layout), np.stack(table, axis=1) if table else None)
 
 
@@ -229,8 +237,8 @@ def _word(cell: Any) -> str:
     return "" if cell is None else json.dumps(cell)
 
 
-def _numbers(cells: list[Any], name: str) -> Array:
-    column = _column(cells)
+def _numbers(cells: list[Any] | Array, name: str) -> Array:
+    column = cells if isinstance(cells, np.ndarray) else _column(cells)
     if isinstance(column, Text):
         return class_values(column, name)
     return column.astype(np.float64)

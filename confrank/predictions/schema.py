@@ -17,15 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import ArrayLike, to_numpy
+from confrank.display import Displayed, Grid, Shown
+from confrank.metrics.arrays import Classes, to_numpy
+from confrank.metrics.frames import same_rows
+from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
 from confrank.phrasing import counted, joined
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
 
 
-@dataclass(frozen=True)
-class Predictions:
+@dataclass(frozen=True, repr=False)
+class Predictions(Displayed):
     """Numpy arrays as in the file; absent ones are None."""
 
     logits: Array | None = None
@@ -59,6 +62,9 @@ class Predictions:
                     f"expected metadata to be strings, but got {value!r} for {key};"
                     " give class_names as a JSON list and anything else as str(value)"
                 )
+
+    def _display(self) -> list[Shown]:
+        return [self.describe(), *([Grid([*map(list, self.roles.items())], words=2)] if self.roles else [])]
 
     def arrays(self) -> dict[str, Array]:
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}
@@ -139,15 +145,28 @@ class Predictions:
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
 
-def as_predictions(model: Predictions | Mapping[str, ArrayLike], columns: Collection[str] = ()) -> Predictions:
-    """A mapping of arrays as predictions, with the named columns as `extra`."""
+def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collection[str] = ()) -> Predictions:
+    """A mapping of arrays as predictions, with the named columns as `extra`; see `evaluate` for names of classes.
+
+    >>> as_predictions({"label": ["b", "a"], "prediction": ["b", "b"], "confidence": [0.9, 0.8]}).class_names
+    ['a', 'b']
+    """
     if isinstance(model, Predictions):
         return model
-    if unknown := [name for name in model if name not in (*ARRAYS, *columns)]:
+    if not isinstance(model, Mapping):
+        got = type(model).__name__
+        raise ValueError(f"expected arrays by name, but got {got}; read a data frame by confrank.predictions.read")
+    if unknown := [name for name in model if name not in (*ARRAYS, "classes", *columns)]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
-    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items()}
+    same_rows(**{name: values for name, values in model.items() if name != "classes"})
+    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items() if name != "classes"}
+    table = model.get("logits", model.get("probabilities"))
     extra = {name: values for name, values in arrays.items() if name in columns}
-    return Predictions(**{name: values for name, values in arrays.items() if name in ARRAYS}, extra=extra)
+    classes: dict[str, Any] = {name: arrays.pop(name) for name in ("label", "prediction") if name in arrays}
+    names = names_of_classes(table, model.get("classes"))
+    numbers, names = class_numbers(classes, names, "" if table is None else GIVE_CLASSES)
+    arrays = {name: values for name, values in (arrays | numbers).items() if name in ARRAYS}
+    return Predictions(**arrays, extra=extra, metadata={} if names is None else {"class_names": json.dumps(names)})
 
 
 def as_keys(values: Array) -> Array:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from confrank import axes
 from confrank.metrics.repeats import Cell
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.results import Group, Groups, OodResult, pairs_by_detector
-from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.detection import GRID, MeanCurve, Runs, detection_verdict, mean_roc, score_histogram, title_of
 from confrank.report.names import shortened
@@ -27,7 +27,7 @@ def detection_page(
         script=None,
         protocol=protocol,
         notes=notes,
-        shares=svg.ticks(1.0),
+        shares=axes.ticks(1.0),
         headings=[(ALL_SHOWN[key].heading, ALL_SHOWN[key].lower_is_better) for key in DETECTION_METRICS],
         sections=[_section(group, results, values, tuned) for group, results in groups.items()],
     )
@@ -57,7 +57,7 @@ def _section(
 
 def _charts(curve: MeanCurve, runs: Runs) -> dict[str, Any]:
     return {
-        "curve": svg.line(GRID, curve.heights.mean(axis=0)),
+        "curve": axes.line(GRID, curve.heights.mean(axis=0)),
         "auroc": percent(curve.auroc, 1),
         **histogram_chart(score_histogram(*runs[0]), is_share=False),
     }

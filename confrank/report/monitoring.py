@@ -1,9 +1,9 @@
 """What the monitor of a policy says: lines for a terminal, and JSON values."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import MISSES, SURE_ERRORS, Watch
 from confrank.decisions.promises import Followed
@@ -167,19 +167,6 @@ def row_name(position: int, followed: Followed, times: Times = None) -> str:
     """A row by its number in the file, and its time."""
     row = int(followed.order[position])
     return f"row {row:,}" + ("" if times is None else f" ({times[row]})")
-
-
-def e_text(log_e_value: Any) -> str:
-    """The last e-value of a test.
-
-    >>> e_text([0.0, 3.0]), e_text([6.9075]), e_text([10.0]), e_text([2000.0]), e_text([])
-    ('20.1', '1,000', '22,000', '10^869', '1')
-    """
-    last = float(log_e_value[-1]) if len(log_e_value) else 0.0
-    if abs(last) >= math.log(1e6):
-        return f"10^{last / math.log(10):.0f}"
-    rounded = f"{math.exp(last):.3g}"
-    return f"{float(rounded):,.0f}" if float(rounded) >= 1000 else rounded
 
 
 def _ordinal(number: int) -> str:

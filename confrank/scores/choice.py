@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, Flags, Floats, Ints, as_flags, labels_for, same_length
+from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
+from confrank.metrics.frames import same_rows
 from confrank.metrics.influence import aurc_influence, difference_of
+from confrank.metrics.labels import labels_for
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError
+from confrank.phrasing import InputError, counted
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of
 
@@ -40,8 +43,8 @@ class Judged:
     difference: PairedDifference | None
 
 
-@dataclass(frozen=True)
-class Choice:
+@dataclass(frozen=True, repr=False)
+class Choice(Displayed):
     """The chosen score with its parameters, the rows it was chosen on, and how it did on the others.
 
     `candidate` was the best on the choosing rows, None if none was better than the maximum probability there. It is
@@ -57,12 +60,26 @@ class Choice:
     fitted: dict[str, dict[str, Any]]
     refused: dict[str, str]
 
+    def _display(self) -> list[Shown]:
+        rows = [
+            [name, *("-" if (value := metrics[key]) is None else f"{value:.4f}" for key in METRICS)]
+            for name, metrics in self.judged.metrics.items()
+        ]
+        lines = [f"rank by {self.name}"]
+        if (gap := self.judged.difference) is not None:
+            lines[0] += (
+                f": the AURC of {self.candidate} minus that of {STANDARD} is {gap.value:+.4f}"
+                f" [{gap.low:+.4f}, {gap.high:+.4f}]"
+            )
+        judged = f"on {counted(len(self.judged.rows), 'row')} that chose and fitted nothing"
+        return [*lines, Grid(rows, ["score", *METRICS]), judged]
+
 
 def choose(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
-    label: ArrayLike | None = None,
+    label: Classes | None = None,
     correct: ArrayLike | None = None,
     seed: int = 0,
     resamples: int | None = 0,
@@ -80,15 +97,17 @@ def choose(
     ('max-probability', True)
     """
     table = table_of(logits, probabilities)
-    return chosen(table, _flags(table, label, correct), seed, resamples)
+    given = probabilities if logits is None else logits
+    return chosen(table, _flags(table, given, label, correct), seed, resamples)
 
 
-def _flags(table: Table, label: ArrayLike | None, correct: ArrayLike | None) -> Flags:
+def _flags(table: Table, given: object, label: Classes | None, correct: ArrayLike | None) -> Flags:
     if (label is None) == (correct is None):
         raise ValueError(f"expected label or correct, but got {'neither' if label is None else 'both'}")
     if correct is None:
         assert label is not None
-        correct = table.values.argmax(axis=1) == labels_for(label, predictions=table.values)
+        correct = table.values.argmax(axis=1) == labels_for(label, given, predictions=table.values)
+    same_rows(predictions=given, correct=correct)
     flags = as_flags(correct)
     same_length(correct=flags, predictions=table.values)
     return flags

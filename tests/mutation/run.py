@@ -51,6 +51,8 @@ TESTS = {
     "metrics/classes.py": "intervals weights analysis",
     "metrics/repeats.py": "intervals analysis ood_protocol",
     "metrics/groups.py": "groups evaluation analysis",
+    "metrics/frames.py": "frames groups",
+    "metrics/labels.py": "frames evaluation",
     "metrics/": "evaluation weights intervals ranking_metrics",
     "decisions/export.py": "export",
     "decisions/classifier.py": "decisions",

@@ -1,0 +1,134 @@
+"""What objects print, and what a notebook shows for them."""
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from confrank import compare, evaluate
+from confrank.decisions import (
+    Policy,
+    conformal_sets,
+    cost_threshold,
+    group_thresholds,
+    guaranteed_threshold,
+    measured_at,
+    monitor,
+    select_with_fdr,
+)
+from confrank.decisions.drift import reference_of
+from confrank.decisions.policy import ThresholdPart
+from confrank.display import Curves, Grid
+from confrank.metrics import risk_coverage_curve
+from confrank.predictions import read
+from confrank.scores import choose
+
+RANDOM = np.random.default_rng(0)
+LOGITS = 2 * RANDOM.normal(0, 1, (400, 3))
+LABEL = (LOGITS + RANDOM.gumbel(size=LOGITS.shape)).argmax(axis=1)
+TABLE = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+SURE, RIGHT = TABLE.max(axis=1), TABLE.argmax(axis=1) == LABEL
+SITE = np.array(["north & <b>east</b>", "south"])[RANDOM.integers(0, 2, 400)]
+MODEL = {"probabilities": TABLE, "label": LABEL}
+SHOWN = {
+    "evaluation": lambda: evaluate(**MODEL),
+    "undefined": lambda: evaluate(confidence=SURE[:5], correct=np.ones(5)),
+    "comparison": lambda: compare(
+        MODEL, MODEL | {"confidence": SURE**2}, by={"site": SITE}, names=["a", "<i>b</i>"], resamples=100
+    ),
+    "one model": lambda: compare(MODEL, by={"site": SITE}, resamples=0),
+    "curve": lambda: risk_coverage_curve(SURE, RIGHT),
+    "no curve": lambda: risk_coverage_curve([], []),
+    "threshold": lambda: guaranteed_threshold(SURE, RIGHT, 0.2, delta=0.05),
+    "nothing accepted": lambda: measured_at(SURE, RIGHT, 2.0),
+    "no rows": lambda: measured_at([], [], 0.5),
+    "costs": lambda: cost_threshold(SURE, RIGHT, cost_error=5, cost_reject=1),
+    "groups": lambda: group_thresholds(SURE, RIGHT, SITE, risk=0.2, delta=0.1),
+    "too few": lambda: group_thresholds(SURE[:9], RIGHT[:9], SITE[:9], risk=0.01, delta=0.1),
+    "sets": lambda: conformal_sets(**MODEL, group=SITE),
+    "selection": lambda: select_with_fdr(SURE, RIGHT, SURE[:50], 0.2),
+    "monitor": lambda: monitor(
+        RIGHT, 0.1, group=SITE, confidence=SURE, reference=reference_of(SURE)
+    ),
+    "broken": lambda: monitor(np.arange(200) % 2, 0.1),
+    "nothing tested": lambda: monitor([True], 0.1, accepted=[False]),
+    "policy": lambda: Policy.of(MODEL).with_part(ThresholdPart(0.7)),
+    "answers": lambda: Policy.of(MODEL).with_part(ThresholdPart(0.7)).apply(
+        MODEL | {"classes": ["<script>", "b", "c"]}
+    ),
+    "no rule": lambda: Policy.of({"confidence": SURE, "correct": RIGHT}).apply({"confidence": SURE[:3]}),
+    "choice": lambda: choose(**MODEL),
+    "predictions": lambda: read(pd.DataFrame({"confidence": SURE, "correct": RIGHT, "<u>": SITE}), keep=["<u>"]),
+    "arrays": lambda: read(pd.DataFrame({"confidence": SURE, "correct": RIGHT})).select(np.arange(3)),
+}  # fmt: skip
+
+
+def tree_of(shown):
+    """The HTML of an object: well-formed, and without anything that loads or runs."""
+    html = shown._repr_html_()
+    assert not re.search(r"<(script|style|link|img|iframe)|https?:|url\(|\son\w+=", html)
+    return ElementTree.fromstring(html)
+
+
+def words_of(text):
+    return re.findall(r"\S+", text)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_notebook_shows_what_is_printed(name):
+    shown = SHOWN[name]()
+    tree, printed = tree_of(shown), repr(shown)
+    assert len(printed.splitlines()) < 40 and max(map(len, printed.splitlines())) < 400
+    for parent in list(tree.iter()):
+        for chart in [*parent.findall("svg"), *parent.findall("div")]:
+            parent.remove(chart)
+    cells = " ".join(" ".join(one.itertext()) for one in tree.iter() if one.tag in ("p", "td", "th"))
+    assert sorted(words_of(cells)) == sorted(words_of(printed))
+    assert str(shown) == printed
+
+
+def test_the_groups_of_a_comparison_are_printed():
+    result = SHOWN["comparison"]()
+    printed = repr(result)
+    for model, groups in zip(result.models, result.groups, strict=True):
+        for group in groups["site"].groups:
+            point = group.acceptance
+            (line,) = (
+                one for one in printed.splitlines() if one.startswith(f"{group.value}  ") and f" {model.name} " in one
+            )
+            chosen = group.value == SITE
+            accepted = chosen & (model.evaluation.num_samples > 0) & (
+                (SURE if model.name == "a" else SURE**2) >= groups["site"].overall.threshold - 1e-12
+            )  # fmt: skip
+            assert f"{chosen.sum()} " in line and f"{accepted.sum() / chosen.sum():.4f}" in line
+            assert f"{(accepted & ~RIGHT).sum() / accepted.sum():.4f} [" in line
+            assert point.accepted == accepted.sum()
+    assert f"{RIGHT[SITE == 'south'].mean():.4f}" in printed
+
+
+def test_only_some_of_many_groups_are_printed():
+    result = compare(MODEL, by={"row": np.arange(400) // 10}, resamples=0)
+    lines = repr(result).splitlines()
+    assert lines[-2] == "and 10 more groups of lower error rate"
+    assert sum(bool(re.match(r"\d+ +10 ", line)) for line in lines) == 30
+
+
+def test_curves_end_where_everything_is_accepted():
+    coverage, risk = np.arange(1, 1001) / 1000, np.linspace(0, 0.3, 1000)
+    chart = Curves({"one": (coverage, risk), "two": (coverage[:2], risk[:2])})
+    tree = ElementTree.fromstring(f"<div>{chart.html()}</div>")
+    first, second = [path.get("d") for path in tree.iter("path") if path.get("stroke-width")]
+    points = np.array([list(map(float, pair.split())) for pair in first[1:].split("L")])
+    assert len(points) == 200 and len(second.split("L")) == 2
+    assert points[-1, 0] == 1000 and points[-1, 1] == pytest.approx(1000 * (1 - 0.3 / 0.33), abs=0.1)
+    assert [text.text for text in tree.iter("text")][:4] == ["0%", "10%", "20%", "30%"]
+    assert " ".join("".join(tree.itertext()).split()).endswith("one■ two")
+
+
+def test_a_grid_keeps_words_to_the_left():
+    grid = Grid([["a", "b", "1"]], ["x", "y", "z"], words=2)
+    cells = [*ElementTree.fromstring(grid.html()).iter("td")]
+    assert [re.search(r"text-align:(\w+)", cell.get("style"))[1] for cell in cells] == ["left", "left", "right"]
+    assert grid.text() == "x  y  z\na  b  1"
