@@ -184,7 +184,7 @@ def device_of(name: str, ray: str | None = None) -> Any:
     """The torch device of a --device flag; on a Ray cluster it is meant for the tasks, and None for auto."""
     import torch
 
-    from confrank.environment import default_device
+    from confrank.environment import default_device, keep_freed_memory
 
     check_device(name)
     if ray is not None:
@@ -196,7 +196,10 @@ def device_of(name: str, ray: str | None = None) -> Any:
         if available > 1:
             remedy = f"use --device cuda:0 to cuda:{available - 1}"
         raise ValueError(f"expected a GPU for --device {name}, but torch finds {found}; {remedy}")
-    return default_device() if name == "auto" else torch.device(name)
+    device = default_device() if name == "auto" else torch.device(name)
+    if device.type == "cpu":
+        keep_freed_memory()  # a command has its process to itself
+    return device
 
 
 def check_device(name: str) -> None:

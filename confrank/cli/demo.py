@@ -37,6 +37,7 @@ def _demo(arguments: Arguments) -> None:
     import torch
 
     from confrank.analysis import repeats_of
+    from confrank.environment import keep_freed_memory
     from confrank.report.plots import comparison_figure
     from confrank.report.progress import epoch_bar
     from confrank.report.table import repeats_table
@@ -52,6 +53,7 @@ def _demo(arguments: Arguments) -> None:
     at_least(1, arguments, "seeds")
     # A second thread gains little for a network this small, and on a busy machine it slows training down.
     torch.set_num_threads(1)
+    keep_freed_memory()
     out, console = folder_path(arguments.out), make_console(lasting=True)
     configs = demo_configs(range(arguments.seeds), arguments.epochs)
     say(console, f"training {len(configs)} small networks on noisy 8x8 digits; finished runs in {out} are reused")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from confrank.cluster import Ray, StoppedTaskError, Tasks, reason_of
+from confrank.environment import keep_freed_memory
 from confrank.phrasing import InputError
 from confrank.study.group import LONGEST_PAUSE, Outcome, Runs, Sharing, train_group
 from confrank.training import InterruptedRunError, Options
@@ -37,6 +38,8 @@ def train_task(group: Runs, settings: Settings) -> tuple[Outcome, list[str]]:
     """Train a group on a node; the outcome and the notes. After a signal, the task can be started again."""
     os.chdir(settings.folder)
     torch.set_num_threads(settings.threads)
+    if settings.device == "cpu":
+        keep_freed_memory()
     notes: list[str] = []
     options = Options(
         root=settings.root,
