@@ -21,6 +21,7 @@ from programs import program
 from confrank import evaluate
 from confrank.cli import reference
 from confrank.predict import predict
+from confrank.predictions.names import KEY_NAMES
 from confrank.report.paper_table import render
 from confrank.study.comparison import comparison_cells
 
@@ -152,6 +153,12 @@ def test_every_page_is_in_the_navigation():
     listed = set(re.findall(r"[\w/-]+\.md", navigation))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in DOCUMENTS[1:]}
     assert listed == pages | {"reference/commands.md"}
+
+
+def test_columns_that_identify_samples_are_listed_in_their_order():
+    page = (ROOT / "docs/reference/prediction-files.md").read_text()
+    listed = re.search(r"These columns identify samples: (.*?)\. ", page, re.S)[1]
+    assert re.findall(r"`(\w+)`", listed) == list(KEY_NAMES)
 
 
 def test_the_help_names_guides_that_exist():
