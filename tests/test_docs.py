@@ -21,6 +21,7 @@ from programs import program
 from confrank import evaluate
 from confrank.cli import reference
 from confrank.predict import predict
+from confrank.predictions.names import KEY_NAMES
 from confrank.report.paper_table import render
 from confrank.study.comparison import comparison_cells
 
@@ -154,6 +155,12 @@ def test_every_page_is_in_the_navigation():
     assert listed == pages | {"reference/commands.md"}
 
 
+def test_columns_that_identify_samples_are_listed_in_their_order():
+    page = (ROOT / "docs/reference/prediction-files.md").read_text()
+    listed = re.search(r"These columns identify samples: (.*?)\. ", page, re.S)[1]
+    assert re.findall(r"`(\w+)`", listed) == list(KEY_NAMES)
+
+
 def test_the_help_names_guides_that_exist():
     guides = re.findall(r"\[Guide\]\((\S+\.md)\)", reference.markdown())
     assert guides
@@ -225,6 +232,21 @@ def test_the_reproduction_shows_what_the_results_hold():
     for table in tables:
         for line in render(comparison_cells(table, ROOT / "results"), "markdown", ours_only=True).splitlines():
             assert line in page, f"{table}: docs/evidence/reproduction.md lacks {line}"
+
+
+@pytest.mark.parametrize(
+    ("study", "plan", "page", "words"),
+    [
+        ("reproduction", r"(\d+) to train \(about (\S+ hours)", "evidence/reproduction", "{} more, {}"),
+        ("reproduction", r"(\d+) to train \(about (\S+ hours)", "how-to/study", "{} runs, {} of steps"),
+        ("active", r"(\d+) runs .* \(about (\S+ minutes)", "evidence/active-learning", "{} runs, {} of steps"),
+    ],
+)
+def test_a_page_names_what_a_study_lacks(study, plan, page, words, command, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    command("study", study, "--dry-run")
+    lacking = re.findall(plan, capsys.readouterr().out)[-1]
+    assert words.format(*lacking) in (ROOT / f"docs/{page}.md").read_text()
 
 
 def test_times_of_the_reproduction_are_sums_of_epoch_logs():
