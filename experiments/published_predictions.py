@@ -37,10 +37,6 @@ EXTREME = (1, 2, 9, 10)
 def load(folder: Path, name: str) -> tuple[Array, NDArray[np.int64]]:
     table = np.load(folder / "cross_validated_predicted_probabilities" / f"{name}_test_set_pyx.npy")
     label = np.load(folder / "original_test_labels" / f"{name}_test_set_original_labels.npy").astype(np.int64)
-    return table, label
-
-
-def normalised(table: Array, label: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
     return table / table.sum(axis=1, keepdims=True), label
 
 
@@ -92,7 +88,7 @@ def watch(table: Array, label: NDArray[np.int64], rating: NDArray[np.int64], see
 
 def promise_rows(folder: Path, repeats: int) -> Iterator[dict[str, float | str]]:
     for name, risk in RISKS.items():
-        table, label = normalised(*load(folder, name))
+        table, label = load(folder, name)
         runs = [came(table, label, risk, seed) for seed in range(repeats)]
         means = {key: float(np.nanmean([run[key] for run in runs])) for key in runs[0]}
         yield {"file": name, "n": len(label), "risk": risk, **means}
@@ -120,7 +116,7 @@ def main() -> None:
     print(f"{arguments.repeats} random halves of each file; delta {DELTA:g}, level {LEVEL:g}, FDR {FDR:g}")
     for row in rows:
         print(json.dumps({key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}))
-    (table, label), rating = normalised(*load(arguments.folder, "imdb")), ratings(arguments.folder)
+    (table, label), rating = load(arguments.folder, "imdb"), ratings(arguments.folder)
     runs = [watch(table, label, rating, seed) for seed in range(arguments.repeats)]
     watched = {name: delays([run[name] for run in runs]) for name in ("risk", "drift")}
     watched["rate"] = {"mean": float(np.mean([run["rate"] for run in runs]))}

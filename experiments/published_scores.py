@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from published_predictions import load
 
 from confrank.decisions import UnreachableError, guaranteed_threshold
 from confrank.decisions.policy import Policy, ScorePart, ThresholdPart
@@ -48,6 +47,12 @@ class DataSet:
     @property
     def correct(self) -> Array:
         return self.probabilities.argmax(axis=1) == self.label
+
+
+def load(folder: Path, name: str) -> DataSet:
+    table = np.load(folder / "cross_validated_predicted_probabilities" / f"{name}_test_set_pyx.npy")
+    label = np.load(folder / "original_test_labels" / f"{name}_test_set_original_labels.npy").astype(np.int64)
+    return DataSet(*FILES[name], table, label)
 
 
 def compared(data: DataSet) -> dict[str, Any]:
@@ -156,7 +161,7 @@ def main() -> None:
     arguments = parser.parse_args()
     results: dict[str, Any] = {}
     for name in FILES:
-        data = DataSet(*FILES[name], *load(arguments.folder, name))
+        data = load(arguments.folder, name)
         results[name] = {"title": data.title, "num_rows": len(data.label), "risk": data.risk, "delta": DELTA}
         results[name] |= compared(data) | {"repeated": repeated(data, arguments.splits)}
     if arguments.json is not None:

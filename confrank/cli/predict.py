@@ -44,6 +44,11 @@ def _predict_arguments(parser: Parser) -> None:
 
 
 def _predict(arguments: Arguments) -> None:
+    (_predict_split if arguments.images is None and arguments.texts is None else _answer)(arguments)
+
+
+def _predict_split(arguments: Arguments) -> None:
+    """The predictions for a split of the run's data set, or the answers of a policy to them."""
     from confrank.cli.apply import check_answers, write_answers
     from confrank.decisions.policy import Policy
     from confrank.predict import predict
@@ -51,8 +56,6 @@ def _predict(arguments: Arguments) -> None:
     from confrank.report.progress import sample_bar
     from confrank.run_folder import RunFolder
 
-    if arguments.images is not None or arguments.texts is not None:
-        return _answer(arguments)
     if arguments.threshold is not None:
         raise ValueError(
             "expected --threshold only with --images or --texts; to measure one on a split, run confrank threshold"
@@ -76,7 +79,6 @@ def _predict(arguments: Arguments) -> None:
         print(f"wrote {predictions.describe()} to {out}")
     else:
         say(console, *write_answers(out, policy, predictions, policy.apply(predictions)))
-    return None
 
 
 def _answer(arguments: Arguments) -> None:

@@ -35,15 +35,21 @@ def _threshold_arguments(parser: Parser) -> None:
 
 
 def _threshold(arguments: Arguments) -> None:
-    from confrank.decisions import measured_at, random_split
-    from confrank.report.decision import check_lines, classifier_lines, threshold_lines
-
     at_least(0, arguments, "seed")
     costs = has_costs(arguments)  # refuses --risk with costs
     if is_grouped(arguments):
-        return group_threshold(arguments)
-    if costs:
-        return choose_by_cost(arguments)
+        group_threshold(arguments)
+    elif costs:
+        choose_by_cost(arguments)
+    else:
+        _one_threshold(arguments)
+
+
+def _one_threshold(arguments: Arguments) -> None:
+    """A threshold for all answers, by --risk or --coverage."""
+    from confrank.decisions import measured_at, random_split
+    from confrank.report.decision import check_lines, classifier_lines, threshold_lines
+
     _check_request(arguments)
     table = json_output(arguments)
     predictions, samples = read_weighted(arguments)
@@ -70,7 +76,6 @@ def _threshold(arguments: Arguments) -> None:
     result = {"file": arguments.file, **asked, **rule, **point.as_dict(), "check": check and check.as_dict()}
     write_json(table, result)
     print("\n".join(lines))
-    return None
 
 
 def _check_request(arguments: Arguments) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import xlogy
 
+from confrank.decisions.guarantee import check_shares
 from confrank.metrics.arrays import ArrayLike, Flags, Floats, Ints, as_flags
 
 ODDS = (1.25, 1.5, 2.0, 3.0, 5.0)  # odds of an error after the rise, as multiples of the odds at r; equal shares
@@ -99,8 +100,7 @@ def risk_test(wrong: ArrayLike, risk: float, *, alpha: float = 0.05, num_tests: 
 
     While the error rate is at most `risk`, any of the tests ever alarms with probability at most alpha.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"expected alpha in (0, 1), but got {alpha}")
+    check_shares(alpha=alpha)
     flags = as_flags(wrong, "wrong")
     line = num_tests / alpha
     log_e_value = log_e_values(flags, risk)

@@ -120,27 +120,18 @@ def cross_calibrated(method: str, folds: Iterable[tuple[Ints, Ints]], **arrays: 
     return result
 
 
-def _fit_temperature(logits: Array, label: ArrayLike) -> Parameters:
-    return {"temperature": fit_temperature(logits, label)}
-
-
 def _fit_vector(logits: Array, label: ArrayLike) -> Parameters:
     factor, bias = fit_vector(logits, label)
     return {"factor": factor.tolist(), "bias": bias.tolist()}
 
 
-def _apply_temperature(logits: Array, parameters: Parameters) -> Floats:
-    return scaled_logits(logits, parameters["temperature"])
-
-
-def _apply_vector(logits: Array, parameters: Parameters) -> Floats:
-    return vector_scaled(logits, parameters["factor"], parameters["bias"])
-
-
 # Each method: what fits its parameters, and what applies them.
 TABLE_METHODS: dict[str, tuple[Callable[[Array, ArrayLike], Parameters], Callable[[Array, Parameters], Floats]]] = {
-    "temperature": (_fit_temperature, _apply_temperature),
-    "vector": (_fit_vector, _apply_vector),
+    "temperature": (
+        lambda logits, label: {"temperature": fit_temperature(logits, label)},
+        lambda logits, given: scaled_logits(logits, given["temperature"]),
+    ),
+    "vector": (_fit_vector, lambda logits, given: vector_scaled(logits, given["factor"], given["bias"])),
 }
 CONFIDENCE_METHODS: dict[
     str,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.decisions.betting import first_alarm, log_capital
+from confrank.decisions.guarantee import check_shares
 from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
 
 NUM_BINS = 40
@@ -74,8 +75,7 @@ def drift_test(confidence: ArrayLike, reference: Reference, *, alpha: float = 0.
 
     While new answers are exchangeable with the calibration rows, it ever alarms with probability at most alpha.
     """
-    if not 0 < alpha < 1:
-        raise ValueError(f"expected alpha in (0, 1), but got {alpha}")
+    check_shares(alpha=alpha)
     bins = _bins(as_scores(confidence).astype(np.float64), reference, seed)
     slots = reference.slots
     log_e_value = log_e_values(bins, slots)

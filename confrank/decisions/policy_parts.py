@@ -131,13 +131,10 @@ class SelectionPart:
     slot = "selection"
 
     @classmethod
-    def of(
-        cls, selection: Selection, rows: UsedRows | None = None, settings: Values | None = None
-    ) -> "SelectionPart":
+    def of(cls, selection: Selection, rows: UsedRows | None = None) -> "SelectionPart":
         """The part that selects as `selection` did."""
-        promise = sentence(selection.promise())
-        scores = tuple(selection.wrong.tolist())
-        return cls(selection.fdr, scores, selection.num_calibration, rows, promise, settings or {})
+        scores, promise = tuple(selection.wrong.tolist()), sentence(selection.promise())
+        return cls(selection.fdr, scores, selection.num_calibration, rows, promise)
 
 
 @dataclass(frozen=True)
@@ -164,16 +161,10 @@ class SetsPart:
     slot = "sets"
 
     @classmethod
-    def of(
-        cls,
-        sets: ConformalSets,
-        rows: UsedRows | None = None,
-        column: str | None = None,
-        settings: Values | None = None,
-    ) -> "SetsPart":
+    def of(cls, sets: ConformalSets, rows: UsedRows | None = None, column: str | None = None) -> "SetsPart":
         """The part that builds sets as `sets` does; `column` names the groups, if there are any."""
         promise = sentence(sets.promise() if column is None else sets.promise(column))
-        return cls(**sets.as_dict(), rows=rows, promise=promise, column=column, settings=settings or {})
+        return cls(**sets.as_dict(), rows=rows, promise=promise, column=column)
 
     def conformal(self) -> ConformalSets:
         """What builds the sets."""

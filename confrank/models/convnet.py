@@ -11,7 +11,8 @@ def convnet(num_classes: int, *, in_channels: int = 3, dropout: bool = False, va
     The means of the last maps go to the head. `dropout`: 0.2 after each convolution.
     """
     rate = 0.2 if dropout else 0.0
-    blocks, before = [], in_channels
+    blocks: list[nn.Module] = []
+    before = in_channels
     for width in (16, 32, 64):
         layers: list[nn.Module] = [nn.MaxPool2d(2)] if blocks else []
         for _ in range(2):

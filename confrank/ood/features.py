@@ -142,7 +142,8 @@ def as_vectors(output: Any, name: str) -> Tensor:
 
 
 def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """(images, labels) of each batch of a training loader; further elements are ignored."""
+    """(images, labels) of each batch of a training loader, which must have one; further elements are ignored."""
+    batch = None
     for batch in loader:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise ValueError(f"expected batches of (images, labels, ...), but got {type(batch).__name__}")
@@ -152,3 +153,5 @@ def labelled_batches(loader: Any) -> Iterator[tuple[Tensor, Tensor]]:
             kinds = ", ".join(type(part).__name__ for part in batch[:2])
             raise ValueError(f"expected batches of (images, labels, ...) as tensors, but got {kinds}") from None
         yield images, label
+    if batch is None:
+        raise ValueError("expected batches of training samples to fit on, but the loader is empty")

@@ -63,10 +63,7 @@ class NearestNeighbours:
 
     def fit(self, loader: Iterable[Any]) -> Self:
         """Store the features of batches of (images, labels); the labels are ignored."""
-        parts = [self._features(images) for images, _ in labelled_batches(loader)]
-        if not parts:
-            raise ValueError("expected batches of training samples to fit on, but the loader is empty")
-        stored = torch.cat(parts)
+        stored = torch.cat([self._features(images) for images, _ in labelled_batches(loader)])
         if not 1 <= self.k <= len(stored):
             raise ValueError(f"expected k within 1..{len(stored)} (the training samples), but got {self.k}")
         self.stored = stored

@@ -66,7 +66,6 @@ def measure(
     *,
     root: Path | None = None,
     device: "torch.device",
-    protocol: Protocol = PAPER,
     on_note: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Test the network with these detectors; each result is written as soon as it is computed."""
@@ -85,13 +84,11 @@ def measure(
 
     def add(result: OodResult) -> None:
         done.append(result)
-        write_atomically(path, detection_json(done, protocol, here))
+        write_atomically(path, detection_json(done, PAPER, here))
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    images = {item.out_set: load_images(item.out_set, root)}
-    examine(
-        classifier, images, replace(protocol, detectors=detectors), lambda text: on_note(f"{item.name}: {text}"), add
-    )
+    images, protocol = {item.out_set: load_images(item.out_set, root)}, replace(PAPER, detectors=detectors)
+    examine(classifier, images, protocol, lambda text: on_note(f"{item.name}: {text}"), add)
 
 
 def _file(item: Detection, folder: Path, here: dict[str, Any]) -> Path:

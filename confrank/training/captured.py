@@ -75,31 +75,21 @@ class CapturedRun:
             self._mark.record(self.stream)
 
     def _capture(self, size: int, compiled: bool) -> torch.cuda.CUDAGraph:
-        run = self.run
-
-        functions = _compiled() if compiled else PLAIN
+        run, functions = self.run, _compiled() if compiled else PLAIN
         if self.fused is not None:
             functions = functions._replace(infer=self.fused)
-
-        def forward() -> tuple[Tensor, Tensor]:
-            if compiled:
-                return compiled_forward(run, size, functions, bf16=self.bf16)
-            return run.forward(size, functions, bf16=self.bf16)
-
-        def body() -> None:
-            run.advance(size, forward)
-
+        forward = partial(compiled_forward if compiled else Run.forward, run, size, functions, bf16=self.bf16)
         self.stream.wait_stream(torch.cuda.current_stream(run.device))
         with torch.cuda.stream(self.stream):
             for _ in range(WARM_UP):
                 run.position.zero_()
                 run.step_number.zero_()
-                body()
+                run.advance(size, forward)
         torch.cuda.synchronize(run.device)
         run.position.zero_()
         run.step_number.zero_()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
-            body()
+            run.advance(size, forward)
         torch.cuda.synchronize(run.device)
         return graph
