@@ -132,7 +132,9 @@ def test_compare_and_policies_take_names(iris, table):
     assert policy.classes == [*model.classes_]
     answers = policy.apply({"probabilities": table.iloc[:, [2, 0, 1]]})
     assert [answers.name(number) for number in answers.prediction] == [*model.predict(test)]
-    assert answers.accepted.tolist() == (table.max(axis=1) >= 0.6).tolist()
+    frame = pd.DataFrame(answers.columns(), index=table.index)
+    assert frame.prediction.equals(table.idxmax(axis=1).rename("prediction"))
+    assert frame.index[frame.accepted].equals(table.index[table.max(axis=1) >= 0.6])
     with pytest.raises(ValueError, match="class"):
         policy.apply({"probabilities": table.rename(columns={"setosa": "rose"})})
 
@@ -203,6 +205,7 @@ def test_an_index_from_0_says_nothing_unless_it_is_shuffled(iris, table, expecte
         ({"label": ["a", None], "classes": ["a", "b"]}, "in label, but got None in row 1"),
         ({"label": pd.Series([0, None], dtype="Int64")}, "whole numbers in label, but got nan in row 1"),
         ({"label": ["a", "b"], "classes": ["a", "b", "c"]}, "names of 2 classes, but got 3"),
+        ({"label": pd.DataFrame({"y": [0, 1]})}, "but got shape .2, 1. of int64; give the column itself"),
         ({"label": ["a", "a"], "classes": ["a", "a"]}, "a distinct name for each class"),
     ],
 )

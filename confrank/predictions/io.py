@@ -10,6 +10,7 @@ from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
 from confrank.metrics.arrays import HasArray
+from confrank.metrics.frames import cell_text
 from confrank.phrasing import InputError, about, similar_path
 from confrank.predictions.arrays import (
     open_arrays,
@@ -141,7 +142,8 @@ def read(
     if on is not None and truth is None:
         raise InputError(f"expected a file of labels to join by {on!r}, but got none", "add {truth}")
     kind: Kind | None = "logits" if logits else "probabilities" if probabilities else None
-    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, classes)
+    names = None if classes is None else [cell_text(name) for name in classes]
+    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, names)
     name, truth_name = _name_of(path), "" if truth is None else _name_of(truth, " of labels")
     wanted = {*reading.columns.values(), *reading.keep, *(on or "").split("=")}
     notes: list[str] = []

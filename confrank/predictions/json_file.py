@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from confrank.phrasing import InputError
 from confrank.predictions.cells import Column, Text, numbers_of_text, text_of
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
+from confrank.predictions.doubts import NAME_CLASSES
 from confrank.predictions.layout import Layout
 from confrank.predictions.names import PREFIXES, role_of
 from confrank.predictions.schema import Array
@@ -55,7 +57,8 @@ def _loaded(columns: Cells, lists: frozenset[str], layout: Layout) -> Content:
             cells[number] = _table(values, name)
         else:
             cells[number] = _column(values, text=text)
-    table = [_numbers(columns[header[number]], header[number]) for number in layout.table]
+    remedy = NAME_CLASSES if layout.kind is None else ""
+    table = [_numbers(columns[header[number]], header[number], remedy) for number in layout.table]
     for number in keys:
         if isinstance(column := cells[number], Text):
             cells[number] = np.array([value.encode() for value in column.values], dtype=object)[column.codes]
@@ -185,11 +188,14 @@ def _word(cell: Any) -> str:
     return "" if cell is None else json.dumps(cell)
 
 
-def _numbers(cells: list[Any] | Array, name: str) -> Array:
+def _numbers(cells: list[Any] | Array, name: str, remedy: str) -> Array:
     column = cells if isinstance(cells, np.ndarray) else _column(cells)
-    if isinstance(column, Text):
+    if not isinstance(column, Text):
+        return column.astype(np.float64)
+    try:
         return numbers_of_text(column, f"column {name[:80]!r}")
-    return column.astype(np.float64)
+    except ValueError as error:
+        raise InputError(str(error), remedy) from None
 
 
 def _table(cells: list[Any], name: str) -> Array:
