@@ -14,6 +14,7 @@ from confrank.decisions import (
     Policy,
     calibrate,
     conformal_sets,
+    cost_threshold,
     group_thresholds,
     guaranteed_threshold,
     measured_at,
@@ -165,6 +166,7 @@ def test_every_function_compares_the_index(iris, table):
         lambda: aurc(sure, right, sample_weight=group.sort_index().map({"a": 1.0})),
         lambda: guaranteed_threshold(sure, other, 0.3),
         lambda: measured_at(sure, other, 0.5),
+        lambda: cost_threshold(sure, right, cost_error=sure.sort_index(), cost_reject=1),
         lambda: group_thresholds(sure, right, group.sort_index(), 0.3),
         lambda: monitor(right, 0.3, accepted=sure.sort_index() > 0.5),
         lambda: nll(table, names.sort_index()),
@@ -233,6 +235,21 @@ def test_missing_values_name_their_row():
 def test_names_and_numbers_do_not_mix():
     with pytest.raises(ValueError, match="names or numbers in both label and prediction"):
         class_numbers({"label": ["a", "b"], "prediction": [0, 1]}, None)
+
+
+def test_models_are_paired_by_the_index_of_pandas(iris, table):
+    _, _, names = iris
+    order = names.sample(frac=1, random_state=0).index
+    other = {"probabilities": table.loc[order], "label": names[order]}
+    result = compare({"probabilities": table, "label": names}, other, resamples=100)
+    assert result.pairings == ("matched by index",)
+    assert all(gap is None or gap.value == 0 for gap in result.differences[0].values())
+    plain = {"probabilities": table.to_numpy(), "label": names.to_numpy(), "classes": table.columns}
+    assert compare(plain, other, resamples=0).pairings[0].startswith("their labels differ row by row")
+    for index in (np.arange(len(table)), np.zeros(len(table), dtype=int), table.index.astype(str)):
+        assert as_predictions({"probabilities": table.set_axis(index)}).index is None
+    given = as_predictions({"probabilities": table, "index": np.arange(len(table))})
+    assert given.index.tolist() == [*range(len(table))]
 
 
 def test_groups_come_from_series_and_data_frames(iris, table):

@@ -41,6 +41,17 @@ def _is_indexed(values: Any) -> bool:
     return hasattr(getattr(values, "index", None), "equals")
 
 
+def row_numbers(*given: Any) -> NDArray[Any] | None:
+    """The index of the first series or data frame of pandas, if its numbers identify the rows."""
+    index = next((values.index for values in given if _is_indexed(values)), None)
+    return None if index is None or not identifies(index) else np.asarray(index)
+
+
+def identifies(index: Any) -> bool:
+    """Whether an index without a name has distinct numbers other than those of the rows."""
+    return [*index.names] == [None] and index.dtype.kind in "iu" and index.is_unique and not is_numbered(index)
+
+
 def is_numbered(index: Any) -> bool:
     """Whether an index numbers the rows from 0."""
     numbers = np.asarray(index)
