@@ -102,7 +102,7 @@ class Grouping(Displayed):
 
     @property
     def notes(self) -> list[str]:
-        """What is printed below its groups: how many more there are, the threshold, and which are too small to say."""
+        """What is printed below the groups: how many are hidden, the threshold, and which groups are too small."""
         small = [group.value for group in self.groups if group.too_small]
         text = (
             f"one threshold for all groups, {self.overall.threshold:.6g}, accepts {self.overall.coverage:.1%} of all,"
