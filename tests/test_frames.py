@@ -198,6 +198,19 @@ def test_an_index_from_0_says_nothing_unless_it_is_shuffled(iris, table, expecte
         evaluate(probabilities=table, label=names.iloc[1:])
 
 
+def test_an_index_may_be_of_any_type(iris, table, expected):
+    _, _, names = iris
+    words = table.set_axis(table.index.astype(str))
+    assert evaluate(probabilities=words, label=names) == expected
+    mixed = table.set_axis(["a", *range(len(table) - 1)])
+    days = names.set_axis(pd.date_range("2026-01-01", periods=len(names)))
+    for one, other in ((mixed, names.reset_index(drop=True)), (table.reset_index(drop=True), days)):
+        assert evaluate(probabilities=one, label=other) == expected
+    for one, other in ((mixed, names), (words.iloc[::-1], names), (table, days)):
+        with pytest.raises(ValueError, match="rows in the same order"):
+            evaluate(probabilities=one, label=other)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
