@@ -21,7 +21,7 @@ from confrank.decisions import (
 from confrank.decisions.drift import reference_of
 from confrank.decisions.policy import ThresholdPart
 from confrank.display import Curves, Grid
-from confrank.metrics import risk_coverage_curve
+from confrank.metrics import reliability_bins, risk_coverage_curve
 from confrank.predictions import read
 from confrank.scores import choose
 
@@ -40,6 +40,8 @@ SHOWN = {
     ),
     "one model": lambda: compare(MODEL, by={"site": SITE}, resamples=0),
     "curve": lambda: risk_coverage_curve(SURE, RIGHT),
+    "grouping": lambda: SHOWN["one model"]().groups[0]["site"],
+    "bins": lambda: reliability_bins(SURE, RIGHT),
     "no curve": lambda: risk_coverage_curve([], []),
     "threshold": lambda: guaranteed_threshold(SURE, RIGHT, 0.2, delta=0.05),
     "nothing accepted": lambda: measured_at(SURE, RIGHT, 2.0),
@@ -106,6 +108,19 @@ def test_the_groups_of_a_comparison_are_printed():
             assert f"{(accepted & ~RIGHT).sum() / accepted.sum():.4f} [" in line
             assert point.accepted == accepted.sum()
     assert f"{RIGHT[SITE == 'south'].mean():.4f}" in printed
+
+
+def test_a_bin_is_printed_as_it_is():
+    inside = (SURE > 14 / 15) & (SURE <= 1)
+    last = repr(reliability_bins(SURE, RIGHT)).splitlines()[-1].split()
+    assert last == [
+        "0.9333",
+        "to",
+        "1",
+        f"{inside.sum()}",
+        f"{SURE[inside].mean():.4f}",
+        f"{RIGHT[inside].mean():.4f}",
+    ]
 
 
 def test_only_some_of_many_groups_are_printed():

@@ -14,6 +14,7 @@ from confrank.decisions import (
     Policy,
     calibrate,
     conformal_sets,
+    cost_threshold,
     group_thresholds,
     guaranteed_threshold,
     measured_at,
@@ -132,7 +133,9 @@ def test_compare_and_policies_take_names(iris, table):
     assert policy.classes == [*model.classes_]
     answers = policy.apply({"probabilities": table.iloc[:, [2, 0, 1]]})
     assert [answers.name(number) for number in answers.prediction] == [*model.predict(test)]
-    assert answers.accepted.tolist() == (table.max(axis=1) >= 0.6).tolist()
+    frame = pd.DataFrame(answers.columns(), index=table.index)
+    assert frame.prediction.equals(table.idxmax(axis=1).rename("prediction"))
+    assert frame.index[frame.accepted].equals(table.index[table.max(axis=1) >= 0.6])
     with pytest.raises(ValueError, match="class"):
         policy.apply({"probabilities": table.rename(columns={"setosa": "rose"})})
 
@@ -163,6 +166,7 @@ def test_every_function_compares_the_index(iris, table):
         lambda: aurc(sure, right, sample_weight=group.sort_index().map({"a": 1.0})),
         lambda: guaranteed_threshold(sure, other, 0.3),
         lambda: measured_at(sure, other, 0.5),
+        lambda: cost_threshold(sure, right, cost_error=sure.sort_index(), cost_reject=1),
         lambda: group_thresholds(sure, right, group.sort_index(), 0.3),
         lambda: monitor(right, 0.3, accepted=sure.sort_index() > 0.5),
         lambda: nll(table, names.sort_index()),
@@ -194,6 +198,19 @@ def test_an_index_from_0_says_nothing_unless_it_is_shuffled(iris, table, expecte
         evaluate(probabilities=table, label=names.iloc[1:])
 
 
+def test_an_index_may_be_of_any_type(iris, table, expected):
+    _, _, names = iris
+    words = table.set_axis(table.index.astype(str))
+    assert evaluate(probabilities=words, label=names) == expected
+    mixed = table.set_axis(["a", *range(len(table) - 1)])
+    days = names.set_axis(pd.date_range("2026-01-01", periods=len(names)))
+    for one, other in ((mixed, names.reset_index(drop=True)), (table.reset_index(drop=True), days)):
+        assert evaluate(probabilities=one, label=other) == expected
+    for one, other in ((mixed, names), (words.iloc[::-1], names), (table, days)):
+        with pytest.raises(ValueError, match="rows in the same order"):
+            evaluate(probabilities=one, label=other)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
@@ -203,6 +220,7 @@ def test_an_index_from_0_says_nothing_unless_it_is_shuffled(iris, table, expecte
         ({"label": ["a", None], "classes": ["a", "b"]}, "in label, but got None in row 1"),
         ({"label": pd.Series([0, None], dtype="Int64")}, "whole numbers in label, but got nan in row 1"),
         ({"label": ["a", "b"], "classes": ["a", "b", "c"]}, "names of 2 classes, but got 3"),
+        ({"label": pd.DataFrame({"y": [0, 1]})}, "but got shape .2, 1. of int64; give the column itself"),
         ({"label": ["a", "a"], "classes": ["a", "a"]}, "a distinct name for each class"),
     ],
 )
@@ -230,6 +248,21 @@ def test_missing_values_name_their_row():
 def test_names_and_numbers_do_not_mix():
     with pytest.raises(ValueError, match="names or numbers in both label and prediction"):
         class_numbers({"label": ["a", "b"], "prediction": [0, 1]}, None)
+
+
+def test_models_are_paired_by_the_index_of_pandas(iris, table):
+    _, _, names = iris
+    order = names.sample(frac=1, random_state=0).index
+    other = {"probabilities": table.loc[order], "label": names[order]}
+    result = compare({"probabilities": table, "label": names}, other, resamples=100)
+    assert result.pairings == ("matched by index",)
+    assert all(gap is None or gap.value == 0 for gap in result.differences[0].values())
+    plain = {"probabilities": table.to_numpy(), "label": names.to_numpy(), "classes": table.columns}
+    assert compare(plain, other, resamples=0).pairings[0].startswith("their labels differ row by row")
+    for index in (np.arange(len(table)), np.zeros(len(table), dtype=int), table.index.astype(str)):
+        assert as_predictions({"probabilities": table.set_axis(index)}).index is None
+    given = as_predictions({"probabilities": table, "index": np.arange(len(table))})
+    assert given.index.tolist() == [*range(len(table))]
 
 
 def test_groups_come_from_series_and_data_frames(iris, table):

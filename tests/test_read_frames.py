@@ -124,6 +124,13 @@ def test_the_index_identifies_rows():
         assert read(plain).index is None and not read(plain).keys
 
 
+def test_classes_name_their_columns_among_others():
+    frame = FORMS["plain class columns"][0]
+    found = read(frame.assign(site="north", age=30), classes=np.array(NAMES))
+    assert found.class_names == NAMES
+    assert np.array_equal(found.probabilities, read(frame).probabilities)
+
+
 def test_an_index_is_never_a_class():
     frame = FORMS["plain class columns"][0]
     assert read(frame.rename_axis("day")).class_names == NAMES
@@ -143,6 +150,10 @@ def test_an_index_is_never_a_class():
         (pd.concat([answers(), answers()], axis=1), "expected distinct columns, but got 'label' twice"),
         (np.eye(3), "expected the path of a file or a data frame, but got ndarray"),
         (None, "expected the path of a file or a data frame, but got NoneType"),
+        (
+            FORMS["plain class columns"][0].assign(site="north"),
+            "numbers in column 'site', but got 'north' in row 0; name all class columns probability_NAME",
+        ),
         (answers().assign(confidence=lambda one: 100 * one.confidence), "may be percentages; use `scale` 100"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
-from confrank.analysis.groups import CELLS, COVERAGE, Group, Grouping, grouping_of
+from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
 from confrank.display import Curves, Displayed, Grid, Shown
 from confrank.metrics import (
@@ -29,8 +29,6 @@ from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
 FEWEST_RESAMPLES = 100
-# Groups that are printed; `Comparison.groups` has all.
-MOST_ROWS = 30
 Resampled = dict[str, Floats]
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
@@ -91,20 +89,18 @@ class Comparison(Displayed):
 
     def _groups(self, column: str) -> list[Shown]:
         """The groups of a column, the worst of the first model first."""
-        by_model = {model.name: model.groups[column] for model in self.models if column in model.groups}
-        several = len(by_model) > 1
-        values = [group.value for group in self.models[0].groups[column].by_risk]
+        first, *others = (model.groups[column] for model in self.models)
+        if not others:
+            return ["", *first._display()]
         rows = [
-            [value, *[name][:several], *group.cells]
-            for value in values[:MOST_ROWS]
-            for name, grouping in by_model.items()
-            for group in grouping.groups
+            [value, model.name, *group.cells]
+            for value in [group.value for group in first.by_risk[:MOST_ROWS]]
+            for model in self.models
+            for group in model.groups[column].groups
             if group.value == value
         ]
-        more = len(values) - MOST_ROWS
-        notes = [f"and {counted(more, 'more group')} of lower error rate"] if more > 0 else []
-        notes += [f"{name}: " * several + grouping.sentence for name, grouping in by_model.items()]
-        return ["", Grid(rows, [column, *["model"][:several], *CELLS], words=1 + several), *notes]
+        notes = [f"{model.name}: {note}" for model in self.models for note in model.groups[column].notes]
+        return ["", Grid(rows, [column, "model", *CELLS], words=2), *notes]
 
 
 def _with_limits(value: float | None, limits: Interval | PairedDifference | None, sign: str = "") -> str:

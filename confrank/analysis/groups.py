@@ -5,17 +5,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from confrank.analysis.model import thinned_curve
+from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import named
+from confrank.phrasing import counted, named
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
 COVERAGE = 0.8
 NUM_POINTS = 120
 LEVEL = 0.95
+# Groups that are printed; `Grouping.groups` has all.
+MOST_ROWS = 30
 PRINTED = ("acc", "aurc", "ece")
 CELLS = ("n", "coverage", "error rate among accepted", *PRINTED)
 
@@ -76,8 +79,8 @@ class Group:
         return result
 
 
-@dataclass(frozen=True)
-class Grouping:
+@dataclass(frozen=True, repr=False)
+class Grouping(Displayed):
     """The groups of one column, and what the threshold does to all predictions together."""
 
     column: str
@@ -88,20 +91,26 @@ class Grouping:
     def __getitem__(self, value: str) -> Group:
         return next(group for group in self.groups if group.value == value)
 
+    def _display(self) -> list[Shown]:
+        rows = [[group.value, *group.cells] for group in self.by_risk[:MOST_ROWS]]
+        return [Grid(rows, [self.column, *CELLS]), *self.notes]
+
     @property
     def by_risk(self) -> list[Group]:
         """The groups with the highest error rate among accepted first, those too small to say last."""
         return sorted(self.groups, key=lambda one: (one.too_small, -(one.acceptance.risk or 0)))
 
     @property
-    def sentence(self) -> str:
-        """What coverage and error rate are about, and which groups are too small to say."""
+    def notes(self) -> list[str]:
+        """What is printed below the groups: how many are hidden, the threshold, and which groups are too small."""
         small = [group.value for group in self.groups if group.too_small]
         text = (
             f"one threshold for all groups, {self.overall.threshold:.6g}, accepts {self.overall.coverage:.1%} of all,"
             f" of which {self.overall.risk or 0:.2%} are wrong"
         )
-        return text + (f"; too small to say: {named(small)}" if small else "")
+        more = len(self.groups) - MOST_ROWS
+        hidden = [f"and {counted(more, 'more group')} of lower error rate"] if more > 0 else []
+        return [*hidden, text + (f"; too small to say: {named(small)}" if small else "")]
 
     @property
     def worst(self) -> Group | None:

@@ -87,6 +87,11 @@ def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list
 
     names = row_names(predictions)
     named = {**(names if not {*names} & {*columns} else {"key": next(iter(names.values()))}), **columns}
-    text = csv_text([[*named], *zip(*named.values(), strict=True)])
+    words = {name: [_word(cell) for cell in cells] for name, cells in named.items()}
+    text = csv_text([[*words], *zip(*words.values(), strict=True)])
     write_atomically(out, text)
     return [f"{what}: {out}"]
+
+
+def _word(cell: object) -> object:
+    return str(cell).lower() if isinstance(cell, bool) else cell

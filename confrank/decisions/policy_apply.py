@@ -61,13 +61,13 @@ class Answers(Displayed):
         return class_text(self.class_names, number)
 
     def columns(self) -> dict[str, list[Any]]:
-        """What is known of each row, by column, for a file."""
+        """What is known of each row, by column, for a file or a data frame."""
         columns: dict[str, list[Any]] = {}
         if self.prediction is not None:
             columns["prediction"] = [self.name(number) for number in self.prediction.tolist()]
         columns["confidence"] = self.confidence.tolist()
         if self.accepted is not None:
-            columns["accepted"] = ["true" if sure else "false" for sure in self.accepted.tolist()]
+            columns["accepted"] = self.accepted.tolist()
         if self.sets is not None:
             names = [self.name(number).replace("|", "\\|") for number in range(self.sets.shape[1])]
             columns["set"] = ["|".join(names[number] for number in np.flatnonzero(row).tolist()) for row in self.sets]

@@ -113,6 +113,7 @@ def as_classes(values: ArrayLike, name: str) -> Ints:
     if classes.ndim != 1 or classes.dtype.kind not in "iubf":
         words = "; number the classes in the order of the columns" if classes.dtype.kind in "USO" else ""
         words = f"; if it is one-hot, give {name}.argmax(1)" if classes.ndim == 2 else words
+        words = "; give the column itself" if classes.ndim == 2 and classes.shape[1] == 1 else words
         raise ValueError(f"expected {name} to be a 1-D array of integers, but got {describe(classes)}{words}")
     return classes.astype(np.int64, copy=False)
 

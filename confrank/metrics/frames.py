@@ -28,7 +28,10 @@ def same_rows(**given: Any) -> None:
     for name, index in indexes.items():
         if first is not None and not _agree(indexes[first], index):
             pairs = enumerate(zip(indexes[first], index, strict=True))
-            row, (one, other) = next(pair for pair in pairs if str(pair[1][0]) != str(pair[1][1]))
+            differing = next((pair for pair in pairs if str(pair[1][0]) != str(pair[1][1])), None)
+            if differing is None:  # 7 and "7"
+                continue
+            row, (one, other) = differing
             raise ValueError(
                 f"expected {first} and {name} with their rows in the same order, but the index of row {row} is {one}"
                 f" in {first} and {other} in {name}; select the rows by one index, as in {name}.loc[{first}.index],"
@@ -41,6 +44,17 @@ def _is_indexed(values: Any) -> bool:
     return hasattr(getattr(values, "index", None), "equals")
 
 
+def row_numbers(*given: Any) -> NDArray[Any] | None:
+    """The index of the first series or data frame of pandas, if its numbers identify the rows."""
+    index = next((values.index for values in given if _is_indexed(values)), None)
+    return None if index is None or not identifies(index) else np.asarray(index)
+
+
+def identifies(index: Any) -> bool:
+    """Whether an index without a name has distinct numbers other than those of the rows."""
+    return [*index.names] == [None] and index.dtype.kind in "iu" and index.is_unique and not is_numbered(index)
+
+
 def is_numbered(index: Any) -> bool:
     """Whether an index numbers the rows from 0."""
     numbers = np.asarray(index)
@@ -48,7 +62,9 @@ def is_numbered(index: Any) -> bool:
 
 
 def _agree(index: Any, other: Any) -> bool:
-    return bool(index.equals(other)) or (is_numbered(other) and not is_numbered(np.sort(np.asarray(index))))
+    numbers = np.asarray(index)
+    is_shuffled = numbers.dtype.kind in "iu" and is_numbered(np.sort(numbers))
+    return bool(index.equals(other)) or (is_numbered(other) and not is_shuffled)
 
 
 def coded(column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:

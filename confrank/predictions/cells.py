@@ -21,7 +21,10 @@ MISSING = frozenset(
 TRUTH = {"true": True, "false": False, "yes": True, "no": False, "1": True, "0": False}
 # What people write in a column `correct`; a label may be such a word.
 CORRECT = TRUTH | {"y": True, "n": False, "right": True, "wrong": False, "correct": True, "incorrect": False}
-NO_CLASS = "name class columns probability_NAME or logit_NAME, or say what columns hold with {columns}"
+NAME_CLASSES = (
+    "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
+    " as in probability:NAME=COLUMN"
+)
 _PERCENT = re.compile(r"([-+]?[\d.,]+)\s?%")
 _COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
@@ -189,7 +192,7 @@ def class_values(text: Text, name: str) -> Array:
     try:
         return numbers_of_text(text, f"column {name[:80]!r}")
     except ValueError as error:
-        raise InputError(str(error), NO_CLASS) from None
+        raise InputError(str(error), NAME_CLASSES) from None
 
 
 def raw_cells(column: Column) -> Array:

@@ -7,12 +7,11 @@ import numpy as np
 
 from confrank.phrasing import InputError, counted, named
 from confrank.predictions.binary import both_classes, checked_binary, with_positive
-from confrank.predictions.cells import CORRECT, Column, Text, is_missing, numbers_of_text, raw_cells
+from confrank.predictions.cells import CORRECT, NAME_CLASSES, Column, Text, is_missing, numbers_of_text, raw_cells
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers
 from confrank.predictions.content import Content
 from confrank.predictions.doubts import (
     AS_NUMBERS,
-    NAME_CLASSES,
     OTHER_CUT_OFF,
     OTHER_RULE,
     bare_kind,

@@ -21,7 +21,7 @@ import numpy as np
 from confrank.phrasing import InputError
 from confrank.predictions.cells import (
     MISSING,
-    NO_CLASS,
+    NAME_CLASSES,
     Column,
     Text,
     codes_of,
@@ -283,4 +283,4 @@ def _numbers(cells: tuple[str, ...], name: str, row: int, lines: list[int], form
     except ValueError as error:
         if "thousands" in str(error):
             raise
-        raise InputError(str(error), AS_NUMBERS if role_of(name) == "confidence" else NO_CLASS) from None
+        raise InputError(str(error), AS_NUMBERS if role_of(name) == "confidence" else NAME_CLASSES) from None

@@ -5,7 +5,7 @@ import numpy as np
 from confrank.metrics.samples import first_not_largest
 from confrank.phrasing import InputError, class_text, counted
 from confrank.phrasing import named as listed
-from confrank.predictions.cells import Column, Text, number
+from confrank.predictions.cells import NAME_CLASSES, Column, Text, number
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array
 
@@ -13,10 +13,6 @@ from confrank.predictions.schema import Array
 FEWEST_ROWS = 5
 # No row of rounded probabilities may sum further from 1; `evaluate` derives the exact limit from their digits.
 MOST_ROUNDING = 0.1 + 1e-6
-NAME_CLASSES = (
-    "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
-    " as in probability:NAME=COLUMN"
-)
 AS_NUMBERS = "write numbers, higher for more confident, in the same form in all rows"
 OTHER_CUT_OFF = "use {positive} CLASS if the predictions come from another cut-off than 0.5"
 OTHER_RULE = "leave out the column of predictions if another rule made them"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from confrank.metrics.arrays import to_numpy
-from confrank.metrics.frames import cell_text, is_numbered
+from confrank.metrics.frames import cell_text, identifies
 from confrank.predictions.content import Opened
 from confrank.predictions.json_file import open_columns
 from confrank.predictions.layout import check_distinct
@@ -39,7 +39,7 @@ def _with_index(frame: Any, wanted: Collection[str]) -> Any:
     if names:
         is_used = any(key_of(name) or role_of(name) or name in wanted for name in names) and not others & {*names}
     else:
-        is_used = index.dtype.kind in "iu" and index.is_unique and not is_numbered(index) and "index" not in others
+        is_used = identifies(index) and "index" not in others
     return frame.reset_index() if is_used else frame
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from confrank.atomic import canonical_safetensors, write_atomically
-from confrank.metrics.arrays import HasArray
+from confrank.metrics.arrays import Classes, HasArray, to_numpy
+from confrank.metrics.frames import cell_text
 from confrank.phrasing import InputError, about, similar_path
 from confrank.predictions.arrays import (
     open_arrays,
@@ -135,7 +136,7 @@ def read(
     keep: Sequence[str] = (),
     max_gigabytes: float | None = None,
     labelled: bool = True,
-    classes: Sequence[str] | None = None,
+    classes: Classes | None = None,
     like: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """Read predictions from a file in any of the formats in `READERS`, or a folder of its numbered parts.
@@ -149,8 +150,8 @@ def read(
     "log". `logits` and `probabilities` say what class columns hold; `skip_missing` drops rows without a label,
     prediction or score. The columns named in `keep` are in `.extra` of the result, as they are in the file.
     A compressed file that unpacks to more than `max_gigabytes` (default: 2) is refused before it is unpacked.
-    With `labelled=False`, the file needs no labels, and those it has are not read; `classes` are then the names of
-    the classes, so that columns with other names are not taken for classes. `like` is the `.reading` of another file,
+    With `labelled=False`, the file needs no labels, and those it has are not read. `classes` are the names of the
+    classes, so that columns with other names are not taken for classes. `like` is the `.reading` of another file,
     which a policy records: what was said about that file counts here too, unless you say otherwise.
 
     A `ValueError` says what was expected and what settles a doubt.
@@ -160,7 +161,8 @@ def read(
     if on is not None and truth is None:
         raise InputError(f"expected a file of labels to join by {on!r}, but got none", "add {truth}")
     kind: Kind | None = "logits" if logits else "probabilities" if probabilities else None
-    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, classes)
+    known = None if classes is None else [cell_text(name) for name in to_numpy(classes).tolist()]
+    reading = Reading(tuple(keep), dict(columns or {}), positive, scale, kind, skip_missing, labelled, known)
     name, truth_name = _name_of(path), "" if truth is None else _name_of(truth, " of labels")
     wanted = {*reading.columns.values(), *reading.keep, *(on or "").split("=")}
     notes: list[str] = []

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from confrank.display import Displayed, Grid, Shown
 from confrank.metrics.arrays import Classes, to_numpy
-from confrank.metrics.frames import same_rows
+from confrank.metrics.frames import row_numbers, same_rows
 from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
 from confrank.phrasing import counted, joined
 
@@ -148,6 +148,8 @@ class Predictions(Displayed):
 def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collection[str] = ()) -> Predictions:
     """A mapping of arrays as predictions, with the named columns as `extra`; see `evaluate` for names of classes.
 
+    The index of pandas is the `index`, if it identifies the rows.
+
     >>> as_predictions({"label": ["b", "a"], "prediction": ["b", "b"], "confidence": [0.9, 0.8]}).class_names
     ['a', 'b']
     """
@@ -166,6 +168,8 @@ def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collecti
     names = names_of_classes(table, model.get("classes"))
     numbers, names = class_numbers(classes, names, "" if table is None else GIVE_CLASSES)
     arrays = {name: values for name, values in (arrays | numbers).items() if name in ARRAYS}
+    if (index := row_numbers(*model.values())) is not None:
+        arrays = {"index": index} | arrays
     return Predictions(**arrays, extra=extra, metadata={} if names is None else {"class_names": json.dumps(names)})
 
 
