@@ -740,7 +740,7 @@ def files():
         "lists_as_text.csv",
         "lists of probabilities as text",
         as_csv(["label", "probabilities"], cells),
-        "name class columns probability_NAME",
+        "name all class columns probability_NAME",
     )
     refuse(
         "one_hot.csv",
