@@ -574,3 +574,12 @@ def test_the_command_line_words_remedies_as_flags(tmp_path, capsys, flags, messa
         main(["evaluate", str(path), *flags])
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_obs_is_the_label_if_no_other_column_is_one(tmp_path):
+    """caret in R calls it so; elsewhere it is the number of an observation."""
+    (tmp_path / "a.csv").write_text("pred,obs,confidence\ncat,cat,0.9\ndog,cat,0.6\n")
+    loaded = read(tmp_path / "a.csv")
+    assert (loaded.label == loaded.prediction).tolist() == [True, False] and "obs read as the label" in loaded.notes
+    (tmp_path / "b.csv").write_text("obs,label,prediction,confidence\n1,cat,cat,0.9\n2,cat,dog,0.6\n")
+    assert read(tmp_path / "b.csv").describe().endswith("(ignored: obs)")

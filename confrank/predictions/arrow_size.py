@@ -67,8 +67,8 @@ def _message_size(data: Bytes, start: int) -> int:
     rows = sum(max(0, unpack_from("<q", data, first + 16 * number)[0]) for number in range(count))
     # A packed buffer begins with its length; -1 says that it is stored as it is.
     claims = [unpack_from("<q", data, body + offset)[0] if is_packed and length else -1 for offset, length in buffers]
-    sizes = [length if claim < 0 else claim for (_, length), claim in zip(buffers, claims, strict=True)]
-    return max(sum(sizes), rows * ROW_BYTES)
+    sizes = [max(0, length if claim < 0 else claim) for (_, length), claim in zip(buffers, claims, strict=True)]
+    return int(max(sum(sizes), rows * ROW_BYTES))
 
 
 def _root(data: Bytes, start: int) -> int:

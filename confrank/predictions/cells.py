@@ -48,6 +48,17 @@ class Text:
 Column = Array | Text
 
 
+def joined_parts(parts: list[Array]) -> Array:
+    """Concatenate the parts; each is freed as soon as it is copied."""
+    whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=np.result_type(*parts))
+    start = len(whole)
+    while parts:
+        part = parts.pop()
+        start -= len(part)
+        whole[start : start + len(part)] = part
+    return whole
+
+
 def codes_of(words: Any, known: dict[str, int]) -> Array:
     """The number of each row's word in an Arrow dictionary array; new words get the next numbers."""
     numbers = [known.setdefault(word, len(known)) for word in words.dictionary.to_pylist()]

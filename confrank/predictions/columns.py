@@ -27,7 +27,7 @@ from confrank.predictions.doubts import (
 )
 from confrank.predictions.keys import distinct_keys, refuse_repeats
 from confrank.predictions.layout import Layout
-from confrank.predictions.names import KEY_NAMES, LOG_NAMES, WEAK_LABEL, holds_class_names
+from confrank.predictions.names import KEY_NAMES, LOG_NAMES, WEAK_LABELS, holds_class_names
 from confrank.predictions.reading import Reading
 from confrank.predictions.schema import ARRAYS, Array, Predictions
 
@@ -53,8 +53,8 @@ def predictions_of(content: Content, layout: Layout, reading: Reading) -> Predic
     classes: dict[str, Column] = {role: columns.pop(role) for role in ("label", "prediction") if role in columns}
     for role, column in classes.items():
         refuse_total(column, layout.names.get(role, role))
-    if layout.names.get("label", "").strip().lower() == WEAK_LABEL and "label" not in layout.declared:
-        notes.append("y read as the label")
+    if (name := layout.names.get("label", "").strip()).lower() in WEAK_LABELS and "label" not in layout.declared:
+        notes.append(f"{name} read as the label")
     numbers, names, ambiguous = numbered(
         classes, names, typed=content.typed or reading.positive is not None, has_table=table is not None
     )

@@ -25,6 +25,7 @@ from confrank.predictions.cells import (
     Column,
     Text,
     codes_of,
+    joined_parts,
     number,
     numbers_of,
     renamed,
@@ -211,21 +212,10 @@ def _collected(batches: Iterator[Any], layout: Layout, num_rows: int | None = No
                 table[:, position] = batch.column(str(at)).to_numpy(zero_copy_only=False)
             tables.append(table)
         row += len(batch)
-    columns = with_words({at: _joined(arrays) for at, arrays in parts.items()}, words)
+    columns = with_words({at: joined_parts(arrays) for at, arrays in parts.items()}, words)
     if not layout.table:
         return columns, None
-    return columns, _joined(tables) if whole is None else whole
-
-
-def _joined(parts: list[Array]) -> Array:
-    """Concatenate the parts; each is freed as soon as it is copied."""
-    whole: Array = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=np.result_type(*parts))
-    start = len(whole)
-    while parts:
-        part = parts.pop()
-        start -= len(part)
-        whole[start : start + len(part)] = part
-    return whole
+    return columns, joined_parts(tables) if whole is None else whole
 
 
 def _read_row_by_row(file: CsvFile, layout: Layout) -> Numbered:
@@ -244,7 +234,7 @@ def _read_row_by_row(file: CsvFile, layout: Layout) -> Numbered:
                 arrays.append(np.array([cell.encode() for cell in cells[column]], dtype=object))
             else:
                 arrays.append(_numbers(cells[column], file.header[column], row, lines, forms[column]))
-    joined = {column: _joined(arrays) for column, arrays in parts.items()}
+    joined = {column: joined_parts(arrays) for column, arrays in parts.items()}
     table = np.stack([joined[column] for column in layout.table], axis=1) if layout.table else None
     return with_words(joined, words), table
 

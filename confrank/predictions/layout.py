@@ -14,7 +14,7 @@ from confrank.predictions.names import (
     COORDINATES,
     PREFIXES,
     ROW_NAMES,
-    WEAK_LABEL,
+    WEAK_LABELS,
     WEAK_ROLES,
     key_of,
     may_be_outputs,
@@ -198,8 +198,9 @@ def _recognised(
     roles = {role: columns[0] for role, columns in candidates.items()}
     if labelled and not {"label", "correct"} & {*roles, *declared, *elsewhere}:
         plain = [name.strip().lower() for name in header]
-        if WEAK_LABEL in plain and plain.index(WEAK_LABEL) not in taken and not COORDINATES & {*plain}:
-            roles["label"] = plain.index(WEAK_LABEL)
+        weak_label = next((name for name in WEAK_LABELS if name in plain), "")
+        if weak_label and plain.index(weak_label) not in taken and not COORDINATES & {*plain}:
+            roles["label"] = plain.index(weak_label)
     known = {*roles, *declared}
     for column, name in enumerate(header):
         weak = WEAK_ROLES.get(name.strip().lower())

@@ -5,8 +5,7 @@ import re
 ROLES: dict[str, tuple[str, ...]] = {
     "label": (
         "label", "labels", "target", "targets", "y_true", "true_label", "ground_truth", "gold", "gold_label", "truth",
-        "true_class", "actual", "actual_class", "actual_label", "gt", "gt_label", "y_test", "label_ids", "obs",
-        "observed",
+        "true_class", "actual", "actual_class", "actual_label", "gt", "gt_label", "y_test", "label_ids",
     ),
     "prediction": (
         "prediction", "predictions", "predicted", "pred", "preds", "y_pred", "predicted_label", "pred_label",
@@ -30,8 +29,8 @@ WEAK_ROLES = {
     **dict.fromkeys(("answer", "response", "model_answer", "output"), "prediction"),
     **dict.fromkeys(("probability", "prob", "max_probability", "max_prob", *LOG_NAMES), "confidence"),
 }
-# The label if no other column is one; it may also be a class.
-WEAK_LABEL = "y"
+# The label if no other column is one: y may also be a class, and obs (of caret in R) the number of an observation.
+WEAK_LABELS = ("y", "obs", "observed")
 # Next to them, y is a coordinate or a class.
 COORDINATES = {"x", "z", "n"}
 PREFIXES = {

@@ -10,10 +10,12 @@ import pyarrow as pa
 from pyarrow import compute, parquet
 
 from confrank.phrasing import InputError
-from confrank.predictions.cells import Column, Text, class_values, codes_of, with_words
+from confrank.predictions.cells import Column, Text, class_values, codes_of, joined_parts, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout
 from confrank.predictions.schema import Array
+
+BATCH_BYTES = 1 << 24
 
 
 def open_parquet(path: Path) -> Opened:
@@ -26,7 +28,14 @@ def _loaded(path: Path, layout: Layout) -> Content:
     with readable("a Parquet file"), parquet.ParquetFile(path) as file:
         header = list(file.schema_arrow.names)
         wanted = [header[number] for number in dict.fromkeys([*layout.numbers().values(), *layout.table])]
-        return content_of(file.iter_batches(columns=wanted), header, layout)
+        batches = file.iter_batches(columns=wanted, batch_size=_batch_rows(file.metadata))
+        return content_of(batches, header, layout)
+
+
+def _batch_rows(metadata: Any) -> int:
+    """So many rows that a batch of them takes about `BATCH_BYTES`, which its decoding takes several times."""
+    size = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    return int(min(max(BATCH_BYTES * metadata.num_rows // max(1, size), 1024), 65_536))
 
 
 def opened_by(schema: Any, load: Callable[[Layout], Content]) -> Opened:
@@ -36,10 +45,11 @@ def opened_by(schema: Any, load: Callable[[Layout], Content]) -> Opened:
 
 def content_of(batches: Iterator[Any], header: list[str], layout: Layout) -> Content:
     """The columns of a layout from Arrow record batches, which may lack others."""
-    columns = _columns(batches, header, layout)
-    table = [_as_numbers(columns[number], header[number]) for number in layout.table]
-    metadata = {"parser": "by pyarrow"}
-    return Content(by_role(columns, layout), np.stack(table, axis=1) if table else None, metadata)
+    tables: list[Array] = []
+    columns = _columns(batches, header, layout, tables)
+    if layout.table and not tables:
+        tables = [np.stack([_as_numbers(columns[number], header[number]) for number in layout.table], axis=1)]
+    return Content(by_role(columns, layout), joined_parts(tables) if tables else None, {"parser": "by pyarrow"})
 
 
 @contextmanager
@@ -51,13 +61,16 @@ def readable(kind: str) -> Iterator[None]:
         raise ValueError(f"expected {kind}, but it cannot be read: {error}") from None
 
 
-def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[int, Column]:
-    """The columns by number; words are numbered alike in all batches."""
+def _columns(batches: Iterator[Any], header: list[str], layout: Layout, tables: list[Array]) -> dict[int, Column]:
+    """The columns by number, words numbered alike in all batches; class columns of numbers go to `tables` [b, K]."""
     numbers = dict.fromkeys([*layout.numbers().values(), *layout.table])
     keys = key_numbers(layout)
     parts: dict[int, list[Array]] = {number: [] for number in numbers}
     words: dict[int, dict[str, int]] = {}
     for batch in batches:
+        if layout.table and all(_is_number(batch.column(header[number]).type) for number in layout.table):
+            tables.append(np.stack([_values(batch.column(header[n]), header[n], {}) for n in layout.table], axis=1))
+            parts = {number: parts[number] for number in dict.fromkeys(layout.numbers().values())}
         for number, arrays in parts.items():
             column = batch.column(header[number])
             if number in keys:
@@ -66,9 +79,9 @@ def _columns(batches: Iterator[Any], header: list[str], layout: Layout) -> dict[
                 arrays.append(_extra(column))
             else:
                 arrays.append(_values(column, header[number], words.setdefault(number, {})))
-    if not sum(map(len, next(iter(parts.values())))):
+    if not sum(map(len, [*tables, *next(iter(parts.values()), [])])):
         raise ValueError("expected rows of predictions, but there are none")
-    return with_words({number: np.concatenate(arrays) for number, arrays in parts.items()}, words)
+    return with_words({number: joined_parts(arrays) for number, arrays in parts.items()}, words)
 
 
 def _keys(column: Any) -> Array:
@@ -85,8 +98,7 @@ def _keys(column: Any) -> Array:
 
 def _extra(column: Any) -> Array:
     """Numbers as they are; anything else as text, with the empty text for what is missing."""
-    is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-    if is_number and not column.null_count:
+    if _is_number(column.type) and not column.null_count:
         numbers: Array = column.to_numpy(zero_copy_only=False)
         return numbers
     words = column.to_pylist()
@@ -109,11 +121,15 @@ def _values(column: Any, name: str, words: dict[str, int]) -> Array:
         column = column.cast(pa.float64())
     elif pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.int8())
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+    elif not (_is_number(kind) or pa.types.is_boolean(kind)):
         vector = "write lists of numbers (in Spark: vector_to_array)" if pa.types.is_struct(kind) else ""
         raise InputError(f"expected numbers in column {name[:80]!r}, but got {kind}", vector)
     values: Array = column.to_numpy(zero_copy_only=False)
     return values
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text(kind: Any) -> bool:
@@ -134,8 +150,8 @@ def _lists(column: Any, name: str) -> Array:
         raise ValueError(f"expected numbers in the lists of column {name!r}, but some are missing (null)")
     if len(lengths) != 1:
         raise ValueError(f"expected lists of one length in column {name!r}, but got lengths {sorted(lengths)[:5]}")
-    values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), lengths[0])
-    return values
+    values: Array = flat.to_numpy(zero_copy_only=False).reshape(len(column), lengths[0]).copy()
+    return values  # a copy, so that the batch can be freed
 
 
 def _as_numbers(column: Column, name: str) -> Array:

@@ -179,9 +179,8 @@ def _identities(content: Content, part: Array) -> Iterator[tuple[str, Array]]:
 def _are_same(values: Array, others: Array) -> Array:
     """Whether rows [n] have the same values; numbers may differ as much as a GPU rounds."""
     is_float = values.dtype.kind == "f"
-    equal = np.isclose(values, others, rtol=1e-2, atol=1e-2, equal_nan=True) if is_float else values == others
-    rows: Array = equal.reshape(len(values), -1).all(axis=1)
-    return rows
+    close = np.isclose(values, others, rtol=1e-2, atol=1e-2, equal_nan=True) if is_float else values == others
+    return np.asarray(np.reshape(close, (len(values), -1)).all(axis=1))
 
 
 def are_parts(paths: Sequence[Path]) -> bool:
