@@ -88,9 +88,9 @@ def monitor(
 ) -> Monitored:
     """Test "the error rate among accepted answers is at most `risk`", for answers in the order of time.
 
-    With `group` [n], each group is tested with a share of alpha: the j-th to occur with 1 / (j (j + 1)) of it, so that
-    the lines of others stay where they are when a new group occurs. With `confidence` [n] and the `reference` of the calibration rows, drift is tested too. A file that
-    grows continues its test; other answers restart it.
+    With `group` [n], each group is tested with a share of alpha: the j-th to occur with 1 / (j (j + 1)) of it, so
+    that a new group leaves the lines of the others where they are. With `confidence` [n] and the `reference` of the
+    calibration rows, drift is tested too. A file that grows continues its test; other answers restart it.
 
     >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
     (True, False)
