@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit, logit, softmax
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest, norm, skew
 from scipy.stats import t as student_t
 
 from confrank.metrics import (
@@ -128,6 +128,73 @@ def test_p_is_the_smaller_tail_doubled(shift):
     assert intervals._difference(value, resampled, 0.95).p == pytest.approx(min(1, 2 * (min(below, above) + 1) / 61))
 
 
+@pytest.mark.parametrize("degrees", [4, 7.5, 30])
+@pytest.mark.parametrize("shift", [-2.4, 0.3, 1.8])
+def test_percentiles_of_few_rows_are_farther_out_as_students_t_is(degrees, shift):
+    resampled = np.random.default_rng(3).standard_normal(4999)
+    value = resampled.mean() + shift
+    gap = intervals._difference(value, resampled, 0.95, degrees)
+    tail = norm.sf(student_t.ppf(0.975, degrees))
+    low, high = np.quantile(resampled - resampled.mean(), [tail, 1 - tail], method="weibull") + value
+    expected = (low, high) if low > 0 or high < 0 else (min(low, 0), max(high, 0))
+    assert [gap.low, gap.high] == pytest.approx(expected, abs=0.1)
+    below = (1 + np.count_nonzero(resampled + shift <= 0)) / 5000
+    assert gap.p == pytest.approx(2 * student_t.sf(norm.isf(min(below, 1 - below)), degrees), rel=0.1)
+
+
+def test_what_decides_a_difference_is_counted():
+    rng = np.random.default_rng(2)
+    first, second = (example(seed, size=90) for seed in (3, 4))
+    weight = rng.random(90) + 0.5
+    found = intervals._paired_degrees(first.weighted(weight), second.weighted(weight))
+    weight /= weight.mean()
+
+    def kish(values):
+        return sum(values) ** 2 / sum(value**2 for value in values)
+
+    wrong = [w for w, a, b in zip(weight, first.correct, second.correct, strict=True) if not (a and b)]
+    right = [w for w, a, b in zip(weight, first.correct, second.correct, strict=True) if a or b]
+    assert found["aupr_error"] == pytest.approx(min(kish(wrong), kish(right)) - 1)
+    gaps = second.brier - first.brier
+    mean = sum(weight * gaps) / sum(weight)
+    assert found["brier"] == pytest.approx(
+        kish([w * abs(gap - mean) for w, gap in zip(weight, gaps, strict=True)]) - 1
+    )
+    assert set(found) == {"aupr_error", "nll", "brier"}
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_limit_of_a_skewed_area_that_is_farther_from_0_is_moved_out(sign):
+    resampled = sign * np.random.default_rng(5).gamma(6, size=999)
+    value = float(resampled.mean())
+    plain, wider = (intervals._difference(value, resampled, 0.95, skewed=skewed) for skewed in (False, True))
+    z = norm.isf(0.025)
+    shift = (2 + z**2) / 6 * skew(resampled) * resampled.std()
+    near, far = ("low", "high") if sign > 0 else ("high", "low")
+    assert (getattr(wider, near), wider.p) == (getattr(plain, near), plain.p)
+    assert getattr(wider, far) == pytest.approx(getattr(plain, far) + shift)
+    # Skewed towards 0: the resamples around the same value, mirrored.
+    mirrored = [intervals._difference(value, 2 * value - resampled, 0.95, skewed=skewed) for skewed in (False, True)]
+    assert mirrored[0] == mirrored[1]
+
+
+def test_a_few_rows_of_probability_0_prove_nothing_about_nll():
+    """Five rows in which the second model alone has a probability of 0: a sign test has p = 0.0625."""
+    rng = np.random.default_rng(6)
+    label, size = rng.integers(0, 2, 400), 400
+    sure = np.where(rng.random(size) < 0.9, label, 1 - label)
+    first = np.full((size, 2), 0.02)
+    first[np.arange(size), sure] = 0.98
+    second = first.copy()
+    rows = np.flatnonzero(sure != label)[:5]
+    second[rows, label[rows]], second[rows, sure[rows]] = 0, 1
+    pair = tuple(sample_values(probabilities=table, label=label) for table in (first, second))
+    metrics = [evaluation_of(samples).metrics for samples in pair]
+    resampled = bootstrap(pair, 1000)
+    assert paired_differences(*resampled, *metrics)["nll"].p < 0.02
+    assert 0.02 < paired_differences(*resampled, *metrics, samples=pair)["nll"].p < 0.0625
+
+
 def test_ranking_limits_are_students_t_on_the_logit_scale():
     samples = example(size=60)
     metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 300)
@@ -246,8 +313,9 @@ def test_no_difference_between_a_file_and_itself():
     samples = example()
     metrics = evaluation_of(samples).metrics
     first, second = bootstrap([samples, samples], 200)
-    for found in paired_differences(first, second, metrics, metrics).values():
-        assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
+    for given in (None, (samples, samples)):
+        for found in paired_differences(first, second, metrics, metrics, samples=given).values():
+            assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
 
 
 def test_paired_differences_find_what_separate_intervals_cannot():
@@ -260,7 +328,7 @@ def test_paired_differences_find_what_separate_intervals_cannot():
     resampled = bootstrap(sets, 499)
     first, second = (intervals_of(*pair)["aurc"] for pair in zip(resampled, metrics, strict=True))
     assert first.high > second.low
-    gap = paired_differences(*resampled, *metrics)["aurc"]
+    gap = paired_differences(*resampled, *metrics, samples=sets)["aurc"]
     assert gap.value == pytest.approx(metrics[1]["aurc"] - metrics[0]["aurc"])
     assert 0 < gap.low < gap.value < gap.high
     assert gap.p <= 0.01
@@ -330,13 +398,16 @@ def test_one_discordant_row_proves_nothing():
         assert gap.low <= 0 <= gap.high
 
 
-def test_p_value_and_interval_agree():
+@pytest.mark.parametrize(
+    ("degrees", "skewed"), [(np.inf, False), (np.inf, True), (0.5, False), (3.0, False), (40, True)]
+)
+def test_p_value_and_interval_agree(degrees, skewed):
     rng = np.random.default_rng(0)
     for _ in range(40):
-        resampled = 0.05 + rng.standard_normal(399)
-        value = resampled.mean() + rng.uniform(-3, 3)
-        gap = intervals._difference(value, resampled, 0.95)
-        assert (gap.p < 0.05) == (not gap.low <= 0 <= gap.high), (gap, value)
+        resampled = 0.05 + rng.gamma(4, size=399)
+        value = resampled.mean() + rng.uniform(-14, 6)
+        gap = intervals._difference(value, resampled, 0.95, degrees, skewed=skewed)
+        assert (gap.p < 0.05 + 1e-9) == (not gap.low <= 0 <= gap.high), (gap, value)
 
 
 def test_nothing_cannot_be_resampled_but_one_row_can():

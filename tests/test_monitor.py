@@ -84,12 +84,23 @@ def test_groups_share_the_level_and_keep_their_rows():
     result = monitor(correct, 0.1, accepted=accepted, group=group)
     assert not result.holds
     assert [watch.group for watch in result.watches] == ["a", "b", "c"]
-    assert [watch.test.line for watch in result.watches] == [60] * 3
+    places = {name: place for place, name in enumerate(dict.fromkeys(group.tolist()), 1)}
+    assert [watch.test.line for watch in result.watches] == [20 * places[name] * (places[name] + 1) for name in "abc"]
     broken = result.first_alarm
     assert broken.group == "b" and group[broken.alarm_row] == "b" and accepted[broken.alarm_row]
     alone = monitor(correct[(group == "b") & accepted], 0.1, alpha=0.05 / 3)
     assert alone.watches[0].test.log_e_value.tolist() == broken.test.log_e_value.tolist()
     assert monitor(correct, 0.1, accepted=np.zeros(3000)).holds is None
+
+
+def test_groups_that_occur_one_by_one_share_no_more_than_alpha():
+    """Each look at a growing file sees the same lines, and the shares of alpha add up to at most alpha."""
+    group = np.repeat([f"site {number}" for number in range(9, -1, -1)], 50)
+    looks = [monitor(np.ones(size), 0.1, group=group[:size]) for size in (1, 50, 51, 275, 500)]
+    lines = [{watch.group: watch.test.line for watch in look.watches} for look in looks]
+    assert all(one.items() <= lines[-1].items() for one in lines) and len(lines[-1]) == 10
+    assert lines[0] == {"site 9": 40}
+    assert 0.9 * 0.05 < sum(1 / line for line in lines[-1].values()) <= 0.05
 
 
 @settings(max_examples=20, deadline=None)

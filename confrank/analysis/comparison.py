@@ -299,7 +299,10 @@ def with_intervals(
             changes["intervals"] = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
             changes["num_resamples"] = num_resamples[number if rows is None else 0]
             if number and rows is not None:
-                changes["differences"] = paired_differences(resampled[0], resampled[number], first, metrics)
+                both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)
+                changes["differences"] = paired_differences(
+                    resampled[0], resampled[number], first, metrics, samples=both
+                )
         results.append(replace(model, **changes))
     return results
 

@@ -109,9 +109,9 @@ def monitor(
 ) -> Monitored:
     """Test "the error rate among accepted answers is at most `risk`", for answers in the order of time.
 
-    With `group` [n], each group is tested with an equal share of alpha; one that first occurs later raises the line
-    of all others. With `confidence` [n] and the `reference` of the calibration rows, drift is tested too. A file that
-    grows continues its test; other answers restart it.
+    With `group` [n], each group is tested with a share of alpha: the j-th to occur with 1 / (j (j + 1)) of it, so
+    that a new group leaves the lines of the others where they are. With `confidence` [n] and the `reference` of the
+    calibration rows, drift is tested too. A file that grows continues its test; other answers restart it.
 
     >>> monitor([True] * 300, 0.05).holds, monitor([True, False] * 150, 0.05).holds
     (True, False)
@@ -121,9 +121,16 @@ def monitor(
     taken = np.ones(len(right), dtype=bool) if accepted is None else as_flags(accepted, "accepted")
     same_length(correct=right, accepted=taken)
     groups: Mapping[str, Ints] = {"": np.arange(len(right))} if group is None else rows_by_group(group)
-    claims = [Claim(ERRORS, risk, ~right, rows[taken[rows]], name or None) for name, rows in groups.items()]
+    # Equal shares of those that have occurred so far would add up to more than alpha over time.
+    ordered = sorted(groups.items(), key=lambda one: int(one[1][0]))
+    places = {name: place for place, (name, _) in enumerate(ordered, 1)}
+    parts = dict.fromkeys(groups, 1) if group is None else {name: k * (k + 1) for name, k in places.items()}
+    claims = [
+        Claim(ERRORS, risk, ~right, rows[taken[rows]], name or None, parts[name]) for name, rows in groups.items()
+    ]
     drift = None if confidence is None or reference is None else drift_test(confidence, reference, alpha=alpha)
-    return Monitored(alpha, watched(claims, alpha), drift)
+    watches = tuple(watch for claim in claims for watch in watched([claim], alpha))
+    return Monitored(alpha, watches, drift)
 
 
 def watched(claims: Sequence[Claim], alpha: float) -> tuple[Watch, ...]:

@@ -21,6 +21,7 @@ IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap"
 ON_LOGIT_SCALE = ("aupr_error", "auroc")
 ON_ROOT_SCALE = ("aurc", "e_aurc", "augrc", "nll", "brier")
 HIGHEST = {"nll": np.inf, "brier": 2.0}  # 1 for the other metrics
+AREAS = ("aurc", "e_aurc", "augrc")
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,22 @@ def paired_differences(
     first_metrics: dict[str, float | None],
     second_metrics: dict[str, float | None],
     level: float = 0.95,
+    samples: tuple[Samples, Samples] | None = None,
 ) -> dict[str, PairedDifference | None]:
-    """Second minus first, from the same resamples of both."""
+    """Second minus first, from the same resamples of both, by percentiles.
+
+    With few errors, plain percentiles are too narrow. For the areas, the limit farther from 0 allows for the skewness
+    of the resamples. For NLL, Brier score and AUPR-Error, the percentiles are farther out, as the quantiles of
+    Student's t are. This needs the `samples` of both, in the same order of rows.
+    """
     differences: dict[str, PairedDifference | None] = {}
+    degrees = {} if samples is None else _paired_degrees(*samples)
     for key in KEYS:
         a, b = first_metrics[key], second_metrics[key]
         differences[key] = None
         if a is not None and b is not None and key in first and key in second:
-            differences[key] = _difference(float(_rounded(b - a)), _rounded(second[key] - first[key]), level)
+            value, resampled = float(_rounded(b - a)), _rounded(second[key] - first[key])
+            differences[key] = _difference(value, resampled, level, degrees.get(key, np.inf), skewed=key in AREAS)
     return differences
 
 
@@ -120,8 +129,12 @@ def _rounded(difference: float | Floats) -> Floats:
     return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
 
 
-def _difference(value: float, resampled: Floats, level: float) -> PairedDifference | None:
-    limits = _percentiles(resampled, value, level)
+def _difference(
+    value: float, resampled: Floats, level: float, degrees: float = np.inf, *, skewed: bool = False
+) -> PairedDifference | None:
+    """Percentiles at the normal tail beyond the quantile of Student's t (Hesterberg 2015), and p from that tail."""
+    normal = NormalDist().inv_cdf((1 + level) / 2)
+    limits = _percentiles(resampled, value, NormalDist().cdf(-_student(normal, degrees)))
     if limits is None:
         return None
     known = resampled[np.isfinite(resampled)]
@@ -129,15 +142,45 @@ def _difference(value: float, resampled: Floats, level: float) -> PairedDifferen
     centred, equal = known - (known.mean() - value), known == 0
     sides = (centred <= 0) | equal, (centred >= 0) | equal
     # The add-one form never claims p = 0; a set against itself gives 1.
-    tails = [(1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in sides]
-    p = min(1.0, 2 * min(tails))
+    tail = min((1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in sides)
+    p = 1.0 if tail >= 0.5 else 2 * NormalDist().cdf(-_normal(-NormalDist().inv_cdf(tail), degrees))
+    low, high = _widened(limits, value, known, normal) if skewed else limits
     if p > 1 - level:  # percentiles count those resamples on one side only
-        limits = min(limits[0], 0.0), max(limits[1], 0.0)
-    return PairedDifference(value, *limits, p)
+        low, high = min(low, 0.0), max(high, 0.0)
+    return PairedDifference(value, low, high, p)
+
+
+def _widened(limits: tuple[float, float], value: float, known: Floats, normal: float) -> tuple[float, float]:
+    """The limit farther from 0, moved by what percentiles lack if the resamples are skewed that way.
+
+    To the second order, BCa (Efron 1987) moves both limits by z0 (2 + z^2), where the bias z0 and the acceleration
+    are a sixth of the skewness. With few errors, the limit nearer to 0 would move too far, and p would be too small.
+    """
+    low, high = limits
+    centred = known - known.mean()
+    variance = float((centred**2).mean())
+    shift = (2 + normal**2) / 6 * float((centred**3).mean()) / variance if variance else 0.0
+    return low + (min(shift, 0.0) if value <= 0 else 0.0), high + (max(shift, 0.0) if value >= 0 else 0.0)
+
+
+def _paired_degrees(first: Samples, second: Samples) -> dict[str, float]:
+    """Degrees of freedom of differences: one less than there are rows that decide them.
+
+    For means, these are Kish's effective number of the rows' differences; for AUPR-Error, the rows that either model
+    gets wrong, or those that either gets right if they are fewer.
+    """
+    weight = np.ones(len(first)) if first.weight is None else first.weight
+    wrong, right = ~first.correct | ~second.correct, first.correct | second.correct
+    numbers = {"aupr_error": min(effective_number(weight[wrong]), effective_number(weight[right]))}
+    for key, one, two in (("nll", first.nll, second.nll), ("brier", first.brier, second.brier)):
+        if one is not None and two is not None:
+            change = two - one
+            numbers[key] = effective_number(weight * np.abs(change - np.average(change, weights=weight)))
+    return {key: number - 1 for key, number in numbers.items()}
 
 
 def _interval(resampled: Floats, value: float, level: float) -> Interval | None:
-    limits = _percentiles(resampled, value, level)
+    limits = _percentiles(resampled, value, (1 - level) / 2)
     # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
     if limits is None or limits[0] == limits[1]:
         return None
@@ -201,17 +244,25 @@ def _student(normal: float, degrees: float) -> float:
     return z + per * (z**3 + z) / 4 + per**2 * (5 * z**5 + 16 * z**3 + 3 * z) / 96
 
 
+def _normal(student: float, degrees: float) -> float:
+    """The inverse of `_student` for a quantile of 0 or more, by bisection."""
+    low, high = 0.0, student
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student(middle, degrees) < student else (low, middle)
+    return high
+
+
 def _known(resampled: Floats) -> Floats | None:
     """The defined values; None if fewer than 95% are."""
     known = resampled[np.isfinite(resampled)]
     return None if len(known) < max(2, 0.95 * len(resampled)) else known
 
 
-def _percentiles(resampled: Floats, value: float, level: float) -> tuple[float, float] | None:
+def _percentiles(resampled: Floats, value: float, tail: float) -> tuple[float, float] | None:
     known = _known(resampled)
     if known is None:
         return None
-    tail = (1 - level) / 2
     # The Weibull rule, k / (B + 1), is the right one for few resamples.
     low, high = np.quantile(known, [tail, 1 - tail], method="weibull") - (known.mean() - value)
     return float(low), float(high)
