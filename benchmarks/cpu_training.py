@@ -79,8 +79,8 @@ def stepping(run: Run, bf16: bool = False) -> Callable[[], None]:
 def predicting(case: str, method: str = "baseline") -> Callable[[], None]:
     """Predictions for a split of 256 samples; MC-dropout takes 50 passes."""
     run = run_of(case, method)
-    split = run_data = random_set(CASES[case][3])
-    split = run_data.train.select(np.arange(32 if method == "mcdropout" else 256))
+    run_data = random_set(CASES[case][3])
+    split = run_data.train.select(np.arange(16 if method == "mcdropout" else 256))
     return partial(methods.predict_split, run.method, run.model, split, run_data.mean, run_data.std)
 
 
