@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 # On 300 to 600 drawn shapes, digits, clothes and photos of about 32x32 pixels, this reached the accuracy and AURC of
-# SGD or better and never ended at chance; CRL ranked worse at this length
+# SGD or better and never ended at chance; CRL did not rank better at this length
 # (experiments/own_defaults_epyc-2core_202611.md).
 IMAGE_DEFAULTS: dict[str, Any] = {
     "model": "convnet",
