@@ -1,6 +1,6 @@
 """Training and prediction on one thread of a CPU: what keeping freed memory, layouts, bfloat16 and others change.
 
-    taskset -c 0 python benchmarks/cpu_training.py [--repeats 9] [--networks convnet small ...] [--without-compile]
+    python benchmarks/cpu_training.py [--compare memory layouts ...] [--networks convnet small ...] [--repeats 7]
 
 Each form is compared to the form that confrank uses ("now"): both take turns, and a ratio is the processor time of
 "now" over that of the form in the same turn, so above 1 the form is faster. Printed are the median and the range
@@ -14,7 +14,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
@@ -76,12 +76,11 @@ def stepping(run: Run, bf16: bool = False) -> Callable[[], None]:
     return step
 
 
-def predicting(case: str, method: str = "baseline") -> Callable[[], None]:
-    """Predictions for a split of 256 samples; MC-dropout takes 50 passes."""
-    run = run_of(case, method)
-    split = run_data = random_set(CASES[case][3])
-    split = run_data.train.select(np.arange(32 if method == "mcdropout" else 256))
-    return partial(methods.predict_split, run.method, run.model, split, run_data.mean, run_data.std)
+def predicting(case: str) -> Callable[[], None]:
+    """Predictions for two batches of a split, as after training."""
+    run, data = run_of(case, "baseline"), random_set(CASES[case][3])
+    split = data.train.select(np.arange(2 * run.config.batch_size))
+    return partial(methods.predict_split, run.method, run.model, split, data.mean, data.std)
 
 
 def seconds(call: Callable[[], object], times: int) -> float:
@@ -129,13 +128,13 @@ class Elsewhere:
 def serve(case: str, what: str, memory: str) -> None:
     if memory == "now":
         assert keep_freed_memory()
-    call = stepping(run_of(case)) if what == "train" else predicting(case, what)
+    call = stepping(run_of(case)) if what == "train" else predicting(case)
     for _ in sys.stdin:
         print(seconds(call, CASES[case][2]), flush=True)
 
 
 def compare_memory(case: str, repeats: int) -> None:
-    for what in ("train", "baseline", *(["mcdropout"] if case == "convnet" else [])):
+    for what in ("train", "predict"):
         with Elsewhere(case, what, "now") as now, Elsewhere(case, what, "default") as default:
             show(f"{case}, {what}: memory", {"now": now, "returned to the system": default}, repeats)
 
@@ -212,25 +211,22 @@ def timed(calls: dict[str, Callable[[], object]], case: str) -> dict[str, Callab
     return {name: partial(seconds, call, CASES[case][2]) for name, call in calls.items()}
 
 
-def comparisons(cases: list[str], compiled: bool) -> Iterator[tuple[Callable[[str, int], None], str]]:
-    for case in cases:
-        yield compare_memory, case
-    images = [case for case in cases if CASES[case][3]]
-    for case in images:
-        yield compare_layouts, case
-    for case in cases:
-        yield compare_parts, case
-    for compare in (compare_optimizers, compare_inference):
-        yield from ((compare, case) for case in images if case in ("convnet", "resnet18"))
-    if compiled and "convnet" in cases:
-        yield compare_compiled, "convnet"
+COMPARISONS = {
+    "memory": compare_memory,
+    "layouts": compare_layouts,
+    "parts": compare_parts,
+    "optimizers": compare_optimizers,
+    "inference": compare_inference,
+    "compiled": compare_compiled,
+}
+FOR_IMAGES = ("layouts", "inference")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--compare", nargs="+", default=[*COMPARISONS], choices=COMPARISONS)
     parser.add_argument("--networks", nargs="+", default=[*CASES], choices=CASES)
-    parser.add_argument("--without-compile", action="store_true")
+    parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -238,8 +234,10 @@ def main() -> None:
         return serve(*arguments.serve)
     keep_freed_memory()
     print(f"Python {platform.python_version()}, torch {torch.__version__}, {'-'.join(platform.libc_ver())}")
-    for compare, case in comparisons(arguments.networks, not arguments.without_compile):
-        compare(case, min(arguments.repeats, 5) if case in ("resnet18", "text-encoder") else arguments.repeats)
+    for name in arguments.compare:
+        for case in arguments.networks:
+            if CASES[case][3] or name not in FOR_IMAGES:
+                COMPARISONS[name](case, arguments.repeats)
 
 
 if __name__ == "__main__":

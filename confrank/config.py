@@ -107,7 +107,11 @@ class RunConfig:
     test_every: int = _flag(0, "also log test metrics every N epochs; 0: at the end only", OUTPUT)
     snapshots: bool = _flag(False, "save the test predictions of the epochs that AES averages", OUTPUT)
     image_size: int | None = _flag(
-        None, "crop your own images to their central square and scale it to N pixels", DATA, "N"
+        None,
+        "crop your own images to their central square and scale it to N pixels (default: 32 if they have several"
+        " sizes or are larger than 64 pixels)",
+        DATA,
+        "N",
     )
     padding: int | None = _flag(
         None, "shift training images at random by up to N pixels (default: set by the data set)", DATA, "N"

@@ -31,7 +31,13 @@ def _check_arguments(parser: Parser) -> None:
     name = with_names("data set by name, or the path of your own", "dataset", "images")
     parser.add_argument("name", type=str, metavar="NAME", help=name)
     data = parser.add_argument_group("data")
-    add_option(data, "--image-size", int, "N", "check your own images as `train --image-size N` sees them")
+    add_option(
+        data,
+        "--image-size",
+        int,
+        "N",
+        "check your own images as `train --image-size N` sees them",
+    )
     add_root(data)
 
 
@@ -69,12 +75,17 @@ def _fetch(arguments: Arguments) -> None:
 
 
 def _check(arguments: Arguments) -> None:
+    from confrank.data import custom_path
+    from confrank.data.extent import image_files, usual_image_size
     from confrank.data.pictures import UnreadableError
     from confrank.data.survey import check
 
-    name, console = arguments.name, make_console()
+    name, size, console = arguments.name, arguments.image_size, make_console()
+    path = custom_path(name, root_of(arguments))
+    if size is None and path is not None:
+        size = usual_image_size(image_files(path))
     try:
-        checked = check(name, root_of(arguments), arguments.image_size)
+        checked = check(name, root_of(arguments), size)
     except UnreadableError as error:
         list_unreadable(console, error.reasons)
         raise ValueError(

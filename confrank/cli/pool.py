@@ -22,19 +22,16 @@ from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.phrasing import counted
-from confrank.recipes import TEXT_DEFAULTS
+from confrank.recipes import TEXT_DEFAULTS, image_defaults
 
 if TYPE_CHECKING:
     from jsonargparse._core import ArgumentGroup
 
+    from confrank.active.labelled import Labelled
     from confrank.config import RunConfig
 
 SHEET_IMAGES = 100
-# Defaults that depend on what the pool holds, where they are not those of `RunConfig`.
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "image": {"model": "resnet18"},
-    "text": TEXT_DEFAULTS,
-}
+TEXT_EPOCHS = 200
 
 
 def _add_pool_options(parser: Parser, *, trains: bool = False) -> "ArgumentGroup":
@@ -120,15 +117,17 @@ def _train_arguments(parser: Parser) -> None:
     test_share = "without --test: share of the labelled samples to test on"
     add_option(data, "--test-share", float, "SHARE", test_share, 0.2)
     network = parser.add_argument_group("network and method")
-    models = "network by name (default: resnet18, for texts bag-of-embeddings)"
+    models = "network by name (default: convnet, for texts bag-of-embeddings)"
     add_option(network, "--model", str, "NAME", with_names(models, "model"))
-    methods = "what to train and how it predicts (default: crl-softmax, for texts baseline)"
+    methods = "what to train and how it predicts (default: baseline)"
     add_option(network, "--method", str, "NAME", with_names(methods, "method"))
     training = parser.add_argument_group("training")
-    add_option(training, "--epochs", int, "N", "passes over the labelled samples", 200)
-    add_option(training, "--batch-size", int, "N", "samples per step", 128)
-    add_option(training, "--optimizer", str, "NAME", "sgd or adamw (default: sgd, for texts adamw)")
-    lr = "initial learning rate; divided by 10 after 60% and 80% of the epochs (default: 0.1, for texts 0.003)"
+    epochs = "passes over the labelled samples (default: 20 to 60, or more if they are few, for texts 200)"
+    add_option(training, "--epochs", int, "N", epochs)
+    add_option(training, "--batch-size", int, "N", "samples per step (default: 32, for texts and with sgd 128)")
+    add_option(training, "--optimizer", str, "NAME", "sgd or adamw (default: adamw)")
+    lr = "initial learning rate; divided by 10 after 60% and 80% of the epochs"
+    lr += " (default: 0.001, for texts 0.003; for images with sgd 0.1)"
     add_option(training, "--lr", float, "X", lr)
     add_option(training, "--seed", int, "N", "seed of the initial weights, the sample order and the augmentation", 0)
     padding = "shift images at random by up to N pixels (default: 4 for colour images, else 0)"
@@ -152,8 +151,8 @@ def _train(arguments: Arguments) -> None:
 
     console, pool = make_console(lasting=True), Path(arguments.pool)
     note = partial(say, console)
-    config = _config(arguments, kind_of(pool))
     labelled = read_labelled(Path(arguments.labelled), note)
+    config = _config(arguments, kind_of(pool), labelled)
     if labelled.waiting:
         note(f"skipping {counted(len(labelled.waiting), 'sample')} without a label yet")
     test = None if arguments.test is None else read_labelled(Path(arguments.test), note)
@@ -177,13 +176,24 @@ def _train(arguments: Arguments) -> None:
     note(f"next: confrank active query {out} --pool {pool} --labelled {arguments.labelled}")
 
 
-def _config(arguments: Arguments, kind: str) -> "RunConfig":
+def _config(arguments: Arguments, kind: str, labelled: "Labelled") -> "RunConfig":
     from confrank.config import RunConfig
 
     names = ("model", "method", "epochs", "batch_size", "optimizer", "lr", "seed", "image_size", "padding", "flip")
     given = {name: getattr(arguments, name) for name in (*names, "text_length", "vocabulary_size")}
     chosen = {name: value for name, value in given.items() if value is not None}
-    return RunConfig(dataset=str(Path(arguments.pool)), lr_drops=(0.6, 0.8), **{**DEFAULTS[kind], **chosen})
+    usual = {**TEXT_DEFAULTS, "epochs": TEXT_EPOCHS} if kind == "text" else _for_images(chosen, arguments, labelled)
+    return RunConfig(dataset=str(Path(arguments.pool)), lr_drops=(0.6, 0.8), **{**usual, **chosen})
+
+
+def _for_images(given: dict[str, Any], arguments: Arguments, labelled: "Labelled") -> dict[str, Any]:
+    """The defaults for the labelled images of a pool."""
+    from confrank.data.extent import usual_image_size
+
+    pool, share = Path(arguments.pool), arguments.test_share if arguments.test is None else 0.0
+    usual = image_defaults(round(len(labelled.labels) * (1 - share)), given)
+    size = usual_image_size(pool / name for name in labelled.labels) if pool.is_dir() else None
+    return {**usual, "image_size": size}
 
 
 QUERY = Command(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile
 
 from confrank.cli.command import (
     Arguments,
@@ -29,7 +30,14 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
-from confrank.recipes import TEXT_TRAINING, holds_texts, left_out, text_epochs
+from confrank.recipes import (
+    IMAGE_DEFAULTS,
+    TEXT_TRAINING,
+    holds_texts,
+    image_defaults,
+    left_out,
+    text_epochs,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +62,7 @@ def _train_arguments(parser: Parser) -> None:
             type=item.type | str if item.name == "lr_drops" else item.type,
             default=item.default,
             metavar=item.metadata["metavar"],
-            help=with_names(item.metadata["help"], item.name) + _default_for_texts(item.name, item.default),
+            help=with_names(item.metadata["help"], item.name) + _default_for_own_data(item.name, item.default),
             **switch,
         )
     add_root(groups["data"])
@@ -88,24 +96,40 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         if file.is_file() and "recipe" in given:
             _check_recipe(file, recipe)
     values = recipes.values(recipe, **{name: given[name] for name in names if name in given})
-    return values | _epochs_for_texts(given)
+    return values | _for_own_data(given)
 
 
-def _epochs_for_texts(given: Mapping[str, Any]) -> dict[str, int]:
-    """The default of the epochs for a file of texts, which depends on how many there are; empty for other data."""
-    from confrank.config import RunConfig
-
-    if "epochs" in given or not holds_texts(given.get("dataset", "")):
-        return {}
+def _for_own_data(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that depend on your own data, for images or texts; empty for a data set with a name."""
     from confrank.data import custom_path
+
+    dataset = given.get("dataset", "digits")
+    path = custom_path(dataset, given.get("root"))
+    with suppress(ValueError, OSError, KeyError, BadZipFile):  # training reports what is wrong with the data
+        if path is not None:
+            return (_epochs_for_texts if holds_texts(dataset) else _for_images)(path, given)
+    return {}
+
+
+def _epochs_for_texts(path: Path, given: Mapping[str, Any]) -> dict[str, int]:
+    from confrank.config import RunConfig
     from confrank.data.texts import num_training_texts
 
-    path = custom_path(given["dataset"], given.get("root"))
-    with suppress(ValueError, OSError):  # training reports what is wrong with the file
-        if path is not None:
-            kept = num_training_texts(path) * (1 - given.get("holdout", 0.0))
-            return {"epochs": text_epochs(round(kept), given.get("batch_size", RunConfig.batch_size))}
-    return {}
+    if "epochs" in given:
+        return {}
+    kept = num_training_texts(path) * (1 - given.get("holdout", 0.0))
+    return {"epochs": text_epochs(round(kept), given.get("batch_size", RunConfig.batch_size))}
+
+
+def _for_images(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The size of images, and how to train on them unless a recipe says so."""
+    from confrank.data.extent import image_files, num_training_images, usual_image_size
+
+    size = {} if "image_size" in given else {"image_size": usual_image_size(image_files(path))}
+    if "recipe" in given:
+        return size
+    kept = num_training_images(path) * (1 - given.get("holdout", 0.0))
+    return {**image_defaults(round(kept), given), **size}
 
 
 def _check_recipe(file: Path, recipe: str) -> None:
@@ -120,12 +144,14 @@ def _check_recipe(file: Path, recipe: str) -> None:
         )
 
 
-def _default_for_texts(name: str, default: Any) -> str:
-    """The end of a help text: both defaults, if a file of texts has another one."""
-    if name not in TEXT_TRAINING:
+def _default_for_own_data(name: str, default: Any) -> str:
+    """The end of a help text: all defaults, if your own images or texts have another one."""
+    own = {"images": {**IMAGE_DEFAULTS, "epochs": "20 to 60"}, "texts": TEXT_TRAINING}
+    others = [f"for your own {kind} {values[name]}" for kind, values in own.items() if name in values]
+    if not others:
         return ""
-    more = " or more if they are few" if name == "epochs" else ""
-    return f" (default: {default}, for texts {TEXT_TRAINING[name]}{more})"
+    more = ", or more if they are few" if name == "epochs" else ""
+    return f" (default: {default}, {', '.join(others)}{more})"
 
 
 def _train(arguments: Arguments) -> None:
@@ -216,8 +242,21 @@ def _start_lines(job: "Job") -> list[str]:
     length = f"{counted(config.epochs, 'epoch')} with {config.optimizer}, initial learning rate {config.lr:g}"
     return [
         f"{what} {config.run_name} in {job.folder.path}",
-        *([length] if config.dataset not in LOADERS else []),
+        *([length, *_image_lines(job)] if config.dataset not in LOADERS else []),
         *_recipe_lines(config),
+    ]
+
+
+def _image_lines(job: "Job") -> list[str]:
+    """Which settings are the defaults of your own images."""
+    config, data = job.run.config, job.data
+    usual = [f"{flag_of(name)} {value}" for name, value in IMAGE_DEFAULTS.items() if getattr(config, name) == value]
+    if data.is_text or not usual:
+        return []
+    height, width, _ = data.train.images.shape[1:]
+    return [
+        f"defaults that suit your own images on a CPU ({len(data.train):,} of {width}x{height} pixels):"
+        f" {', '.join(usual)}"
     ]
 
 
@@ -303,6 +342,7 @@ def _little_learned(result: "Finished") -> list[str]:
     """A warning if guessing the most frequent class could reach the test accuracy by chance."""
     from confrank.predictions import load_predictions
     from confrank.report.verdict import percent
+    from confrank.run_folder import load_config
 
     evaluation, label = result.evaluations["test"], load_predictions(result.folder.predictions("test")).label
     accuracy = evaluation.metrics["acc"]
@@ -310,8 +350,7 @@ def _little_learned(result: "Finished") -> list[str]:
         return []
     return [
         f"warning: {result.folder.path}: the test accuracy, {percent(accuracy)}, is not clearly above the share of"
-        f" the most frequent class, {percent(share)};"
-        " try a deeper --model, more --epochs, a lower --lr or --method baseline"
+        f" the most frequent class, {percent(share)}; try {_advice(load_config(result.folder.path))}"
     ]
 
 
@@ -325,6 +364,19 @@ def share_of_chance(accuracy: float, label: "Ints") -> float | None:
     share = float(np.bincount(label).max()) / len(label)
     limit = share + 1.645 * (share * (1 - share) / len(label)) ** 0.5
     return None if accuracy == 1 or accuracy > (limit if limit < 1 else share) else share
+
+
+def _advice(config: "RunConfig") -> str:
+    """What to change in a training that learned little.
+
+    >>> from confrank.config import RunConfig
+    >>> _advice(RunConfig(model="convnet", method="baseline"))
+    'a deeper --model, more --epochs or a lower --lr'
+    """
+    network = "--model convnet" if config.model in ("small", "mlp") else "a deeper --model"
+    loss = [] if config.method == "baseline" else ["--method baseline"]
+    *others, last = network, "more --epochs", "a lower --lr", *loss
+    return f"{', '.join(others)} or {last}"
 
 
 TRAIN = Command(

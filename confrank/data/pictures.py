@@ -25,6 +25,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 # Image formats that are an error, so that their files are not skipped silently.
 UNREAD = (".gif", ".tif", ".tiff", ".heic", ".avif", ".jp2", ".ppm", ".pgm")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+ORIENTATION = 0x0112  # a tag of EXIF; above 4, height and width change places
 
 
 def decode(content: bytes, origin: str, size: int | None = None) -> Picture:
@@ -56,6 +57,22 @@ def read_thumbnail(path: Path, side: int) -> Picture:
 def read_picture(path: Path, size: Size | None = None) -> tuple[Picture, Size]:
     """`decode_fitted` of a file; a `ValueError` says why it cannot be read."""
     return decode_fitted(_content(path), str(path), size)
+
+
+def size_of(path: Path) -> Size:
+    """Height and width of an image, upright, from its header; a `ValueError` if it cannot be read."""
+    from PIL import Image
+
+    try:
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
+            Image.open(path, formats=FORMATS) as opened,
+        ):
+            width, height = opened.size
+            is_turned = opened.getexif().get(ORIENTATION, 1) > 4
+    except Exception as error:  # Pillow raises many kinds of errors for damaged files
+        raise ValueError(f"expected a readable image, but {path}: {error}") from None
+    return (width, height) if is_turned else (height, width)
 
 
 def _content(path: Path) -> bytes:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from confrank.recipes.best import BEST
 from confrank.recipes.fmfp import FMFP
+from confrank.recipes.images import IMAGE_DEFAULTS, IMAGE_SIZE, LONGEST_SIDE, image_defaults
 from confrank.recipes.paper import PAPER
 from confrank.recipes.recipe import TrainingRecipe
 from confrank.recipes.sure import SURE
@@ -72,12 +73,16 @@ def settings(name: str, **changes: Any) -> "RunConfig":
 
 
 __all__ = [
+    "IMAGE_DEFAULTS",
+    "IMAGE_SIZE",
+    "LONGEST_SIDE",
     "RECIPES",
     "TEXT_DEFAULTS",
     "TEXT_SUFFIXES",
     "TEXT_TRAINING",
     "TrainingRecipe",
     "holds_texts",
+    "image_defaults",
     "left_out",
     "settings",
     "text_epochs",

@@ -1,0 +1,40 @@
+"""How many of your own images are trained on, and the size to scale them to, without reading their pixels."""
+
+import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from confrank.data.custom import image_folders, split_folders
+from confrank.data.pictures import picture_files, size_of
+from confrank.data.texts import TEST_SHARE
+from confrank.limits import npy_header
+from confrank.recipes import IMAGE_SIZE, LONGEST_SIDE
+
+
+def num_training_images(path: Path) -> int:
+    """How many images of a folder of class folders, or of an .npz file, are trained on, if none are held out."""
+    if path.is_file():
+        with zipfile.ZipFile(path) as archive, archive.open("train_images.npy") as stream:
+            return npy_header(stream)[0][0]
+    train, test = split_folders(path)
+    if train is not None and test is not None:
+        return len(picture_files(train))
+    num_images = len(picture_files(path))
+    return num_images - round(TEST_SHARE * num_images)
+
+
+def usual_image_size(files: Iterable[Path]) -> int | None:
+    """The size to scale images to if none is given; None for images of one size that are small already."""
+    sizes = set()
+    for file in files:
+        with suppress(ValueError):  # whoever reads the image reports it
+            sizes.add(size_of(file))
+        if len(sizes) > 1 or any(max(size) > LONGEST_SIDE for size in sizes):
+            return IMAGE_SIZE
+    return None
+
+
+def image_files(path: Path) -> list[Path]:
+    """The files of the images in a folder, without those in folders that are no split; none for an .npz file."""
+    return [file for folder in image_folders(path) for file in picture_files(folder)]
