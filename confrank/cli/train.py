@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from zipfile import BadZipFile
 
 from confrank.cli.command import (
     Arguments,
@@ -28,15 +27,12 @@ from confrank.cli.command import (
     say_once,
 )
 from confrank.cli.names import with_names
+from confrank.cli.own_data import default_for_own_data, for_own_data
 from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
 from confrank.recipes import (
     IMAGE_DEFAULTS,
-    TEXT_TRAINING,
-    holds_texts,
-    image_defaults,
     left_out,
-    text_epochs,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +58,7 @@ def _train_arguments(parser: Parser) -> None:
             type=item.type | str if item.name == "lr_drops" else item.type,
             default=item.default,
             metavar=item.metadata["metavar"],
-            help=with_names(item.metadata["help"], item.name) + _default_for_own_data(item.name, item.default),
+            help=with_names(item.metadata["help"], item.name) + default_for_own_data(item.name, item.default),
             **switch,
         )
     add_root(groups["data"])
@@ -96,40 +92,7 @@ def _defaults(given: Mapping[str, Any]) -> dict[str, Any]:
         if file.is_file() and "recipe" in given:
             _check_recipe(file, recipe)
     values = recipes.values(recipe, **{name: given[name] for name in names if name in given})
-    return values | _for_own_data(given)
-
-
-def _for_own_data(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that depend on your own data, for images or texts; empty for a data set with a name."""
-    from confrank.data import custom_path
-
-    dataset = given.get("dataset", "digits")
-    path = custom_path(dataset, given.get("root"))
-    with suppress(ValueError, OSError, KeyError, BadZipFile):  # training reports what is wrong with the data
-        if path is not None:
-            return (_epochs_for_texts if holds_texts(dataset) else _for_images)(path, given)
-    return {}
-
-
-def _epochs_for_texts(path: Path, given: Mapping[str, Any]) -> dict[str, int]:
-    from confrank.config import RunConfig
-    from confrank.data.texts import num_training_texts
-
-    if "epochs" in given:
-        return {}
-    kept = num_training_texts(path) * (1 - given.get("holdout", 0.0))
-    return {"epochs": text_epochs(round(kept), given.get("batch_size", RunConfig.batch_size))}
-
-
-def _for_images(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The size of images, and how to train on them unless a recipe says so."""
-    from confrank.data.extent import image_files, num_training_images, usual_image_size
-
-    size = {} if "image_size" in given else {"image_size": usual_image_size(image_files(path))}
-    if "recipe" in given:
-        return size
-    kept = num_training_images(path) * (1 - given.get("holdout", 0.0))
-    return {**image_defaults(round(kept), given), **size}
+    return values | for_own_data(given)
 
 
 def _check_recipe(file: Path, recipe: str) -> None:
@@ -142,16 +105,6 @@ def _check_recipe(file: Path, recipe: str) -> None:
             f"expected --recipe {stored}, whose settings {file} holds, but got {recipe};"
             " leave out --recipe or --config"
         )
-
-
-def _default_for_own_data(name: str, default: Any) -> str:
-    """The end of a help text: all defaults, if your own images or texts have another one."""
-    own = {"images": {**IMAGE_DEFAULTS, "epochs": "20 to 60"}, "texts": TEXT_TRAINING}
-    others = [f"for your own {kind} {values[name]}" for kind, values in own.items() if name in values]
-    if not others:
-        return ""
-    more = ", or more if they are few" if name == "epochs" else ""
-    return f" (default: {default}, {', '.join(others)}{more})"
 
 
 def _train(arguments: Arguments) -> None:
