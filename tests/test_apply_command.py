@@ -378,7 +378,7 @@ def test_answers_name_the_key_as_the_file_does(files, command, capsys):
     (files / "renamed.csv").write_text(f"patient,truth,ki,sicher\n{rows}")
     capsys.readouterr()
     command("apply", "h.json", "renamed.csv", "--out", "h.csv", code=2)
-    assert "or say what columns hold with --columns" in last_error(capsys)
+    assert "or name them with --columns" in last_error(capsys)
 
 
 @pytest.mark.parametrize("key", ["id", '"id, old"', '"say ""id"""', '"id,\nor name"'])

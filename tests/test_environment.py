@@ -39,7 +39,8 @@ def measured(mode: str, **environment: str) -> tuple[str, int]:
 def test_kept_memory_is_not_cleared_again():
     kept, faults = measured("keep")
     assert kept == "True"
-    assert faults < measured("return")[1] / 4
+    # What glibc returns by itself depends on what is allocated above; with a fixed threshold it returns all of it.
+    assert faults < measured("return", MALLOC_TRIM_THRESHOLD_="100000")[1] / 4
 
 
 @glibc

@@ -137,7 +137,7 @@ def test_other_logs_are_explained(tmp_path, changes, message):
         ([{"confidence": "95%", "correct": 1}, {"confidence": "0.5", "correct": 0}], "got '95%' in row 0; write"),
         ([{"confidence": 0.5, "correct": 1}, {"confidence": 0.5, "correct": 0.5}],
          "only 0 and 1 in correct, but got 0.5 in row 1; decide from which grade on an answer counts as right"),
-        ([{"label": "a", "input": "?", "x": "b"}], "in column 'input', but got .*; name class columns probability"),
+        ([{"label": "a", "input": "?", "x": "b"}], "in column 'input', but got .*; name all class columns probability"),
     ],
 )  # fmt: skip
 def test_answers_of_language_models_that_are_refused_with_a_remedy(tmp_path, rows, message):

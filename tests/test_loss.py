@@ -455,7 +455,7 @@ def test_common_mistakes_say_what_to_do():
             logits, one_hot, index
         ),
         "for a binary classifier give both columns": lambda: evaluate(probabilities=np.full(6, 0.7), label=label > 0),
-        "number the classes in the order of the columns": lambda: evaluate(logits=logits, label=["a", "b", "c"] * 2),
+        "give their names in the order of the columns": lambda: evaluate(logits=logits, label=["a", "b", "c"] * 2),
     }
     for message, mistake in mistakes.items():
         with pytest.raises(ValueError, match=message):

@@ -53,7 +53,7 @@ def test_the_files_own_confidence_ranks():
         ("empty.npz", b"", "is empty"),
         ("broken.npz", b"PK\x03\x04 nonsense", "expected an npz archive"),
         ("broken.safetensors", b"nonsense" * 4, "expected a safetensors file"),
-        ("table.ods", b"x", "ending in .safetensors, .npz, .npy, .pt, .pth, .csv, .tsv, .parquet, .xlsx"),
+        ("table.tab", b"x", "ending in .safetensors, .npz, .npy, .pt, .pth, .csv, .tsv, .parquet, "),
         ("binary.csv", b"\xff\xfe\x00", "CSV file in UTF-8"),
         ("other.csv", b"a,b\n1,2\n", "or confidence and correct, but got the columns a, b"),
         ("twice.csv", b"label,label\n1,2\n", "distinct columns"),
