@@ -23,6 +23,10 @@ NUMBER = re.compile(r"\d+")
 # Names that only parts have; others may be those of several models, say by seed.
 NAMED_PART = re.compile(r"(?<![a-z])(part|shard|chunk|rank)(?![a-z])|-of-\d|0{4}\d", re.IGNORECASE)
 OF = re.compile(r"-of-(\d+)")
+# Numbered files with such words are each complete, even with zeros in front of the number.
+VERSION = re.compile(
+    r"(?<![a-z])(seed|epoch|step|iter|checkpoint|ckpt|model|run|trial|version|v)(?![a-z])", re.IGNORECASE
+)
 REMEDY = "give one file, or a folder that has only the numbered parts of one, such as part-0.csv and part-1.csv"
 
 
@@ -40,6 +44,15 @@ def part_files(folder: Path) -> list[Path]:
         )
     _check_complete([numbers[at] for numbers, _ in parts for at in varying], parts, folder)
     return [path for _, path in parts]
+
+
+def _is_named(name: str) -> bool:
+    """Whether the name of a file says that it is a part.
+
+    >>> [_is_named(name) for name in ("part-0.csv", "000001_0.csv", "epoch_00001.csv", "model-1-of-2.csv")]
+    [True, True, False, True]
+    """
+    return bool(OF.search(name) or (NAMED_PART.search(name) and not VERSION.search(name)))
 
 
 def _numbers(name: str) -> list[int]:
@@ -81,7 +94,7 @@ def open_parts(files: Sequence[Path], open_file: Callable[[Path], Opened]) -> Op
             "write logits, label and index of each part into one file",
         )
     lists = frozenset[str]().union(*(one.lists for one in opened))
-    return replace(first, lists=lists, load=lambda layout: _loaded(files, opened, layout))
+    return replace(first, lists=lists, alone=None, load=lambda layout: _loaded(files, opened, layout))
 
 
 def _loaded(files: Sequence[Path], opened: Sequence[Opened], layout: Layout) -> Content:
@@ -137,7 +150,7 @@ def _without_copies(content: Content, part: Array, files: Sequence[Path]) -> Con
     """
     identities = [*_identities(content, part)]
     if not identities:
-        is_named = NAMED_PART.search(files[0].name) or (files[0].parent / FINISHED).exists()
+        is_named = _is_named(files[0].name) or (files[0].parent / FINISHED).exists()
         if len(files) > 1 and not is_named:
             raise InputError(
                 f"expected parts of one model's predictions, but {files[0].name} and {files[1].name} may be of two",
@@ -186,7 +199,7 @@ def _are_same(values: Array, others: Array) -> Array:
 def are_parts(paths: Sequence[Path]) -> bool:
     """Whether files are all parts in their folder, by their names."""
     folder = paths[0].parent
-    if len(paths) < 2 or not all(NAMED_PART.search(path.name) and path.parent == folder for path in paths):
+    if len(paths) < 2 or not all(_is_named(path.name) and path.parent == folder for path in paths):
         return False
     try:
         return {*part_files(folder)} == {*paths}
