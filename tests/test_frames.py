@@ -306,6 +306,18 @@ def test_groups_come_from_series_and_data_frames(iris, table):
     assert arrow.groups[0]["wide"].as_dict() == result.groups[0]["wide"].as_dict()
 
 
+def test_groups_and_weights_of_one_name_are_not_mixed_up(iris, table):
+    """The name of a series stays after a comparison or a division."""
+    _, test, names = iris
+    width = test.iloc[:, 0].rename("width")
+    model = as_predictions({"probabilities": table, "label": names, "width": width}, ["width"])
+    for by, weight in ((width > 6, width / 6), (width > 6, "width"), ("width", width / 6)):
+        with pytest.raises(ValueError, match="groups and weights .* but both are called 'width'; rename one"):
+            compare(model, by=by, sample_weight=weight, resamples=0)
+    result = compare(model, by=width > 6, sample_weight=(width / 6).rename("weight"), resamples=0)
+    assert sorted(group.value for group in result.groups[0]["width"].groups) == ["False", "True"]
+
+
 def test_a_scorer_in_three_lines(iris):
     model, test, names = iris
 
