@@ -145,8 +145,8 @@ def _column(parts: Sequence[Column], role: str) -> Column:
 def _without_copies(content: Content, part: Array, files: Sequence[Path]) -> Content:
     """The rows without those that a sampler repeated in another part so that all parts have as many.
 
-    A copy has the index or key of a row of another part, and its label. Parts that cannot be told from files of
-    several models, by such a column or by their names, are an error.
+    A copy has the index or key of a row of another part, and its label. Parts that look like files of several
+    models, by such a column or by their names, are an error.
     """
     identities = [*_identities(content, part)]
     if not identities:
