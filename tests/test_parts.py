@@ -84,6 +84,8 @@ def test_numbers_of_versions_do_not_make_parts(tmp_path, name):
         np.savez(tmp_path / "f" / name.format(number), logits=LOGITS + number, label=LABEL)
     with pytest.raises(ValueError, match="may be of two; add a column index or id"):
         read(tmp_path / "f")
+    write_ranks(tmp_path / "one", "epoch_3_rank{}_v2.pt", padded=False, index=None)
+    assert metrics_of(tmp_path / "one") == pytest.approx(METRICS)
 
 
 def tables():
