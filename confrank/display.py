@@ -1,4 +1,4 @@
-"""What an object prints, and what a notebook shows for it: lines of text, tables and curves, said once for both.
+"""What an object prints, and what a notebook shows for it: lines of text, tables and curves, defined once for both.
 
 The HTML has no colours of its own except those of curves, which are readable on white and on black: text and lines
 take the colour of the notebook.

@@ -95,6 +95,9 @@ def test_truth_values_name_classes():
     model = LogisticRegression().fit(features, features[:, 0] > 0.2)
     result = evaluate(probabilities=model.predict_proba(features), label=features[:, 0] > 0.2, classes=model.classes_)
     assert result.metrics["acc"] == model.score(features, features[:, 0] > 0.2)
+    table, label = model.predict_proba(features), features[:, 0] > 0.2
+    assert evaluate(probabilities=table, label=label, classes=[0, 1]) == result
+    assert evaluate(probabilities=pd.DataFrame(table, columns=["0", "1"]), label=label) == result
 
 
 def test_names_in_label_and_prediction_need_no_order(iris, table, expected):
@@ -153,6 +156,14 @@ def test_compare_and_policies_take_names(iris, table):
 def test_rows_in_another_order_are_refused(iris, table, given):
     with pytest.raises(ValueError, match=r"rows in the same order, but the index of row 0 is \d+ in \w+ and \d+ in"):
         evaluate(probabilities=table, **given(iris[2]))
+
+
+def test_weights_are_compared_with_whatever_has_an_index(iris, table):
+    weights = pd.Series(1.0, table.index).sort_index()
+    label = np.searchsorted(table.columns, iris[2])
+    for given in ({"probabilities": table}, {"probabilities": table.to_numpy(), "confidence": table.max(axis=1)}):
+        with pytest.raises(ValueError, match="rows in the same order"):
+            evaluate(**given, label=label, sample_weight=weights)
 
 
 def test_every_function_compares_the_index(iris, table):
@@ -250,6 +261,18 @@ def test_names_and_numbers_do_not_mix():
         class_numbers({"label": ["a", "b"], "prediction": [0, 1]}, None)
 
 
+def test_numbers_beyond_the_named_classes_are_refused():
+    given = {"label": ["a", "b"], "prediction": [5, 1], "confidence": [0.9, 0.8], "classes": ["a", "b"]}
+    for function in (as_predictions, lambda given: evaluate(**given)):
+        with pytest.raises(ValueError, match="a class among a, b in prediction, but got 5 in row 0"):
+            function(given)
+
+
+def test_integers_of_more_than_64_bits_are_names():
+    given = {"label": [2**70, 1], "prediction": [2**70, 2], "confidence": [0.9, 0.8]}
+    assert evaluate(**given).metrics["acc"] == 0.5
+
+
 def test_models_are_paired_by_the_index_of_pandas(iris, table):
     _, _, names = iris
     order = names.sample(frac=1, random_state=0).index
@@ -261,6 +284,8 @@ def test_models_are_paired_by_the_index_of_pandas(iris, table):
     assert compare(plain, other, resamples=0).pairings[0].startswith("their labels differ row by row")
     for index in (np.arange(len(table)), np.zeros(len(table), dtype=int), table.index.astype(str)):
         assert as_predictions({"probabilities": table.set_axis(index)}).index is None
+    series = pd.Series(table.columns, index=[7, 8, 9])  # the index of classes says nothing about rows
+    assert as_predictions({"classes": series, "probabilities": table.to_numpy(), "label": names.array}).index is None
     given = as_predictions({"probabilities": table, "index": np.arange(len(table))})
     assert given.index.tolist() == [*range(len(table))]
 
@@ -279,6 +304,18 @@ def test_groups_come_from_series_and_data_frames(iris, table):
     assert [*named.groups[0]] == ["size"]
     arrow = compare({"probabilities": table, "label": names}, by=pa.table({"wide": rows}), resamples=0)
     assert arrow.groups[0]["wide"].as_dict() == result.groups[0]["wide"].as_dict()
+
+
+def test_groups_and_weights_of_one_name_are_not_mixed_up(iris, table):
+    """The name of a series stays after a comparison or a division."""
+    _, test, names = iris
+    width = test.iloc[:, 0].rename("width")
+    model = as_predictions({"probabilities": table, "label": names, "width": width}, ["width"])
+    for by, weight in ((width > 6, width / 6), (width > 6, "width"), ("width", width / 6)):
+        with pytest.raises(ValueError, match="groups and weights .* but both are called 'width'; rename one"):
+            compare(model, by=by, sample_weight=weight, resamples=0)
+    result = compare(model, by=width > 6, sample_weight=(width / 6).rename("weight"), resamples=0)
+    assert sorted(group.value for group in result.groups[0]["width"].groups) == ["False", "True"]
 
 
 def test_a_scorer_in_three_lines(iris):

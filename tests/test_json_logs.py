@@ -122,12 +122,35 @@ def test_multiple_choice_questions_with_more_or_fewer_choices(tmp_path, targets)
         ({"filtered_resps": [[None, "True"], ["-1.5", "False"]]}, "but got 2 other values"),
         ({"acc": 1.0, "target": "0"}, "row 0 has acc 1, target 0 and the likeliest choice 1"),
         ({"acc": None}, "expected acc, 0 or 1, in each row, but some lack it"),
+        ({"acc_mutual_info": 0.0}, "one log-likelihood for each choice, but acc_mutual_info adds others"),
     ],
 )
 def test_other_logs_are_explained(tmp_path, changes, message):
     rows = samples([[-3.0, -1.0, -2.0]], [1], **changes)
     with pytest.raises(ValueError, match=message):
         read(written(tmp_path / "a.jsonl", rows))
+
+
+def test_a_question_with_a_row_for_each_filter_counts_once(tmp_path):
+    rows = [row | {"filter": name} for name in ("none", "strict") for row in samples([[-3.0, -1.0, -2.0]], [1])]
+    with pytest.raises(ValueError, match="the rows of one filter, but got none, strict; keep those of one"):
+        read(written(tmp_path / "a.jsonl", rows))
+    assert read(written(tmp_path / "a.jsonl", rows[:1])).label.tolist() == [1]
+
+
+def test_columns_by_row_are_matched_by_the_names_of_rows(tmp_path):
+    columns = {
+        "label": {"7": "cat", "8": "dog"},
+        "prediction": {"8": "dog", "7": "cat"},
+        "confidence": {"7": 0.9, "8": 0.6},
+    }
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(columns))
+    loaded = read(path)
+    assert loaded.label.tolist() == loaded.prediction.tolist() == [0, 1] and loaded.confidence.tolist() == [0.9, 0.6]
+    path.write_text(json.dumps(columns | {"confidence": {"7": 0.9, "9": 0.6}}))
+    with pytest.raises(ValueError, match="the same rows in each column, but 'confidence' lacks '8'"):
+        read(path)
 
 
 @pytest.mark.parametrize(

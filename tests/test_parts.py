@@ -76,6 +76,18 @@ def test_files_of_several_models_are_no_parts(tmp_path):
         read(tmp_path / "models")
 
 
+@pytest.mark.parametrize("name", ["epoch_0000{}.npz", "ckpt-00000{}.npz", "rank0_seed{}.npz", "model0000{}.npz"])
+def test_numbers_of_versions_do_not_make_parts(tmp_path, name):
+    """Each file is complete; together, rows would count several times."""
+    (tmp_path / "f").mkdir()
+    for number in (1, 2):
+        np.savez(tmp_path / "f" / name.format(number), logits=LOGITS + number, label=LABEL)
+    with pytest.raises(ValueError, match="may be of two; add a column index or id"):
+        read(tmp_path / "f")
+    write_ranks(tmp_path / "one", "epoch_3_rank{}_v2.pt", padded=False, index=None)
+    assert metrics_of(tmp_path / "one") == pytest.approx(METRICS)
+
+
 def tables():
     """The rows in three parts of different lengths, with words that some parts lack."""
     columns = {f"logit_{name}": LOGITS[:, k] for k, name in enumerate(WORDS)}
@@ -187,6 +199,9 @@ def test_single_arrays_need_labels_in_each_part(tmp_path):
         rows = np.stack([LOGITS.max(axis=1), correct], axis=1)[part::2]
         np.save(tmp_path / "f" / f"rank{part}.npy", rows)
     assert metrics_of(tmp_path / "f")["acc"] == correct.mean()
+    np.save(tmp_path / "label.npy", LABEL[:25])  # as long as a part
+    with pytest.raises(ValueError, match="give the labels of one array"):
+        read(tmp_path / "f", truth=tmp_path / "label.npy")
 
 
 def test_labels_of_another_file_or_folder(tmp_path):

@@ -109,6 +109,13 @@ def test_labels_come_from_another_data_frame():
     assert np.array_equal(by_index.label, found.label)
 
 
+def test_labels_come_from_a_series():
+    frame = answers().set_axis(np.arange(100, 160))
+    truth = frame.label.sample(frac=1, random_state=0)
+    found = read(frame.drop(columns="label"), truth=truth)
+    assert [found.class_names[number] for number in found.label] == frame.label.tolist()
+
+
 def test_the_index_identifies_rows():
     """Rows of one split in two orders are paired by the index that the split gave them."""
     frame = answers(200).iloc[100:]

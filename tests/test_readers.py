@@ -453,6 +453,17 @@ def test_a_single_logit_is_that_of_class_1(tmp_path, shape):
         assert "a single column read as the logit of class 1" in loaded.describe()
 
 
+@pytest.mark.parametrize("values", [[0.25, 1.0000001, 0.5], [-1e-9, 1.0, 0.5], [20.0, 100.0, 70.0]])
+def test_an_array_that_is_never_clearly_negative_has_no_logits(tmp_path, values):
+    """Rounded probabilities and percentages: as logits, nearly all of them would predict class 1."""
+    np.save(tmp_path / "score.npy", values)
+    np.save(tmp_path / "label.npy", [0, 1, 1])
+    loaded = read(tmp_path / "score.npy", truth=tmp_path / "label.npy")
+    assert "read as the probability of class 1" in loaded.describe()
+    with pytest.raises(ValueError, match=r"probabilities within \[0, 1\]"):
+        evaluate(**loaded.evaluation_inputs())
+
+
 def test_two_files_of_one_array_are_each_read_once(tmp_path, monkeypatch):
     np.save(tmp_path / "table.npy", PROBABILITIES)
     np.save(tmp_path / "label.npy", LABEL)

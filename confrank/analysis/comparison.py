@@ -141,6 +141,11 @@ def compare(
     """
     columns, arrays = named_columns(by, "group")
     weight_name, weights = named_columns(sample_weight, "sample_weight")
+    if shared := ({*arrays} & {*weight_name, *weights}) | ({*columns} & {*weights}):
+        raise ValueError(
+            f"expected groups and weights with names of their own, but both are called {min(shared)!r}; rename one of"
+            " them, as in sample_weight.rename('weight')"
+        )
     if isinstance(first, Mapping):
         same_rows(**{name: values for name, values in first.items() if name != "classes"} | arrays | weights)
     predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]

@@ -68,7 +68,10 @@ def _without_objects(values: Array) -> Array:
         (np.float64, int | float | np.integer | np.floating),
     ):
         if kinds and all(issubclass(kind, allowed) for kind in kinds):
-            return values.astype(wanted)
+            try:
+                return values.astype(wanted)
+            except OverflowError:  # an integer of more than 64 bits
+                return values
     return values
 
 

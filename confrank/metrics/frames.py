@@ -62,9 +62,11 @@ def is_numbered(index: Any) -> bool:
 
 
 def _agree(index: Any, other: Any) -> bool:
+    if index.equals(other):
+        return True
     numbers = np.asarray(index)
     is_shuffled = numbers.dtype.kind in "iu" and is_numbered(np.sort(numbers))
-    return bool(index.equals(other)) or (is_numbered(other) and not is_shuffled)
+    return is_numbered(other) and not is_shuffled
 
 
 def coded(column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:

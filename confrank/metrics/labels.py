@@ -97,8 +97,13 @@ def _numbers(values: Array, names: list[str], role: str) -> Ints:
     wrong = numbers < 0
     if not wrong.any():
         return numbers
+    if values.dtype.kind == "b" and names == ["0", "1"]:
+        return values.astype(np.int64)
     if values.dtype.kind in "fiub" and not any(map(_is_number, names)):
-        return as_classes(values, role)
+        numbers = as_classes(values, role)
+        wrong = (numbers < 0) | (numbers >= len(names))
+        if not wrong.any():
+            return numbers
     raise ValueError(f"expected a class among {named(names, 8)} in {role}, but got {offenders(values, wrong)}")
 
 

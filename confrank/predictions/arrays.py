@@ -12,6 +12,7 @@ import numpy as np
 from safetensors import safe_open
 
 from confrank.limits import npy_header
+from confrank.metrics.arrays import ROUNDING
 from confrank.phrasing import InputError
 from confrank.predictions.cells import Column, text_of
 from confrank.predictions.content import Content, Opened
@@ -141,9 +142,12 @@ def _holds_flags(values: Array) -> bool:
 
 
 def _table(values: Array) -> dict[str, Array]:
-    """Values [n, K] by what they are; values [n] are the probability of class 1, or its logit if outside [0, 1]."""
+    """Values [n, K] by what they are; values [n] are the probability of class 1, or its logit if some are negative.
+
+    Rounding may leave probabilities a little outside [0, 1], and percentages are never negative: neither is a logit.
+    """
     if values.ndim == 1:
-        return {"probabilities" if ((values >= 0) & (values <= 1) | np.isnan(values)).all() else "logits": values}
+        return {"logits" if (values < -ROUNDING).any() else "probabilities": values}
     return {kind_of(values): values}
 
 

@@ -16,12 +16,12 @@ from confrank.predictions.schema import Array
 
 
 def open_frame(frame: Any, wanted: Collection[str] = ()) -> Opened:
-    """The columns of a data frame.
+    """The columns of a data frame, or a series as a single one.
 
     Its index is one of them if its name is known or `wanted`, or if it has no name but distinct numbers other than
     those of the rows.
     """
-    frame = _with_index(frame, wanted)
+    frame = _with_index(frame.to_frame() if hasattr(frame, "to_frame") else frame, wanted)
     names = getattr(frame, "column_names", getattr(frame, "columns", None))
     if names is None or callable(names):
         raise ValueError(f"expected the path of a file or a data frame, but got {type(frame).__name__}")

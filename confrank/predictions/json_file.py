@@ -106,15 +106,25 @@ def _of_document(path: Path) -> Columns:
         return _of_rows(rows[0])
     if _are_rows(document):
         return _of_named_rows(document)
-    columns = {
-        name: list(value.values()) if isinstance(value, dict) else value
-        for name, value in document.items()
-        if isinstance(value, list | dict)
-    }
+    columns = _of_columns({name: value for name, value in document.items() if isinstance(value, list | dict)})
     lengths = {name: len(cells) for name, cells in columns.items()}
     if len({*lengths.values()}) > 1:
         shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
         raise ValueError(f"expected the same number of rows in each column, but got {shown}")
+    return columns
+
+
+def _of_columns(document: dict[str, Any]) -> Columns:
+    """Lists by name; an object from rows to cells becomes a list in the order of the first such object."""
+    columns, first = {}, next((value for value in document.values() if isinstance(value, dict)), {})
+    for name, value in document.items():
+        if isinstance(value, dict) and len(value) == len(first):
+            if missing := [row for row in first if row not in value]:
+                raise ValueError(
+                    f"expected the same rows in each column, but {name[:80]!r} lacks {missing[0][:80]!r}"
+                )
+            value = {row: value[row] for row in first}
+        columns[name] = [*value.values()] if isinstance(value, dict) else value
     return columns
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import counted
+from confrank.phrasing import counted, named
 from confrank.predictions.cells import number
 from confrank.predictions.classes import whole_number
 from confrank.predictions.schema import Array
@@ -26,6 +26,7 @@ def answers(columns: Columns) -> Columns:
 
     The confidence is the share of the likeliest choice in the likelihood of all.
     """
+    _refuse_repeats(columns)
     rows = [_likelihoods(row, at) for at, row in enumerate(columns["filtered_resps"])]
     correct = columns.get("acc", [None] * len(rows))
     if not all(value in (0, 1) for value in correct):
@@ -42,6 +43,18 @@ def answers(columns: Columns) -> Columns:
         return found | {"label": label, "logits": [row.tolist() for row in rows]}
     confidence = [float(1 / np.exp(row - row.max()).sum()) for row in rows]
     return found | {"confidence": confidence, "correct": [bool(right) for right in correct]}
+
+
+def _refuse_repeats(columns: Columns) -> None:
+    """Raise if a question has a row for each of several filters, or choices have two log-likelihoods each."""
+    filters = [*dict.fromkeys(map(str, columns.get("filter", [])))]
+    if len(filters) > 1:
+        raise ValueError(f"expected the rows of one filter, but got {named(filters)}; keep those of one")
+    if "acc_mutual_info" in columns:
+        raise ValueError(
+            "expected one log-likelihood for each choice, but acc_mutual_info adds others without the question;"
+            " run the task without this metric"
+        )
 
 
 def _likelihoods(row: Any, at: int) -> Array:

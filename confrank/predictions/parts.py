@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from os.path import commonprefix
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,10 @@ NUMBER = re.compile(r"\d+")
 # Names that only parts have; others may be those of several models, say by seed.
 NAMED_PART = re.compile(r"(?<![a-z])(part|shard|chunk|rank)(?![a-z])|-of-\d|0{4}\d", re.IGNORECASE)
 OF = re.compile(r"-of-(\d+)")
+# Files that differ in the number after such a word are each complete, even with zeros in front of it.
+VERSION = re.compile(
+    r"(?<![a-z])(seed|epoch|step|iter|checkpoint|ckpt|model|run|trial|version|v)[ ._=-]*\d*$", re.IGNORECASE
+)
 REMEDY = "give one file, or a folder that has only the numbered parts of one, such as part-0.csv and part-1.csv"
 
 
@@ -40,6 +45,17 @@ def part_files(folder: Path) -> list[Path]:
         )
     _check_complete([numbers[at] for numbers, _ in parts for at in varying], parts, folder)
     return [path for _, path in parts]
+
+
+def _are_named(names: Sequence[str]) -> bool:
+    """Whether the names of two or more files say that they are parts.
+
+    >>> [_are_named([f"{name}1.csv", f"{name}2.csv"]) for name in ("part-", "0000", "epoch_0000", "epoch_3_rank")]
+    [True, True, False, True]
+    """
+    is_part = NAMED_PART.search(names[0])
+    shared = commonprefix(names)  # noqa: RUF071 (names have no components)
+    return bool(OF.search(names[0]) or (is_part and not VERSION.search(shared)))
 
 
 def _numbers(name: str) -> list[int]:
@@ -81,7 +97,7 @@ def open_parts(files: Sequence[Path], open_file: Callable[[Path], Opened]) -> Op
             "write logits, label and index of each part into one file",
         )
     lists = frozenset[str]().union(*(one.lists for one in opened))
-    return replace(first, lists=lists, load=lambda layout: _loaded(files, opened, layout))
+    return replace(first, lists=lists, alone=None, load=lambda layout: _loaded(files, opened, layout))
 
 
 def _loaded(files: Sequence[Path], opened: Sequence[Opened], layout: Layout) -> Content:
@@ -132,12 +148,12 @@ def _column(parts: Sequence[Column], role: str) -> Column:
 def _without_copies(content: Content, part: Array, files: Sequence[Path]) -> Content:
     """The rows without those that a sampler repeated in another part so that all parts have as many.
 
-    A copy has the index or key of a row of another part, and its label. Parts that cannot be told from files of
-    several models, by such a column or by their names, are an error.
+    A copy has the index or key of a row of another part, and its label. Parts that look like files of several
+    models, by such a column or by their names, are an error.
     """
     identities = [*_identities(content, part)]
     if not identities:
-        is_named = NAMED_PART.search(files[0].name) or (files[0].parent / FINISHED).exists()
+        is_named = _are_named([file.name for file in files]) or (files[0].parent / FINISHED).exists()
         if len(files) > 1 and not is_named:
             raise InputError(
                 f"expected parts of one model's predictions, but {files[0].name} and {files[1].name} may be of two",
@@ -186,7 +202,7 @@ def _are_same(values: Array, others: Array) -> Array:
 def are_parts(paths: Sequence[Path]) -> bool:
     """Whether files are all parts in their folder, by their names."""
     folder = paths[0].parent
-    if len(paths) < 2 or not all(NAMED_PART.search(path.name) and path.parent == folder for path in paths):
+    if len(paths) < 2 or not _are_named([path.name for path in paths]) or {path.parent for path in paths} != {folder}:
         return False
     try:
         return {*part_files(folder)} == {*paths}

@@ -160,15 +160,16 @@ def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collecti
         raise ValueError(f"expected arrays by name, but got {got}; read a data frame by confrank.predictions.read")
     if unknown := [name for name in model if name not in (*ARRAYS, "classes", *columns)]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
-    same_rows(**{name: values for name, values in model.items() if name != "classes"})
-    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in model.items() if name != "classes"}
+    given = {name: values for name, values in model.items() if name != "classes"}
+    same_rows(**given)
+    arrays: dict[str, Any] = {name: to_numpy(values) for name, values in given.items()}
     table = model.get("logits", model.get("probabilities"))
     extra = {name: values for name, values in arrays.items() if name in columns}
     classes: dict[str, Any] = {name: arrays.pop(name) for name in ("label", "prediction") if name in arrays}
     names = names_of_classes(table, model.get("classes"))
     numbers, names = class_numbers(classes, names, "" if table is None else GIVE_CLASSES)
     arrays = {name: values for name, values in (arrays | numbers).items() if name in ARRAYS}
-    if (index := row_numbers(*model.values())) is not None:
+    if (index := row_numbers(*given.values())) is not None:
         arrays = {"index": index} | arrays
     return Predictions(**arrays, extra=extra, metadata={} if names is None else {"class_names": json.dumps(names)})
 
