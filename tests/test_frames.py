@@ -339,3 +339,20 @@ def test_a_threshold_from_columns_of_a_data_frame(iris, table):
     found = measured_at(checked.confidence, checked.correct, point.threshold)
     accepted = checked[checked.confidence >= point.threshold]
     assert (found.accepted, found.wrong) == (len(accepted), int((~accepted.correct).sum()))
+
+
+@pytest.mark.parametrize(
+    "fitted",
+    [
+        lambda table, label: conformal_sets(probabilities=table, label=label, per_class=True).sets,
+        lambda table, label: calibrate("vector", probabilities=table, label=label).apply,
+    ],
+)
+def test_what_was_fitted_to_columns_refuses_them_in_another_order(fitted):
+    rng = np.random.default_rng(0)
+    label = rng.choice(["cat", "dog", "elk"], 200)
+    table = pd.DataFrame(rng.dirichlet(np.ones(3), 200), columns=["cat", "dog", "elk"])
+    apply, other = fitted(table, label), table[["elk", "cat", "dog"]]
+    with pytest.raises(ValueError, match=r"expected the classes \['cat', 'dog', 'elk'\] as columns, in this order"):
+        apply(probabilities=other)
+    assert np.array_equal(apply(probabilities=other[["cat", "dog", "elk"]]), apply(probabilities=table.to_numpy()))

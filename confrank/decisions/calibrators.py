@@ -25,6 +25,7 @@ from confrank.metrics.arrays import (
     scores_and_flags,
     to_numpy,
 )
+from confrank.metrics.frames import check_columns, column_names
 from confrank.metrics.labels import labels_for
 from confrank.phrasing import InputError
 
@@ -41,6 +42,8 @@ class Calibrator:
     method: str
     parameters: Parameters
     notes: tuple[str, ...] = field(default=(), compare=False)
+    # The columns of the data frame that it was fitted to; policies check names by themselves.
+    columns: list[Any] | None = field(default=None, compare=False)
 
     @property
     def acts_on_table(self) -> bool:
@@ -62,6 +65,7 @@ class Calibrator:
         if self.acts_on_table:
             if confidence is not None or (logits is None) == (probabilities is None):
                 raise ValueError(f"expected logits or probabilities for the method {self.method}, but got others")
+            check_columns(probabilities if logits is None else logits, self.columns)
             table, _ = as_logits(logits=logits, probabilities=probabilities, floor=self.parameters.get("floor"))
             return TABLE_METHODS[self.method][1](table, self.parameters)
         if confidence is None or logits is not None or probabilities is not None:
@@ -94,11 +98,12 @@ def calibrate(
         if label is None or (logits is None) == (probabilities is None):
             raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
         table, notes = as_logits(logits=logits, probabilities=probabilities)
-        labels = labels_for(label, probabilities if logits is None else logits, predictions=table)
+        given = probabilities if logits is None else logits
+        labels = labels_for(label, given, predictions=table)
         parameters = TABLE_METHODS[method][0](table, labels)
         if probabilities is not None:
             parameters["floor"] = float(zero_floor(as_probabilities(probabilities)))
-        return Calibrator(method, parameters, tuple(notes))
+        return Calibrator(method, parameters, tuple(notes), column_names(given))
     if confidence is None or correct is None:
         raise ValueError(f"expected confidence and correct for the method {method}, but got others")
     scores, flags = scores_and_flags(confidence, correct, f"predictions to fit the method {method} to")

@@ -6,7 +6,7 @@ the ceil((n + 1) level)-th smallest.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -38,7 +38,7 @@ from confrank.metrics.arrays import (
     same_length,
     to_numpy,
 )
-from confrank.metrics.frames import same_rows
+from confrank.metrics.frames import check_columns, column_names, same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.labels import labels_for
 from confrank.phrasing import InputError, counted, named
@@ -65,6 +65,8 @@ class ConformalSets(Displayed):
     seed: int = 0
     penalty: float = PENALTY
     free_rank: int = FREE_RANK
+    # The columns of the data frame that it was calibrated on; policies check names by themselves.
+    columns: list[Any] | None = field(default=None, compare=False)
 
     def sets(
         self,
@@ -80,7 +82,9 @@ class ConformalSets(Displayed):
         A set may be empty. In an unknown group it holds all classes.
         """
         table = table_of(logits, probabilities)
-        same_rows(predictions=probabilities if logits is None else logits, group=group, key=key)
+        given = probabilities if logits is None else logits
+        same_rows(predictions=given, group=group, key=key)
+        check_columns(given, self.columns)
         if table.num_classes != self.num_classes:
             raise ValueError(
                 f"expected {self.num_classes} classes, as in the calibration, but got {table.num_classes}"
@@ -133,7 +137,8 @@ class ConformalSets(Displayed):
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values; an infinite quantile is None."""
         finite = {name: value if math.isfinite(value) else None for name, value in self.quantiles.items()}
-        return {**asdict(self), "quantiles": finite}
+        values = {name: value for name, value in asdict(self).items() if name != "columns"}
+        return {**values, "quantiles": finite}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "ConformalSets":
@@ -192,7 +197,8 @@ def conformal_sets(
         cells = {str(number): np.flatnonzero(labels == number) for number in range(table.num_classes)}
     quantiles = {name: conformal_quantile(scores[rows], level) for name, rows in cells.items()}
     counts = {name: len(rows) for name, rows in cells.items()}
-    return ConformalSets(method, level, table.num_classes, per, quantiles, counts, seed, penalty, free_rank)
+    values = (method, level, table.num_classes, per, quantiles, counts, seed, penalty, free_rank)
+    return ConformalSets(*values, columns=column_names(given))
 
 
 def _check_options(method: str, penalty: float, free_rank: int) -> None:

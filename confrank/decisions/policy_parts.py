@@ -168,7 +168,7 @@ class SetsPart:
 
     def conformal(self) -> ConformalSets:
         """What builds the sets."""
-        names = [item.name for item in fields(ConformalSets)]
+        names = [item.name for item in fields(ConformalSets) if item.compare]
         return ConformalSets.from_dict({name: getattr(self, name) for name in names})
 
 

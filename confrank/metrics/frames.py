@@ -15,6 +15,16 @@ def column_names(table: object) -> list[Any] | None:
     return None if names == [*range(len(names))] else names
 
 
+def check_columns(table: object, expected: list[Any] | None) -> None:
+    """Raise if the columns of a data frame are not those expected, in this order; where one has no names, nothing."""
+    names = column_names(table)
+    if names is not None and expected is not None and names != expected:
+        raise ValueError(
+            f"expected the classes {expected} as columns, in this order, but got {names};"
+            f" select them by table[{expected}]"
+        )
+
+
 def same_rows(**given: Any) -> None:
     """Raise if the rows of two arguments do not belong together by their index, which only pandas has.
 
