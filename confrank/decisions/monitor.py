@@ -65,7 +65,7 @@ class Monitored(Displayed):
     drift: DriftTest | None = None
 
     def _display(self) -> list[Shown]:
-        words = {True: "no sign that a promise is broken", False: "a promise is broken", None: "nothing was tested"}
+        words = {True: "no sign of a broken guarantee", False: "a guarantee is broken", None: "nothing was tested"}
         rows = [
             [
                 one.what if one.group is None else f"{one.what} in {one.group}",
@@ -80,7 +80,7 @@ class Monitored(Displayed):
         if (drift := self.drift) is not None:
             alarm = "-" if drift.alarm is None else f"{drift.alarm:,}"
             rows.append(["drift of the confidence", "", "", e_text(drift.log_e_value), f"{drift.line:g}", alarm])
-        heading = ["promise", "at most", "measured", "e-value", "alarm at", "first alarm in row"]
+        heading = ["guarantee", "at most", "measured", "e-value", "alarm at", "first alarm in row"]
         return [f"{words[self.holds]} (level {self.alpha:g})", Grid(rows, heading)]
 
     @property
