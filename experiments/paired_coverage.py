@@ -1,22 +1,27 @@
 """How often does a 95% interval of a paired difference contain the true difference, and how often is p below 0.05?
 
-    python experiments/paired_coverage.py --sizes 50 100 --repetitions 300 [--seed 17] [--rounded]
+    python experiments/paired_coverage.py RESULTS.jsonl [--sizes 50 100] [--repetitions 300] [--seed 17] [--rounded]
+    python experiments/paired_coverage.py RESULTS.jsonl --repetitions 0
 
 Two models of the same rows: a row's logits are three normal variables, of which that of the true class is raised, and
 a share of their variance is common to both models (0.5, 0.9, 0.99). In `scores` both models have the same predictions
 and differ in the confidence alone, each with noise of its own. Under `none` both models are equally good; under
 `some` the second raises the true class by more (in `scores`: has more noise), by about two standard errors of a
 difference. The true difference is that of 2,000,000 rows. `percentiles` is what confrank gave for all metrics before
-2026-11; `confrank` is what it gives now. `--rounded` measures NLL alone, of probabilities with two decimals. Prints a
-table of cells, then one over cells by the number of errors, then one JSON line.
+2026-11; `confrank` is what it gives now. `--rounded` measures NLL alone, of probabilities with two decimals.
+
+Measures the cells that the results lack, and appends a line per cell and metric; with 0 repetitions, nothing is
+measured. Prints the table of docs/evidence/intervals.md, the same over cells by the expected number of errors with
+all columns, and the cells.
 """
 
 import argparse
 import json
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +36,22 @@ Cell = tuple[int, str, float, str]
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "nll", "brier")
 RESAMPLES, POPULATION, CHUNK = 500, 2_000_000, 500_000
 NOISE = 0.7
-# Pairs with fewer errors than the first of these in either model say little.
-ERRORS = ((2, 4), (5, 9), (10, 29), (30, 10**9))
+# Expected errors of a cell (n times error rate) over which the tables average.
+ERRORS = ((1, 4), (5, 10), (15, 30), (50, 200))
+ERROR_TEXTS = [f"{low} to {high}" for low, high in ERRORS]
+# Cells in which fewer repetitions had an interval are left out of these averages.
+FEWEST = 40
+NAMES = ("covered_percentiles", "covered", "below_percentiles", "below")
+SHOWN = {
+    "aurc": "AURC",
+    "e_aurc": "E-AURC",
+    "augrc": "AUGRC",
+    "aupr_error": "AUPR-Error",
+    "nll": "NLL",
+    "brier": "Brier",
+}
+COLUMNS = "repetitions | covered by percentiles % | by confrank % | p < 0.05, percentiles % | confrank % | width"
+Row = dict[str, Any]
 
 
 def raised(error_rate: float) -> float:
@@ -115,64 +134,114 @@ def measured(pair: Pair, truth: Floats, keys: tuple[str, ...], seed: int) -> Ite
         yield key, [*map(float, before + after), high - low, gap.high - gap.low]
 
 
-def cell_rows(cell: Cell, repetitions: int, seed: int, rounded: bool) -> Iterator[tuple[str, int, list[float]]]:
+def cell_rows(cell: Cell, repetitions: int, seed: int, rounded: bool) -> Iterator[Row]:
+    """The results of a cell, one for each metric."""
     size, common, error_rate, effect = cell
     by, more = raised(error_rate), change(size, common, error_rate) if effect == "some" else 0.0
     truth = true_differences(common, by, more, rounded, seed)
-    keys = ("nll",) if rounded else KEYS
+    keys, found = ("nll",) if rounded else KEYS, dict[str, list[list[float]]]()
     for repetition in range(repetitions):
         rng = np.random.default_rng([seed, repetition, size, round(1000 * error_rate)])
         pair = drawn(size, common, by, more, rounded, rng)
-        few = min(int((~one.correct).sum()) for one in pair)
         for key, row in measured(pair, truth, keys, repetition):
-            yield key, few, row
+            found.setdefault(key, []).append(row)
+    for key, rows in found.items():
+        yield {"metric": key, **of_cell(cell, rounded), "repetitions": len(rows), **shares(rows)}
 
 
-def summary(rows: list[list[float]]) -> dict[str, float]:
+def of_cell(cell: Cell, rounded: bool) -> Row:
+    return {**dict(zip(("n", "common", "error_rate", "difference"), cell, strict=True)), "rounded": rounded}
+
+
+def shares(rows: list[list[float]]) -> dict[str, float]:
     values = np.array(rows)
-    shares = values[:, :4].mean(axis=0)
-    names = ("covered_percentiles", "below_percentiles", "covered", "below")
+    covered_percentiles, below_percentiles, covered, below = map(float, values[:, :4].mean(axis=0))
     width = float(np.median(values[:, 5]) / max(np.median(values[:, 4]), 1e-12))
-    return {**dict(zip(names, map(float, shares), strict=True)), "width": width, "repetitions": len(rows)}
+    found = covered_percentiles, covered, below_percentiles, below, width
+    return dict(zip((*NAMES, "width"), found, strict=True))
 
 
-def line(head: list[str], one: dict[str, float]) -> str:
-    names = ("covered_percentiles", "covered", "below_percentiles", "below")
-    texts = [f"{one['repetitions']:,}", *(f"{100 * one[name]:.1f}" for name in names), f"{one['width']:.2f}"]
-    return f"| {' | '.join(head + texts)} |"
+def over_cells(results: Iterable[Row]) -> dict[tuple[str, str, str], Row]:
+    """By metric, difference and expected errors: means over cells, each weighted by its repetitions."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for one in results:
+        errors = round(one["n"] * one["error_rate"], 6)
+        for (low, high), text in zip(ERRORS, ERROR_TEXTS, strict=True):
+            if low <= errors <= high and one["repetitions"] >= FEWEST:
+                groups.setdefault((one["metric"], one["difference"], text), []).append(one)
+    order = sorted(groups, key=lambda group: (*group[:2], ERROR_TEXTS.index(group[2])))
+    return {group: _mean(groups[group]) for group in order}
+
+
+def _mean(cells: list[Row]) -> Row:
+    weights = [one["repetitions"] for one in cells]
+    means = {name: float(np.average([one[name] for one in cells], weights=weights)) for name in (*NAMES, "width")}
+    return {"cells": len(cells), "repetitions": sum(weights), **means}
+
+
+def table(headings: Iterable[str], results: Iterable[tuple[Iterable[object], Row]]) -> list[str]:
+    """One line of Markdown per result: what it is of, and its columns."""
+    head = f"| {' | '.join(headings)} | {COLUMNS} |"
+    lines = [head, "|" + "---|" * (head.count(" | ") + 1)]
+    for of, one in results:
+        texts = [f"{one['repetitions']:,}", *(f"{100 * one[name]:.1f}" for name in NAMES), f"{one['width']:.2f}"]
+        lines.append(f"| {' | '.join([*map(str, of), *texts])} |")
+    return lines
+
+
+def short_table(means: dict[tuple[str, str, str], Row], difference: str, name: str) -> list[str]:
+    """A share of confrank, and in brackets that of percentiles, by metric and errors; of three cells at least."""
+    lines = [f"| metric | {' | '.join(ERROR_TEXTS).replace(' |', ' errors |', 1)} |", "|---|" + "---|" * len(ERRORS)]
+    for metric, heading in SHOWN.items():
+        found = [means.get((metric, difference, errors)) for errors in ERROR_TEXTS]
+        cells = [
+            "-" if one is None or one["cells"] < 3 else f"{one[name]:.1%} ({one[f'{name}_percentiles']:.1%})"
+            for one in found
+        ]
+        lines.append(f"| {heading} | {' | '.join(cells)} |")
+    return lines
+
+
+def printed(results: list[Row]) -> list[str]:
+    """All tables."""
+    plain, rounded = ([one for one in results if one["rounded"] is kind] for kind in (False, True))
+    means = over_cells(plain)
+    lines = ["## Covered, where the models differ", "", *short_table(means, "some", "covered"), ""]
+    lines += ["## p < 0.05, where the models are equally good", "", *short_table(means, "none", "below"), ""]
+    by_errors = [((*group, one["cells"]), one) for group, one in means.items()]
+    lines += ["## Over cells, by the expected number of errors", ""]
+    lines += table(("metric", "difference", "errors", "cells"), by_errors)
+    headings = ("metric", "n", "common", "error rate", "difference")
+    for title, part in (("NLL of probabilities rounded to two decimals", rounded), ("Cells", plain)):
+        cells = [
+            ((one["metric"], f"{one['n']:,}", one["common"], one["error_rate"], one["difference"]), one)
+            for one in part
+        ]
+        lines += ["", f"## {title}", "", *table(headings, cells)]
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path)
     parser.add_argument("--sizes", type=int, nargs="+", default=[50, 100, 300, 1000, 10_000])
     parser.add_argument("--error-rates", type=float, nargs="+", default=[0.02, 0.05, 0.2])
     parser.add_argument("--common", nargs="+", default=["0.5", "0.9", "0.99", "scores"])
     parser.add_argument("--repetitions", type=int, default=300)
     parser.add_argument("--seed", type=int, default=17)
     parser.add_argument("--rounded", action="store_true")
-    arguments = parser.parse_args()
-    start, cells, by_errors = time.perf_counter(), [], dict[tuple[str, str, str], list[list[float]]]()
-    columns = "repetitions | covered by percentiles % | by confrank % | p < 0.05, percentiles % | confrank % | width"
-    print(f"| metric | n | common | error rate | difference | {columns} |\n|{'---|' * 11}")
-    for cell in product(arguments.sizes, arguments.common, arguments.error_rates, ("none", "some")):
-        rows: dict[str, list[list[float]]] = {}
-        for key, few, row in cell_rows(cell, arguments.repetitions, arguments.seed, arguments.rounded):
-            rows.setdefault(key, []).append(row)
-            for low, high in ERRORS:
-                if low <= few <= high:
-                    name = f"{low}-{high}" if high < 10**9 else f"{low} or more"
-                    by_errors.setdefault((key, cell[3], name), []).append(row)
-        for key, values in rows.items():
-            print(line([key, f"{cell[0]:,}", *map(str, cell[1:])], summary(values)), flush=True)
-            cells.append({"cell": [key, *cell], **summary(values)})
-    print(f"\n| metric | difference | errors | {columns} |\n|{'---|' * 9}")
-    totals = {name: summary(rows) for name, rows in sorted(by_errors.items(), key=lambda one: KEYS.index(one[0][0]))}
-    for name, total in totals.items():
-        print(line([*name], total))
-    print(
-        f"\n{arguments.repetitions} repetitions a cell, seed {arguments.seed}, {time.perf_counter() - start:.0f} s\n"
-    )
-    print(json.dumps({"arguments": vars(arguments), "totals": [{"of": [*k], **v} for k, v in totals.items()]}))
+    given = parser.parse_args()
+    results = [json.loads(line) for line in given.results.read_text().splitlines()] if given.results.exists() else []
+    cells = product(given.sizes, given.common, given.error_rates, ("none", "some")) if given.repetitions else ()
+    for cell in cells:
+        of = of_cell(cell, given.rounded)
+        if any(of.items() <= one.items() for one in results):
+            continue
+        found = [{**one, "seed": given.seed} for one in cell_rows(cell, given.repetitions, given.seed, given.rounded)]
+        with given.results.open("a") as file:
+            file.writelines(f"{json.dumps(one)}\n" for one in found)
+        results += found
+    print(*printed(results), sep="\n")
 
 
 if __name__ == "__main__":

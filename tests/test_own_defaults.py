@@ -1,6 +1,7 @@
 """The defaults of training on your own images: what they are, when they apply, and that they learn."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -87,6 +88,9 @@ def test_a_config_keeps_what_it_says(tmp_path, command):
     again = parsed("--config", tmp_path / "run" / "config.yaml")
     assert {name: getattr(again, name) for name in OWN} == {name: getattr(stored, name) for name in OWN}
     assert again.epochs == 1 and again.image_size is None
+    write_images(tmp_path / "pets", 1, size=(9, 8), first=50)
+    assert parsed("--dataset", tmp_path / "pets").image_size == 32
+    assert parsed("--config", tmp_path / "run" / "config.yaml").image_size is None
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,30 @@ def test_only_images_of_the_splits_count(tmp_path):
     write_images(tmp_path / "drafts", 1, (90, 90))
     assert num_training_images(tmp_path) == 10
     assert usual_image_size(image_files(tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "damage", ["no shape", "no images", "deflated", "encrypted", "unknown method", "header", "cut"]
+)
+def test_training_reports_what_is_wrong_with_an_npz_file(tmp_path, command, capsys, damage):
+    path = tmp_path / "mine.npz"
+    images = np.uint8(3) if damage == "no shape" else np.zeros((40, 8, 8), np.uint8)
+    np.savez_compressed(path, **{"labels" if damage == "no images" else "train_images": images})
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02")
+    if damage == "deflated":
+        content[60:90] = b"\xff" * 30
+    elif damage == "encrypted":
+        content[6] = content[entry + 8] = 1
+    elif damage == "unknown method":
+        content[8] = content[entry + 10] = 99
+    path.write_bytes(content[:100] if damage == "cut" else content)
+    if damage == "header":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("train_images.npy", b"\x93NUMPY\x01\x00\x20\x00{'descr': " + b"(" * 22)
+    assert parsed("--dataset", path).epochs == RunConfig.epochs
+    command("train", "--dataset", path, "--device", "cpu", "--out", tmp_path / "run", code=2)
+    assert "confrank: error: expected " in capsys.readouterr().err
 
 
 def test_the_size_of_a_turned_image_is_that_of_its_pixels(tmp_path):
@@ -139,6 +167,9 @@ def test_training_says_what_it_chose(tmp_path, command, capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert "defaults that suit" not in printed
     assert "try --model convnet, more --epochs, a lower --lr or --method baseline" in printed
+    flags = ("--model", "small", "--recipe", "best", "--epochs", 1, "--device", "cpu", "--out", tmp_path / "best")
+    command("train", "--dataset", tmp_path / "pets", *flags)
+    assert "defaults that suit" not in capsys.readouterr().out
 
 
 def test_labels_of_a_pool_train_with_these_defaults(tmp_path, command, monkeypatch):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 from confrank.recipes import IMAGE_DEFAULTS, TEXT_TRAINING, holds_texts, image_defaults, text_epochs
 
@@ -15,7 +14,7 @@ def for_own_data(given: Mapping[str, Any]) -> dict[str, Any]:
 
     dataset = given.get("dataset", "digits")
     path = custom_path(dataset, given.get("root"))
-    with suppress(ValueError, OSError, KeyError, BadZipFile):  # training reports what is wrong with the data
+    with suppress(ValueError, OSError):  # training reports what is wrong with the data
         if path is not None:
             return (_epochs_for_texts if holds_texts(dataset) else _for_images)(path, given)
     return {}

@@ -30,10 +30,7 @@ from confrank.cli.names import with_names
 from confrank.cli.own_data import default_for_own_data, for_own_data
 from confrank.cli.wording import flag_of, in_words
 from confrank.phrasing import counted
-from confrank.recipes import (
-    IMAGE_DEFAULTS,
-    left_out,
-)
+from confrank.recipes import IMAGE_DEFAULTS, left_out
 
 if TYPE_CHECKING:
     import torch
@@ -202,9 +199,11 @@ def _start_lines(job: "Job") -> list[str]:
 
 def _image_lines(job: "Job") -> list[str]:
     """Which settings are the defaults of your own images."""
+    from confrank.config import RunConfig
+
     config, data = job.run.config, job.data
     usual = [f"{flag_of(name)} {value}" for name, value in IMAGE_DEFAULTS.items() if getattr(config, name) == value]
-    if data.is_text or not usual:
+    if data.is_text or config.recipe != RunConfig.recipe or not usual:  # a recipe brings its own settings
         return []
     height, width, _ = data.train.images.shape[1:]
     return [

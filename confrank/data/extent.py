@@ -15,13 +15,20 @@ from confrank.recipes import IMAGE_SIZE, LONGEST_SIDE
 def num_training_images(path: Path) -> int:
     """How many images of a folder of class folders, or of an .npz file, are trained on, if none are held out."""
     if path.is_file():
-        with zipfile.ZipFile(path) as archive, archive.open("train_images.npy") as stream:
-            return npy_header(stream)[0][0]
+        return _num_in_npz(path)
     train, test = split_folders(path)
     if train is not None and test is not None:
         return len(picture_files(train))
     num_images = len(picture_files(path))
     return num_images - round(TEST_SHARE * num_images)
+
+
+def _num_in_npz(path: Path) -> int:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("train_images.npy") as stream:
+            return npy_header(stream)[0][0]
+    except Exception as error:  # zipfile and numpy raise many kinds of errors for damaged archives
+        raise ValueError(f"expected an array train_images in {path}, but it cannot be read: {error}") from None
 
 
 def usual_image_size(files: Iterable[Path]) -> int | None:

@@ -65,11 +65,7 @@ class Monitored(Displayed):
     drift: DriftTest | None = None
 
     def _display(self) -> list[Shown]:
-        words = {
-            True: "no sign that a guarantee is broken",
-            False: "a guarantee is broken",
-            None: "nothing was tested",
-        }
+        words = {True: "no sign of a broken guarantee", False: "a guarantee is broken", None: "nothing was tested"}
         rows = [
             [
                 one.what if one.group is None else f"{one.what} in {one.group}",
