@@ -334,7 +334,9 @@ def test_a_network_that_fits_its_training_images_alone_needs_more_of_them(tmp_pa
     flags = ("--model", "mlp", "--epochs", 20, "--device", "cpu", "--out", tmp_path / "run")
     command("train", "--dataset", tmp_path / "a.npz", *flags)
     assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["acc"] == 1
-    assert "; try more training data, since the network fits those it has (accuracy 100.0%)\n" in capsys.readouterr().out
+    assert (
+        "; try more training data, since the network fits those it has (accuracy 100.0%)\n" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize(

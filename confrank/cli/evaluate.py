@@ -101,7 +101,7 @@ def _evaluate(arguments: Arguments) -> None:
 
     if are_parts([source.path for source in sources]):
         folder = sources[0].path.parent
-        print(f"note: these files are named like parts of one file; confrank evaluate {folder} evaluates them together")
+        print(f"note: these files are named like parts of one; confrank evaluate {folder} evaluates them together")
     if arguments.common and len(sources) < 2:
         raise ValueError("expected two or more files with --common, but got one; leave it out")
     if arguments.common:
