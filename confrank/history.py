@@ -240,8 +240,9 @@ class Audit:
         return not (self.never_seen or self.too_often or self.too_seldom or self.conflicting_labels)
 
     def __str__(self) -> str:
+        times = "once" if self.epochs == 1 else f"{self.epochs} times"
         if self.ok:
-            return f"ok: {self.num_samples} samples, each examined at most {self.epochs} times, one label each"
+            return f"ok: {self.num_samples} samples, each examined at most {times}, one label each"
         findings = [
             (
                 self.conflicting_labels,
@@ -250,14 +251,14 @@ class Audit:
             ),
             (
                 self.too_often,
-                f"were examined more than {self.epochs} times: a DistributedSampler, which repeats a few,"
+                f"were examined more than {times}: a DistributedSampler, which repeats a few,"
                 " a weighted sampler or one with replacement, second passes without record=False,"
                 " an earlier training with this history, or wrong indices (and, if you did not pass epochs:"
                 " an epoch that is not over, drop_last, or a data set that grew)",
             ),
             (
                 self.too_seldom,
-                f"were examined fewer than {self.epochs} times: the history was not restored when training resumed,"
+                f"were examined fewer than {times}: the history was not restored when training resumed,"
                 " the counts of several processes were not added up (SharedHistory),"
                 " or, for some of them, drop_last or a weighted sampler",
             ),

@@ -148,7 +148,8 @@ def archive(*names):
     [
         ("a.csv", archive("label.npy"), "a .csv file, but it is an npz archive; rename it to end in .npz"),
         ("a.json", archive("[Content_Types].xml"), "it is an Excel workbook; rename it to end in .xlsx"),
-        ("a.csv", archive("a.csv"), "it is a zip archive; unpack it"),
+        ("a.csv", archive("a.csv"), "it is a zip archive; rename it to a.csv.zip if it holds text, or unpack it"),
+        ("a.csv", archive("a.csv", "b.csv"), "it is a zip archive; unpack it"),
         ("a.csv", archive("label.npy")[:9], "but it is an npz archive"),
         ("a.csv", gzip.compress(CSV.encode()), "it is compressed by gzip; rename it to a.csv.gz if it holds text"),
         ("a.npz", b"PAR1\x15\x04", "a .npz file, but it is a Parquet file; rename it to end in .parquet"),
@@ -156,6 +157,9 @@ def archive(*names):
         ("a.npz", CSV.encode(), "a .npz file, but it is text; rename it to end in .csv, .tsv, .json or .jsonl"),
         ("a.parquet", CSV.encode(), "a .parquet file, but it is text; rename it to end in .csv"),
         ("a.csv.gz", CSV.encode(), "a .gz file, but it is text; rename it to a.csv"),
+        ("a.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this looks like a binary file, so give a text file"),
+        ("a.json", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "this looks like a binary file, so give a text file"),
+        ("a.csv", b"label,prediction\n\xe9,\xe8\n", "or run iconv -f WINDOWS-1252 -t UTF-8"),
     ],
     ids=itertools.count(),  # bytes of an archive contain the time
 )

@@ -326,6 +326,19 @@ def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, comm
     assert ("is not clearly above the share of the most frequent class, 50.0%; try" in printed) != learnable
 
 
+def test_a_network_that_fits_its_training_images_alone_needs_more_of_them(tmp_path, capsys, command):
+    rng = np.random.default_rng(0)
+    images, label = rng.integers(0, 256, (150, 8, 8), dtype=np.uint8), np.arange(150) % 2  # noise: nothing to learn
+    arrays = {"train_images": images[:50], "train_labels": label[:50]}
+    np.savez(tmp_path / "a.npz", **arrays, test_images=images[50:], test_labels=label[50:])
+    flags = ("--model", "mlp", "--epochs", 20, "--device", "cpu", "--out", tmp_path / "run")
+    command("train", "--dataset", tmp_path / "a.npz", *flags)
+    assert json.loads((tmp_path / "run" / "log.jsonl").read_text().splitlines()[-1])["acc"] == 1
+    assert (
+        "; try more training data, since the network fits those it has (accuracy 100.0%)\n" in capsys.readouterr().out
+    )
+
+
 @pytest.mark.parametrize(
     ("right", "labels", "warned"),
     [

@@ -41,6 +41,7 @@ def test_demo_ends_with_the_threshold_that_confrank_threshold_chooses(tmp_path, 
     out = tmp_path / "demo"
     command("demo", "--seeds", "1", "--epochs", "20", "--out", out)
     printed = " ".join(capsys.readouterr().out.split())
+    assert "digits, three-layer perceptron, 1 seed, test split" in printed
     run = out / "digits-mlp-crl-softmax-adamw-seed0"
     held_out, policy = run / "predictions" / "holdout.safetensors", tmp_path / "policy.json"
     command("threshold", held_out, "--risk", RISK, "--delta", DELTA, "--json", policy)

@@ -120,6 +120,8 @@ def test_audit_within_the_first_epoch_reports_only_what_is_missing():
     audit = history.audit()
     assert (audit.epochs, audit.never_seen, audit.too_often) == (1, [0, 2, 4], [])
     assert str(audit).startswith("3 of 5 samples were never examined")
+    history.update(torch.tensor([0, 2, 4]), torch.tensor([True, True, True]))
+    assert str(history.audit()) == "ok: 5 samples, each examined at most once, one label each"
 
 
 def test_audit_finds_a_history_that_was_not_restored():
@@ -313,7 +315,7 @@ def test_no_samples_and_the_edges_of_the_index():
 def test_the_audit_names_the_sampler_that_repeats_samples():
     history = CorrectnessHistory(3)
     history.update(torch.tensor([0, 1, 2, 0]), torch.ones(4, dtype=torch.bool))
-    assert "examined more than 1 times: a DistributedSampler, which repeats a few" in str(history.audit(1))
+    assert "examined more than once: a DistributedSampler, which repeats a few" in str(history.audit(1))
 
 
 def test_the_audit_names_what_else_explains_the_counts():

@@ -160,7 +160,7 @@ def test_columns_by_row_are_matched_by_the_names_of_rows(tmp_path):
         ([{"confidence": "95%", "correct": 1}, {"confidence": "0.5", "correct": 0}], "got '95%' in row 0; write"),
         ([{"confidence": 0.5, "correct": 1}, {"confidence": 0.5, "correct": 0.5}],
          "only 0 and 1 in correct, but got 0.5 in row 1; decide from which grade on an answer counts as right"),
-        ([{"label": "a", "input": "?", "x": "b"}], "in column 'input', but got .*; name all class columns probability"),
+        ([{"label": "a", "input": "?", "x": "b"}], "in column 'input', but got .*; name all class columns"),
     ],
 )  # fmt: skip
 def test_answers_of_language_models_that_are_refused_with_a_remedy(tmp_path, rows, message):

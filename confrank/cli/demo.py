@@ -7,6 +7,7 @@ from confrank.cli.command import Arguments, Command, Parser, add_option, at_leas
 from confrank.cli.evaluate import compare_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
+from confrank.phrasing import counted
 
 if TYPE_CHECKING:
     from confrank.study.demo import Threshold
@@ -66,9 +67,10 @@ def _demo(arguments: Arguments) -> None:
         )
     test, held_out = load_samples(configs, out), load_samples(configs, out, "holdout")
     repeats = repeats_of(test)
-    console.print(repeats_table(repeats, f"digits, three-layer perceptron, {arguments.seeds} seeds, test split"))
+    seeds = counted(arguments.seeds, "seed")
+    console.print(repeats_table(repeats, f"digits, three-layer perceptron, {seeds}, test split"))
     figure = out / "demo.png"
-    comparison_figure(test, figure, f"digits, mean of {arguments.seeds} seeds")
+    comparison_figure(test, figure, f"digits, mean of {seeds}")
     say(console, f"figure: {figure}; runs: {out}")
     thresholds = {name: list(map(choose_threshold, held_out[name], test[name])) for name in test}
     runs = [read_source(str(run)) for run in first_runs(configs, out)]

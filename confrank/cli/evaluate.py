@@ -101,7 +101,7 @@ def _evaluate(arguments: Arguments) -> None:
 
     if are_parts([source.path for source in sources]):
         folder = sources[0].path.parent
-        print(f"note: these files are called parts of one; confrank evaluate {folder} evaluates them together")
+        print(f"note: these files are named like parts of one; confrank evaluate {folder} evaluates them together")
     if arguments.common and len(sources) < 2:
         raise ValueError("expected two or more files with --common, but got one; leave it out")
     if arguments.common:
@@ -226,7 +226,7 @@ def _policy_for_page(path: str | None, page: Path | None, files: Sequence[str]) 
     if path is None:
         return None
     if page is None:
-        raise ValueError("expected --report with --policy, which the page shows, but got none")
+        raise ValueError("expected --report with --policy, since only the page shows a policy, but got none")
     if len(files) > 1:
         raise ValueError(f"expected one file with --policy, but got {len(files)}")
     return Policy.load(path)

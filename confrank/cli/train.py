@@ -300,9 +300,13 @@ def _little_learned(result: "Finished") -> list[str]:
     accuracy = evaluation.metrics["acc"]
     if label is None or accuracy is None or (share := share_of_chance(accuracy, label)) is None:
         return []
+    fitted = result.folder.read_log()[-1]["acc"]
+    advice = _advice(load_config(result.folder.path))
+    if fitted > (1 + share) / 2:  # longer training would not help
+        advice = f"more training data, since the network fits those it has (accuracy {percent(fitted)})"
     return [
         f"warning: {result.folder.path}: the test accuracy, {percent(accuracy)}, is not clearly above the share of"
-        f" the most frequent class, {percent(share)}; try {_advice(load_config(result.folder.path))}"
+        f" the most frequent class, {percent(share)}; try {advice}"
     ]
 
 

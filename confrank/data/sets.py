@@ -277,10 +277,13 @@ def repeated_note(train: Iterable[Hashable], test: Sequence[Hashable], kind: str
 
     >>> repeated_note(["a", "b"], ["b", "b", "c"], "texts")
     '2 of 3 test texts also occur in training'
+    >>> repeated_note(["a"], ["a", "b"], "texts")
+    '1 of 2 test texts also occurs in training'
     """
     known = {*train}
     repeated = sum(one in known for one in test)
-    return f"{repeated:,} of {len(test):,} test {kind} also occur in training" if repeated else None
+    occur = "occurs" if repeated == 1 else "occur"
+    return f"{repeated:,} of {len(test):,} test {kind} also {occur} in training" if repeated else None
 
 
 def class_order(labels: Iterable[str]) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ def refuse_other_format(path: Path) -> None:
 
 
 def _zip_format(path: Path, ending: str, what: str) -> tuple[str, tuple[str, ...]]:
-    """What a zip archive is, and its endings: none for an unknown format, that of its name if it is damaged."""
+    """What a zip archive is, and its endings: none for several files, that of its name if it is damaged."""
     if ending == ".zip":
         return what, (ending,)
     names = _names_in(path)
@@ -55,7 +55,9 @@ def _zip_format(path: Path, ending: str, what: str) -> tuple[str, tuple[str, ...
     for end, found in ZIP_FORMATS.items():
         if any(name.endswith(end) for name in names):
             return found
-    return (what, (".npz",)) if all(name.endswith(".npy") for name in names) else ("a zip archive", ())
+    if all(name.endswith(".npy") for name in names):
+        return what, (".npz",)
+    return "a zip archive", ((".zip",) if len(names) == 1 else ())
 
 
 def _remedied(path: Path, what: str, endings: tuple[str, ...]) -> str:

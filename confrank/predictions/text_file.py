@@ -90,8 +90,13 @@ def decoded(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"expected text in UTF-8, but line {line} holds byte {content[error.start]:#04x}; {CONVERT}"
+            f"expected text in UTF-8, but line {line} holds byte {content[error.start]:#04x}; {_remedy(content)}"
         ) from None
+
+
+def _remedy(content: bytes) -> str:
+    """What to do about bytes that are not UTF-8: no 8-bit encoding of text has zero bytes."""
+    return "this looks like a binary file, so give a text file" if 0 in content else CONVERT
 
 
 @contextmanager
@@ -100,7 +105,8 @@ def readable(kind: str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:
-        raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; {CONVERT}") from None
+        remedy = _remedy(error.object) if isinstance(error, UnicodeDecodeError) else CONVERT
+        raise ValueError(f"expected {kind} in UTF-8, but it cannot be decoded: {error}; {remedy}") from None
     except csv.Error as error:
         raise ValueError(f"expected {kind}, but it cannot be parsed: {error}") from None
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, *_ZIP_ERRORS) as error:
