@@ -174,3 +174,10 @@ def test_words_as_confidence_in_csv(tmp_path):
         ValueError, match="column 'confidence', but got 'high' in row 0 .*; write numbers, higher for"
     ):
         read(tmp_path / "a.csv")
+
+
+def test_a_column_named_like_a_part_of_an_object_is_refused(tmp_path):
+    for row in ({"judge.correct": 1, "judge": {"correct": 0}}, {"judge": {"correct": 0}, "judge.correct": 1}):
+        path = written(tmp_path / "a.jsonl", [{"confidence": 0.9, **row}] * 3)
+        with pytest.raises(ValueError, match=r"distinct columns, but 'judge.correct' is also in the object 'judge'"):
+            read(path, columns={"correct": "judge.correct"})

@@ -130,12 +130,16 @@ def _log_likelihood(errors: Ints, number: Ints) -> Floats:
     return likelihood
 
 
-def e_text(log_e_value: Sequence[float] | Floats) -> str:
-    """The last e-value of a test.
+def e_text(log_e_value: Sequence[float] | Floats, alarm: int | None = None) -> str:
+    """The last e-value of a test or, after an alarm, the highest: the last may have returned below the alarm.
 
     >>> e_text([0.0, 3.0]), e_text([6.9075]), e_text([10.0]), e_text([2000.0]), e_text([])
     ('20.1', '1,000', '22,000', '10^869', '1')
+    >>> e_text([0.0, 3.0, 1.0], alarm=1)
+    'up to 20.1'
     """
+    if alarm is not None:
+        return f"up to {e_text([float(np.max(log_e_value))])}"
     last = float(log_e_value[-1]) if len(log_e_value) else 0.0
     if abs(last) >= math.log(1e6):
         return f"10^{last / math.log(10):.0f}"

@@ -71,7 +71,7 @@ class Monitored(Displayed):
                 one.what if one.group is None else f"{one.what} in {one.group}",
                 f"{one.test.risk:.4g}",
                 f"{one.test.num_wrong:,} of {one.test.num_answers:,}",
-                e_text(one.test.log_e_value),
+                e_text(one.test.log_e_value, one.test.alarm),
                 f"{one.test.line:g}",
                 "-" if one.alarm_row is None else f"{one.alarm_row:,}",
             ]
@@ -79,7 +79,8 @@ class Monitored(Displayed):
         ]
         if (drift := self.drift) is not None:
             alarm = "-" if drift.alarm is None else f"{drift.alarm:,}"
-            rows.append(["drift of the confidence", "", "", e_text(drift.log_e_value), f"{drift.line:g}", alarm])
+            evidence = e_text(drift.log_e_value, drift.alarm)
+            rows.append(["drift of the confidence", "", "", evidence, f"{drift.line:g}", alarm])
         heading = ["guarantee", "at most", "measured", "e-value", "alarm at", "first alarm in row"]
         return [f"{words[self.holds]} (level {self.alpha:g})", Grid(rows, heading)]
 

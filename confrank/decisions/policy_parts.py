@@ -219,7 +219,7 @@ def matched(policy: Input, predictions: Predictions) -> Predictions:
         raise InputError(
             f"expected {_kind(policy)}, as in the file that the policy was made on, but got {_kind(new)}",
             ("use {positive} CLASS if it is the probability of a class, " if of_two else "")
-            + "give predictions in that form, or make a policy from ones like these",
+            + "give predictions in that form, not the answers of a policy, or make a policy from ones like these",
         )
     if policy.num_classes != new.num_classes:
         raise InputError(

@@ -157,6 +157,8 @@ def _flattened(columns: Columns, prefix: str = "") -> tuple[Columns, list[str]]:
             nested += [prefix + name] if prefix else []
             continue
         more, names = _flattened({key: [cell.get(key) for cell in cells] for key in inner}, f"{prefix}{name}.")
+        if twice := sorted(more.keys() & {*plain, *(prefix + other for other in columns)}):
+            raise ValueError(f"expected distinct columns, but {twice[0]!r} is also in the object {prefix + name!r}")
         plain |= more
         nested += names
     return plain, nested

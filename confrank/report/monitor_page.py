@@ -100,7 +100,7 @@ def _row(watch: Watch, followed: Followed, times: Times) -> dict[str, Any]:
         "limit": f"{100 * test.risk:.4g}%",
         "rate": "-" if not test.num_answers else percent(test.num_wrong / test.num_answers, 2),
         "counts": f"{test.num_wrong:,} of {test.num_answers:,}",
-        "e_value": e_text(test.log_e_value),
+        "e_value": e_text(test.log_e_value, test.alarm),
         "line": f"{test.line:g}",
         "noticed": "" if noticed is None else row_name(noticed, followed, times),
     }

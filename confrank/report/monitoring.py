@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import MISSES, SURE_ERRORS, Watch
 from confrank.decisions.promises import Followed
-from confrank.metrics.arrays import Floats
 from confrank.phrasing import counted
 from confrank.report.verdict import percent
 
@@ -124,19 +121,8 @@ def claim_sentence(watch: Watch) -> str:
         rate += f" ({percent(test.num_wrong / test.num_answers)})"
     return (
         f"the {subject(watch)} is at most {test.risk:.4g}: {rate},"
-        f" {_evidence(test.log_e_value, test.alarm)}, alarm at {test.line:g}"
+        f" e-value {e_text(test.log_e_value, test.alarm)}, alarm at {test.line:g}"
     )
-
-
-def _evidence(log_e_value: Floats, alarm: int | None) -> str:
-    """The last e-value of a test or, after an alarm, the highest: the last may have returned below the alarm.
-
-    >>> _evidence(np.log([1.0, 30.0, 2.0]), alarm=None), _evidence(np.log([1.0, 30.0, 2.0]), alarm=1)
-    ('e-value 2', 'e-value up to 30')
-    """
-    if alarm is None:
-        return f"e-value {e_text(log_e_value)}"
-    return f"e-value up to {e_text([float(np.max(log_e_value))])}"
 
 
 def drift_sentences(followed: Followed, times: Times = None) -> list[str]:
@@ -145,7 +131,7 @@ def drift_sentences(followed: Followed, times: Times = None) -> list[str]:
     if drift is None:
         return ["Not tested: the policy does not record the confidences that it was made on."]
     rows = f"those of the {drift.num_reference:,} calibration rows"
-    numbers = f"{_evidence(drift.log_e_value, drift.alarm)}, alarm at {drift.line:g}"
+    numbers = f"e-value {e_text(drift.log_e_value, drift.alarm)}, alarm at {drift.line:g}"
     if drift.alarm is None:
         return [f"No drift of the confidences noticed, compared with {rows} ({numbers})."]
     assert drift.below is not None
