@@ -31,13 +31,7 @@ def _check_arguments(parser: Parser) -> None:
     name = with_names("data set by name, or the path of your own", "dataset", "images")
     parser.add_argument("name", type=str, metavar="NAME", help=name)
     data = parser.add_argument_group("data")
-    add_option(
-        data,
-        "--image-size",
-        int,
-        "N",
-        "check your own images as `train --image-size N` sees them",
-    )
+    add_option(data, "--image-size", int, "N", "check your own images as `train --image-size N` sees them")
     add_root(data)
 
 

@@ -658,30 +658,10 @@ def files():
         lines([{"confidence": float(c), "correct": 0.5 if r else 0} for c, r in zip(top, right, strict=True)]),
         "counts as right",
     )
-    add(
-        "table.csv.bz2",
-        "CSV packed with bzip2",
-        compressed("table.csv.bz2", as_csv(class_header, named).encode()),
-        of_animals,
-    )
-    add(
-        "table.csv.xz",
-        "CSV packed with xz",
-        compressed("table.csv.xz", as_csv(class_header, named).encode()),
-        of_animals,
-    )
-    add(
-        "table.csv.zst",
-        "CSV packed with zstd",
-        compressed("table.csv.zst", as_csv(class_header, named).encode()),
-        of_animals,
-    )
-    add(
-        "table.csv.zip",
-        "CSV in a zip archive",
-        compressed("table.csv.zip", as_csv(class_header, named).encode()),
-        of_animals,
-    )
+    ways = {"bz2": "packed with bzip2", "xz": "packed with xz", "zst": "packed with zstd", "zip": "in a zip archive"}
+    for ending, way in ways.items():
+        name = f"table.csv.{ending}"
+        add(name, f"CSV {way}", compressed(name, as_csv(class_header, named).encode()), of_animals)
     add("plain.feather", "the same columns as pandas writes them", as_arrow(frame, compression="lz4"), of_top)
     add(
         "views.arrow",
