@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from test_study_folders import write_result
 
 from confrank.checkpoint import load_latest, save_checkpoint
+from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
 from confrank.metrics.repeats import Cell, Summary
@@ -310,18 +311,38 @@ def test_averages_are_of_the_members_that_the_plan_names(tmp_path):
         run_plan(plan(longer), tmp_path / "one", tmp_path / "results3", device=cpu)
 
 
-def test_averages_of_other_members_or_other_data_are_noticed(tmp_path):
+def test_a_stored_ensemble_of_other_seeds_fills_the_cell_unless_it_is_of_other_data(tmp_path):
     pair = replace(TINY, methods=("ensemble-baseline",), seeds=(0, 1), epochs=1)
     folders, cpu = (tmp_path / "runs", tmp_path / "results"), torch.device("cpu")
     assert run_plan(plan(pair), *folders, device=cpu) == []
-    with pytest.raises(ValueError, match="differs in members"):
-        run_plan(plan(replace(pair, seeds=(0, 2))), *folders, device=cpu)
     (kept,) = (tmp_path / "results").glob("*-of2.json")
-    content = json.loads(kept.read_text())
+    before, others = kept.read_text(), plan(replace(pair, seeds=(2, 0)))
+    assert "done  digits-small-ensemble-baseline-of2 (seeds 0, 1)" in "\n".join(plan_lines(others, *folders))
+    assert "done  digits-small-ensemble-baseline-of2\n" in "\n".join(plan_lines(plan(pair), *folders))
+    assert run_plan(others, *folders, device=cpu) == []
+    assert kept.read_text() == before
+    content = json.loads(before)
+    for members in (["digits-small-baseline-seed0"] * 2, ["digits-small-crl-softmax-seed0", "x-seed1"]):
+        kept.write_text(json.dumps({**content, "config": {**content["config"], "members": members}}))
+        with pytest.raises(ValueError, match="differs in .*members"):
+            others.check(*folders)
     content["environment"]["data"] = "of old images"
     kept.write_text(json.dumps(content))
-    (problem,) = run_plan(plan(pair), *folders, device=cpu)
-    assert "is from other data; remove it" in problem
+    for wanted in (plan(pair), others):
+        (problem,) = run_plan(wanted, *folders, device=cpu)
+        assert "is from other data; remove it" in problem
+    kept.with_suffix(".npz").unlink()  # half of a result fills nothing
+    with pytest.raises(ValueError, match="differs in .*members"):
+        others.check(*folders)
+
+
+@pytest.mark.parametrize(
+    "study", ["table-clf-ensemble-perf", "stable-clf-ensemble-weight1", "stable-clf-ensemble-weight0.5"]
+)
+def test_the_ensemble_studies_go_with_the_results_of_a_checkout(study, tmp_path, capsys, command):
+    results = Path(__file__).parent.parent / "results"
+    command("study", study, "--results", results, "--out", tmp_path, "--root", tmp_path, "--dry-run")
+    assert "done  cifar100-vgg16-ensemble-baseline-of5 (seeds 4, 5, 6, 7, 8)\n" in capsys.readouterr().out
 
 
 def test_held_out_images_depend_on_the_seed_and_are_no_other_data(tmp_path):

@@ -12,7 +12,7 @@ from confrank.ood import DETECTORS
 from confrank.phrasing import counted
 from confrank.study.active import ActiveRecipe, estimated_minutes, missing_trials, stage_runs
 from confrank.study.detection import MINUTES, missing_detectors
-from confrank.study.plan import Average, Plan, estimated_hours, has_result
+from confrank.study.plan import Average, Plan, estimated_hours, has_result, stored_as
 
 
 def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
@@ -20,7 +20,10 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
     to_train = {config.run_name: config for config in wanted.to_train(out, results)}
     lines = [_run_line(config, config.run_name in to_train, results) for config in wanted.runs]
     averages = [item.name for item in wanted.missing_averages(results)]
-    lines += [f"{'average' if item.name in averages else 'done':>9}  {item.name}" for item in wanted.averages]
+    for item in wanted.averages:
+        seeds = [member.seed for member in stored_as(item, results).members]
+        other = "" if seeds == [member.seed for member in item.members] else f" (seeds {', '.join(map(str, seeds))})"
+        lines.append(f"{'average' if item.name in averages else 'done':>9}  {item.name}{other}")
     missing = missing_detectors(wanted.detections, results)
     for item in wanted.detections:
         names = missing.get(item, ())

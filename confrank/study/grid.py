@@ -19,7 +19,7 @@ from confrank.run_folder import RunFolder
 from confrank.study.detection import Detection, measure, missing_detectors
 from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
-from confrank.study.plan import Average, Plan, has_result, is_complete
+from confrank.study.plan import Average, Plan, has_result, is_complete, stored_as
 from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
 from confrank.study.speeds import step_ms
@@ -173,7 +173,7 @@ def _derive(item: Average, out: Path, results: Path) -> None:
     """Average the members' predictions, unless the result exists."""
     path = results / f"{item.name}.json"
     if is_complete(path):
-        _check_fresh(item, path, out)
+        _check_fresh(item, stored_as(item, results), path, out)
         return
     environments = [environment_of(finished_run(out / member.run_name)[0]) for member in item.members]
     # Seeds hold out different images; `average` compares the test samples.
@@ -184,10 +184,11 @@ def _derive(item: Average, out: Path, results: Path) -> None:
     export_average(item.name, predictions, item.config(), environments[0], results)
 
 
-def _check_fresh(item: Average, path: Path, out: Path) -> None:
-    """Raise if the members of an average have been trained on other data since."""
+def _check_fresh(wanted: Average, stored: Average, path: Path, out: Path) -> None:
+    """Raise if the members of an average, planned or stored, have been trained on other data since."""
     # The result has the data of the first member; held-out images depend on the seed.
-    for member in [member for member in item.members if not member.holdout] or item.members[:1]:
+    members = (*wanted.members, *stored.members)
+    for member in [member for member in members if not member.holdout] or stored.members[:1]:
         folder = RunFolder(out / member.run_name)
         if has_other_data(path, folder):
             raise ValueError(f"expected an average of {folder.path}, but {path} is from other data; remove it")

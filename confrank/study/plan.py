@@ -1,5 +1,6 @@
 """What a study needs: the runs and averages of its recipes, which of them exist, and what conflicts with them."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -66,7 +67,7 @@ class Plan:
             if weights is not None and (path := weights / f"{config.run_name}.safetensors").exists():
                 _check_weights(config, path)
         for item in self.averages:
-            _check_result(item.config(), results / f"{item.name}.json")
+            _check_result(stored_as(item, results).config(), results / f"{item.name}.json")
         missing = self.missing_averages(results)
         averaged = [member for item in missing for member in item.members]
         for config in (*self.to_train(out, results), *averaged):
@@ -80,6 +81,19 @@ class Plan:
     def missing_averages(self, results: Path) -> list[Average]:
         """The averages without a result."""
         return [item for item in self.averages if not is_complete(results / f"{item.name}.json")]
+
+
+def stored_as(item: Average, results: Path) -> Average:
+    """The average that fills a cell: a stored ensemble of as many other seeds takes the place of the planned one."""
+    path, first = results / f"{item.name}.json", item.members[0]
+    if item.epochs or not is_complete(path):
+        return item
+    start = f"{first.name_without_seed}-seed"
+    names = [str(name) for name in load_result(path).config.get("members", ())]
+    seeds = [int(name.removeprefix(start)) for name in names if re.fullmatch(rf"{re.escape(start)}\d+", name)]
+    if not len({*seeds}) == len(names) == len(item.members):
+        return item
+    return replace(item, members=tuple(replace(first, seed=seed) for seed in seeds))
 
 
 def missing_data(wanted: Plan, out: Path, results: Path, root: Path | None) -> list[str]:
