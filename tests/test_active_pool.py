@@ -4,11 +4,16 @@ import csv
 import io
 import json
 import os
+import signal
+import socket
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from forked import SERVER
 from PIL import Image
 
 from confrank.active import STRATEGIES
@@ -170,6 +175,75 @@ def test_a_stopped_query_resumes_without_scoring_again(run, pool, tmp_path, monk
     calls.clear()
     ask_pool(pool, None, "entropy", 6, **options)  # another question: nothing is reused
     assert len(calls) == 5
+
+
+def ask_and_stop(held, arguments):
+    """A query in a process of its own, which stops itself after its first chunk and tells so by the file `held`."""
+    from confrank.active import scoring
+
+    def write(path, content):
+        write_atomically(path, content)
+        if path.name.startswith("chunk-") and not held.exists():
+            held.touch()
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    scoring.CHUNK_ROWS, scoring.write_atomically = 8, write
+    main(["active", *map(str, arguments)])
+
+
+@contextmanager
+def stopped(held, *arguments):
+    """A process that runs this query and stands still after its first chunk."""
+    process = SERVER.Process(target=ask_and_stop, args=(held, arguments))
+    process.start()
+    try:
+        while not held.exists():
+            assert process.is_alive()
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_second_query_with_the_same_out_is_refused(run, pool, tmp_path, capsys):
+    out, alone, flags = tmp_path / "q.csv", tmp_path / "alone.csv", ("--pool", pool, "--count", 7, "--device", "cpu")
+    with stopped(tmp_path / "held", "query", run, *flags, "--out", out) as process:
+        for other in ("margin", "random", "least-confidence"):
+            assert command("query", run, *flags, "--strategy", other, "--out", out) == 2
+            error = (
+                f"expected no other query to write {out}, but process {process.pid} on {socket.gethostname()} does"
+            )
+            assert capsys.readouterr().err == f"confrank: error: {error}; wait for it, or choose another --out\n"
+            assert not out.exists()
+        os.kill(process.pid, signal.SIGCONT)
+        process.join(60)
+        assert process.exitcode == 0
+    assert command("query", run, *flags, "--out", alone) == 0
+    assert out.read_text() == alone.read_text()
+    names = ["alone.csv", "alone.png", "held", "pool", "q.csv", "q.png"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+def test_scores_of_a_pool_that_was_replaced_are_computed_again(kind, run, pool, images, tmp_path, monkeypatch):
+    """The new images have the names of the old ones and, in the archive, their size."""
+    np.savez(tmp_path / "pool.npz", images=images)
+    source, out, alone = (
+        pool if kind == "folder" else tmp_path / "pool.npz",
+        tmp_path / "q.csv",
+        tmp_path / "alone.csv",
+    )
+    flags = ("--pool", source, "--count", 7, "--device", "cpu", "--out")
+    with stopped(tmp_path / "held", "query", run, *flags, out):
+        pass  # killed here
+    np.savez(tmp_path / "pool.npz", images=images[::-1])
+    for path, image in zip(sorted(pool.rglob("*.png")), images, strict=True):
+        Image.fromarray(image[::-1, :, 0]).save(path)
+    monkeypatch.setattr("confrank.active.scoring.CHUNK_ROWS", 8)
+    assert command("query", run, *flags, out) == 0
+    assert command("query", run, *flags, alone) == 0
+    assert out.read_text() == alone.read_text()
 
 
 def test_scores_of_an_earlier_version_are_computed_again(run, pool, tmp_path):

@@ -47,8 +47,16 @@ class ImagePool:
                 yield fit(picture, record.input_shape, self.names[row])
 
     def identity(self, row: int) -> str:
-        """What scores of a row depend on, as far as it is cheap to know."""
-        return f"{self.names[row]}\0"
+        """What scores of a row depend on, as far as it is cheap to know: its name, and size and time of its file."""
+        try:
+            state = self._file(row).stat()
+        except OSError:  # reported where it is read
+            return f"{self.names[row]}\0"
+        return f"{self.names[row]}\0{state.st_size}\0{state.st_mtime_ns}\0"
+
+    def _file(self, row: int) -> Path:
+        """The file with the image of a row."""
+        return self.path
 
     def columns(self, rows: Rows) -> dict[str, list[str]]:
         """What people need to label these rows: nothing more than the contact sheet."""
@@ -80,6 +88,9 @@ class FolderPool(ImagePool):
 
     size: int | None
 
+    def _file(self, row: int) -> Path:
+        return self.path / self.names[row]
+
     def pictures(self, rows: Rows) -> Iterator[Picture | ValueError]:
         size = None if self.size is None else (self.size, self.size)
         return self._read(rows, lambda path: read_picture(path, size)[0])
@@ -89,9 +100,9 @@ class FolderPool(ImagePool):
         return self._read(rows, lambda path: read_thumbnail(path, side))
 
     def _read(self, rows: Rows, read: Callable[[Path], Picture]) -> Iterator[Picture | ValueError]:
-        for row in rows:
+        for row in rows.tolist():
             try:
-                yield read(self.path / self.names[row])
+                yield read(self._file(row))
             except ValueError as error:
                 yield error
 

@@ -1,8 +1,9 @@
 """Which samples of a pool to label next, as a CSV for the people who label them."""
 
 import hashlib
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from confrank.active import strategies
 from confrank.active.centres import nearest
 from confrank.active.image_pool import ImagePool
-from confrank.active.labelled import Labelled, Note
+from confrank.active.labelled import Labelled, Note, check_replaceable
 from confrank.active.pool import Pool, SamplePool, TablePool, check_texts, open_pool
 from confrank.active.ray_scoring import Settings, score_on_ray
 from confrank.active.scoring import Progress, Scored, Scorer, chunk_size, score_chunks, score_pool
@@ -24,6 +25,7 @@ from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.cluster import connected
 from confrank.data.pictures import Picture
+from confrank.folders import LOCK, HeldError, Lock, holder_path
 from confrank.phrasing import InputError, counted, named
 from confrank.predictions import Array
 from confrank.predictions.csv_rows import form_of
@@ -53,6 +55,30 @@ class Question:
         pictures = dict(zip(rows.tolist(), self.pool.thumbnails(rows, side), strict=True))
         pairs = [(self.pool.names[row], pictures[row]) for row in self.rows[:most].tolist()]
         return [(name, picture) for name, picture in pairs if not isinstance(picture, ValueError)]
+
+
+@contextmanager
+def asking(out: Path, labelled: Labelled | None) -> Iterator[Path]:
+    """The folder for finished scores of the query that writes `out`, locked; it is removed when the block ends well.
+
+    Raises if another process is asking for the same file, or if replacing it would lose labels.
+    """
+    scores, lock_path = out.with_name(f".{out.name}.scores"), out.with_name(f".{out.name}{LOCK}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = Lock(lock_path)
+    except HeldError as error:
+        problem = f"expected no other query to write {out}, but {error.holder} does"
+        raise InputError(problem, "wait for it, or choose another {out}") from None
+    try:
+        check_replaceable(out, labelled)
+        yield scores
+        shutil.rmtree(scores, ignore_errors=True)
+    finally:
+        with suppress(OSError):  # Windows does not remove open files
+            holder_path(lock_path).unlink()
+            lock_path.unlink()
+        lock.release()
 
 
 def ask_pool(

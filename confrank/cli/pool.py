@@ -1,6 +1,5 @@
 """Active learning on your own pool: which samples to label next, and training on the labels."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,8 +64,8 @@ def _query_arguments(parser: Parser) -> None:
 
 
 def _query(arguments: Arguments) -> None:
-    from confrank.active.labelled import check_replaceable, read_labelled
-    from confrank.active.query import ask_pool, write_question
+    from confrank.active.labelled import read_labelled
+    from confrank.active.query import ask_pool, asking, write_question
     from confrank.report.contact import CELL, contact_sheet
     from confrank.report.progress import sample_bar
 
@@ -82,31 +81,29 @@ def _query(arguments: Arguments) -> None:
         )
     note = partial(say, console)
     labelled = None if arguments.labelled is None else read_labelled(Path(arguments.labelled), note)
-    check_replaceable(out, labelled)
-    scores = out.with_name(f".{out.name}.scores")
-    with sample_bar(console, "scoring") as advance:
-        question = ask_pool(
-            Path(arguments.pool),
-            labelled,
-            arguments.strategy,
-            arguments.count,
-            run=None if arguments.run is None else Path(arguments.run),
-            scores=scores,
-            subset=arguments.subset,
-            seed=arguments.seed,
-            image_size=arguments.image_size,
-            device=device_of(arguments.device, arguments.ray),
-            ray=arguments.ray,
-            on_note=note,
-            on_progress=advance,
-        )
-    pictures = question.pictures(SHEET_IMAGES, CELL)
-    like = pool if arguments.labelled is None else Path(arguments.labelled)
-    write_question(out, question, like if like.suffix.lower() == ".csv" else None)
-    if pictures:
-        contact_sheet(pictures, sheet)
-        note(f"contact sheet of the first {len(pictures)}: {sheet}")
-    shutil.rmtree(scores, ignore_errors=True)
+    with asking(out, labelled) as scores:
+        with sample_bar(console, "scoring") as advance:
+            question = ask_pool(
+                Path(arguments.pool),
+                labelled,
+                arguments.strategy,
+                arguments.count,
+                run=None if arguments.run is None else Path(arguments.run),
+                scores=scores,
+                subset=arguments.subset,
+                seed=arguments.seed,
+                image_size=arguments.image_size,
+                device=device_of(arguments.device, arguments.ray),
+                ray=arguments.ray,
+                on_note=note,
+                on_progress=advance,
+            )
+        pictures = question.pictures(SHEET_IMAGES, CELL)
+        like = pool if arguments.labelled is None else Path(arguments.labelled)
+        write_question(out, question, like if like.suffix.lower() == ".csv" else None)
+        if pictures:
+            contact_sheet(pictures, sheet)
+            note(f"contact sheet of the first {len(pictures)}: {sheet}")
     order = "in random order" if arguments.strategy == "random" else "most useful first"
     note(f"{counted(len(question.names), 'sample')} to label, {order}: {out}")
 
