@@ -1,4 +1,4 @@
-"""A study and a pool on Ray: a cluster of three nodes on this machine, one of which dies, and signals."""
+"""A study on Ray: a cluster of three nodes on this machine, one of which dies, and signals."""
 
 import json
 import os
@@ -19,20 +19,6 @@ from confrank.study.group import Sharing
 from confrank.study.ray_tasks import Settings, _Study
 from confrank.study.results import read_run
 from confrank.study.tables import load_results
-from confrank.training import train
-
-SCORE = """
-import sys
-from pathlib import Path
-import numpy as np
-from confrank.active.query import ask_pool
-
-address = sys.argv[1] if len(sys.argv) > 1 else None
-name, options = "ray" if address else "alone", {"run": Path("run"), "ray": address, "on_note": print}
-asked = ask_pool(Path("pool.npz"), None, "mc-entropy", 20_000, scores=Path(f"scores-{name}"), **options)
-np.savez(name, rows=asked.rows, values=asked.values)
-"""
-
 
 @contextmanager
 def cluster(folder):
@@ -97,46 +83,6 @@ def test_a_study_on_three_nodes_of_which_one_dies_gives_the_same_table(tmp_path)
     assert len(counts) == len(seeds)
     assert epochs * STEPS_PER_EPOCH <= counts.pop(seed) < 1.5 * epochs * STEPS_PER_EPOCH
     assert set(counts.values()) == {epochs * STEPS_PER_EPOCH}
-
-
-@pytest.mark.slow
-def test_a_pool_scored_on_three_nodes_is_equal_to_the_bit(tmp_path):
-    """20,000 images; a method with dropout, whose scores depend on the seed of each chunk."""
-    run = tmp_path / "run"
-    train(RunConfig(method="mcdropout", model="mlp", epochs=1), run, device="cpu")
-    images = np.random.default_rng(0).integers(0, 256, (20_000, 8, 8, 1), dtype=np.uint8)
-    np.savez(tmp_path / "pool.npz", images=images)
-    np.savez(tmp_path / "small.npz", images=images[:10, :7])
-    with cluster(tmp_path) as (address, _):
-        succeed(start(tmp_path, "-c", SCORE, address))
-        wrong = start(tmp_path, "-m", "confrank", "active", "query", "run", "--pool", "small.npz", "--ray", address)
-        printed, _ = wrong.communicate(timeout=400)
-    assert wrong.returncode == 2, printed
-    assert printed.splitlines()[-1].endswith("but 0 is 8x7; set --image-size to scale pictures")
-    succeed(start(tmp_path, "-c", SCORE))
-    with np.load(tmp_path / "ray.npz") as scored, np.load(tmp_path / "alone.npz") as alone:
-        assert np.array_equal(scored["rows"], alone["rows"])
-        assert scored["values"].tobytes() == alone["values"].tobytes()
-        assert len({*alone["values"]}) > 10_000
-
-
-@pytest.mark.slow
-def test_texts_scored_on_three_nodes_are_equal_to_the_bit(tmp_path):
-    words, random = np.array([f"word{number}" for number in range(500)]), np.random.default_rng(0)
-    texts = [" ".join(row) for row in random.choice(words, (10_000, 12))]
-    (tmp_path / "pool.csv").write_text("\n".join(["text", *texts]) + "\n")
-    labelled = [f"{text},{'ab'[number % 2]}" for number, text in enumerate(texts[:200])]
-    (tmp_path / "labelled.csv").write_text("\n".join(["text,label", *labelled]) + "\n")
-    settings = {"model": "text-encoder", "optimizer": "adamw", "lr": 0.01, "text_length": 12}
-    train(RunConfig(dataset=str(tmp_path / "labelled.csv"), epochs=1, **settings), tmp_path / "run", device="cpu")
-    score = SCORE.replace("pool.npz", "pool.csv").replace("20_000", "10_000").replace("mc-entropy", "margin")
-    with cluster(tmp_path) as (address, _):
-        succeed(start(tmp_path, "-c", score, address))
-    succeed(start(tmp_path, "-c", score))
-    with np.load(tmp_path / "ray.npz") as scored, np.load(tmp_path / "alone.npz") as alone:
-        assert np.array_equal(scored["rows"], alone["rows"])
-        assert scored["values"].tobytes() == alone["values"].tobytes()
-        assert len({*alone["values"]}) > 5_000
 
 
 @pytest.mark.slow

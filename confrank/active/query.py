@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,11 @@ from confrank.active.centres import nearest
 from confrank.active.image_pool import ImagePool
 from confrank.active.labelled import Labelled, Note, check_replaceable
 from confrank.active.pool import Pool, SamplePool, TablePool, check_texts, open_pool
-from confrank.active.ray_scoring import Settings, score_on_ray
-from confrank.active.scoring import Progress, Scored, Scorer, chunk_size, score_chunks, score_pool
+from confrank.active.scoring import Progress, Scored, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
 from confrank.active.strategies import Rows, Strategy
 from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
-from confrank.cluster import connected
 from confrank.data.pictures import Picture
 from confrank.folders import LOCK, HeldError, Lock, holder_path
 from confrank.phrasing import InputError, counted, named
@@ -93,14 +90,12 @@ def ask_pool(
     seed: int = 0,
     image_size: int | None = None,
     device: torch.device | None = None,
-    ray: str | None = None,
     on_note: Note,
     on_progress: Progress | None = None,
 ) -> Question:
     """Choose `count` samples of a pool that are not in `labelled`, by the network of a run or a file of its outputs.
 
-    The folder `scores` holds the finished part of a stopped call. `subset` is the number of random candidates. `ray`
-    is the address of a Ray cluster that scores the samples, or "local".
+    The folder `scores` holds the finished part of a stopped call. `subset` is the number of random candidates.
     """
     strategy = strategies.get(strategy_name)
     if count < 1:
@@ -124,18 +119,16 @@ def ask_pool(
                 "give one, or set {strategy} to random",
             )
         needed = np.sort(np.concatenate([candidates, known])) if strategy.needs == "features" else candidates
-        trained = _trained(run, pool, strategy, device if ray is None else None)
-        key = _key(pool, strategy, needed, run, size)
+        trained = _trained(run, pool, strategy, device)
         _note_new_classes(run, trained, labelled, on_note)
-        with _scorer(pool, trained, strategy, run, scores, key["network"], device, ray) as (chunk, score):
-            scored = score_pool(needed, chunk, scores, key, score, on_progress=on_progress)
+        key = _key(pool, strategy, needed, run, size)
+        scored = score_pool(pool, trained, strategy, needed, scores, key, on_progress=on_progress)
         rows, values, centres = _from_scored(scored, strategy, known, on_note)
     if count > len(rows):
         on_note(f"warning: asked for {count} samples, but the pool has only {len(rows)}: all of them are chosen")
         count = len(rows)
     given = {"scores": values, "features": values, "labelled_features": centres}
-    here = device if ray is None else None  # the cluster's GPUs are not ours
-    chosen = select(strategy.name, **given, count=count, seed=seed, device=here)
+    chosen = select(strategy.name, **given, count=count, seed=seed, device=device)
     return _question(strategy, pool, rows[chosen], values[chosen], centres)
 
 
@@ -188,27 +181,6 @@ def _from_table(
             f" but got {', '.join(arrays)}"
         )
     return candidates, arrays["confidence"][candidates], None
-
-
-@contextmanager
-def _scorer(
-    pool: SamplePool,
-    trained: Trained,
-    strategy: Strategy,
-    run: Path,
-    scores: Path,
-    network: str,
-    device: torch.device | None,
-    ray: str | None,
-) -> Iterator[tuple[int, Scorer]]:
-    """The number of samples to score at once, and what scores them: this process, or a Ray cluster."""
-    chunk = chunk_size(trained.provenance.input_shape)
-    if ray is None:
-        yield chunk, partial(score_chunks, pool, trained, strategy)
-        return
-    with connected(ray, None if device is None else str(device)) as (cluster, kind):
-        settings = Settings(Path.cwd(), run, network, strategy, kind, torch.get_num_threads())
-        yield chunk, partial(score_on_ray, cluster, pool, settings, scores)
 
 
 def _trained(run: Path, pool: SamplePool, strategy: Strategy, device: torch.device | None) -> Trained:

@@ -3,7 +3,7 @@
 import io
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,6 @@ CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 26
 BATCH_SIZE = 500
 Progress = Callable[[int, int], None]
-# From chunks of rows, by number, to the content of their files, in any order.
-Scorer = Callable[[Mapping[int, Rows]], Iterable[tuple[int, bytes]]]
 
 
 @dataclass(frozen=True)
@@ -38,32 +36,34 @@ class Scored:
 
 
 def score_pool(
+    pool: SamplePool,
+    trained: Trained,
+    strategy: Strategy,
     rows: Rows,
-    size: int,
     folder: Path,
     key: dict[str, Any],
-    score: Scorer,
     *,
     on_progress: Progress | None = None,
 ) -> Scored:
-    """Score ascending `rows` of a pool, `size` at a time.
+    """Score ascending `rows` of a pool, chunk by chunk.
 
     `folder` holds the finished chunks; chunks with another `key` are removed.
     """
+    size = chunk_size(trained.provenance.input_shape)
     _prepare(folder, {**key, "chunk": size})
     chunks = {number: rows[start : start + size] for number, start in enumerate(range(0, len(rows), size))}
     files = {number: folder / f"chunk-{number:06d}.npz" for number in chunks}
     missing = {number: chunk for number, chunk in chunks.items() if not files[number].exists()}
     done, report = len(rows) - sum(map(len, missing.values())), on_progress or (lambda done, total: None)
     report(done, len(rows))
-    for number, content in score(missing) if missing else ():
+    for number, content in _score(pool, trained, strategy, missing) if missing else ():
         write_atomically(files[number], content)
         done += len(chunks[number])
         report(done, len(rows))
     return _joined([*files.values()])
 
 
-def score_chunks(
+def _score(
     pool: SamplePool, trained: Trained, strategy: Strategy, chunks: Mapping[int, Rows]
 ) -> Iterator[tuple[int, bytes]]:
     """The number of each chunk (ascending rows) and the content of its file."""

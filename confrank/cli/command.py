@@ -230,11 +230,6 @@ def add_device(options: "Options") -> None:
     add_option(options, "--device", str, "NAME", "device to compute on: auto, cpu, cuda or cuda:N", "auto")
 
 
-def add_ray(options: "Options", what: str) -> None:
-    """Add --ray, the address of a cluster."""
-    add_option(options, "--ray", str, "ADDRESS", f"{what}: HOST:PORT, auto, or local for one on this machine")
-
-
 def add_checkpoint_minutes(options: "Options", default: float) -> None:
     """Add --checkpoint-minutes."""
     what = "save a checkpoint at least every X minutes"

@@ -10,7 +10,6 @@ from confrank.cli.command import (
     Parser,
     add_device,
     add_option,
-    add_ray,
     at_least,
     device_of,
     make_console,
@@ -58,9 +57,7 @@ def _query_arguments(parser: Parser) -> None:
     output = parser.add_argument_group("output")
     out = "CSV to write; for images, a contact sheet is written next to it"
     add_option(output, "--out", str, "FILE", out, "to_label.csv")
-    computing = parser.add_argument_group("computing")
-    add_ray(computing, "score the samples as tasks on a Ray cluster")
-    add_device(computing)
+    add_device(parser.add_argument_group("computing"))
 
 
 def _query(arguments: Arguments) -> None:
@@ -93,8 +90,7 @@ def _query(arguments: Arguments) -> None:
                 subset=arguments.subset,
                 seed=arguments.seed,
                 image_size=arguments.image_size,
-                device=device_of(arguments.device, arguments.ray),
-                ray=arguments.ray,
+                device=device_of(arguments.device),
                 on_note=note,
                 on_progress=advance,
             )

@@ -13,7 +13,6 @@ from confrank.cli.command import (
     add_checkpoint_minutes,
     add_device,
     add_option,
-    add_ray,
     add_root,
     at_least,
     check_device,
@@ -61,7 +60,8 @@ def _study_arguments(parser: Parser) -> None:
     add_checkpoint_minutes(output, 5.0)
     computing = parser.add_argument_group("computing")
     add_option(computing, "--together", int, "N", "runs to train side by side on a GPU", 4)
-    add_ray(computing, "train the runs as tasks on a Ray cluster")
+    ray = "train the runs as tasks on a Ray cluster: HOST:PORT, auto, or local for one on this machine"
+    add_option(computing, "--ray", str, "ADDRESS", ray)
     skip = "skip runs that another process is training (default: wait for them)"
     computing.add_argument("--skip-held", action="store_true", help=skip)
     add_device(computing)
