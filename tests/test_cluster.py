@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from confrank.cluster import connected
 from confrank.phrasing import InputError
+from confrank.study.cluster import connected
 
 STUDY = ["study", "table-clf-perf", "--datasets", "digits", "--methods", "baseline", "--seeds", "0", "--epochs", "1"]
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,11 @@ from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_pe
 from confrank.config import RunConfig
 from confrank.folders import Lock
 from confrank.run_folder import RunFolder
-from confrank.study.group import Sharing
-from confrank.study.ray_tasks import Settings, _Study
+from confrank.study.cluster import arrived
+from confrank.study.group import Outcome, Sharing
 from confrank.study.results import read_run
 from confrank.study.tables import load_results
+
 
 @contextmanager
 def cluster(folder):
@@ -103,14 +103,14 @@ def test_runs_that_another_process_holds_are_skipped_or_waited_for(tmp_path):
 
 def test_files_that_do_not_arrive_are_reported(monkeypatch):
     """A node that does not share the folders writes its files elsewhere."""
-    monkeypatch.setattr("confrank.study.ray_tasks.VISIBLE_SECONDS", 0)
-    here, config = Path("here"), RunConfig()
-    settings = Settings(here, here / "runs", here / "results", here, "cpu", 1, 5.0)
+    monkeypatch.setattr("confrank.study.cluster.VISIBLE_SECONDS", 0)
+    lost, held, failed = runs = [RunConfig(seed=seed) for seed in range(3)]
     sharing = Sharing(missing=lambda runs: runs, waits=True, note=print, follow=print)
-    problems = _Study(None, settings, sharing).checked([config]).problems
-    assert str(problems[config.run_name]).startswith(
-        f"expected its files in {settings.out} and {settings.results}, but a node"
-    )
+    before = Outcome({failed.run_name: ValueError("no data")}, {held.run_name: "process 1"})
+    outcome = arrived(runs, before, sharing, "runs and results")
+    problem = outcome.problems.pop(lost.run_name)
+    assert str(problem).startswith("expected its files in runs and results, but a node")
+    assert outcome == before
 
 
 @pytest.mark.slow

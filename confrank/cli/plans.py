@@ -20,10 +20,10 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
     to_train = {config.run_name: config for config in wanted.to_train(out, results)}
     lines = [_run_line(config, config.run_name in to_train, results) for config in wanted.runs]
     averages = [item.name for item in wanted.missing_averages(results)]
-    for item in wanted.averages:
-        seeds = [member.seed for member in stored_as(item, results).members]
-        other = "" if seeds == [member.seed for member in item.members] else f" (seeds {', '.join(map(str, seeds))})"
-        lines.append(f"{'average' if item.name in averages else 'done':>9}  {item.name}{other}")
+    for average in wanted.averages:
+        seeds = [member.seed for member in stored_as(average, results).members]
+        listed = f" (seeds {', '.join(map(str, seeds))})" if seeds != [one.seed for one in average.members] else ""
+        lines.append(f"{'average' if average.name in averages else 'done':>9}  {average.name}{listed}")
     missing = missing_detectors(wanted.detections, results)
     for item in wanted.detections:
         names = missing.get(item, ())

@@ -9,18 +9,17 @@ from typing import Any
 
 import torch
 
-from confrank.cluster import connected
 from confrank.config import RunConfig
 from confrank.data import default_root
 from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
+from confrank.study.cluster import train_on_ray
 from confrank.study.detection import Detection, measure, missing_detectors
 from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete, stored_as
-from confrank.study.ray_tasks import Settings, train_on_ray
 from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
 from confrank.study.speeds import step_ms
 from confrank.trained import save_weights_file
@@ -61,18 +60,16 @@ def run_plan(
     follow = Follower(out, on_epoch).look if on_epoch else lambda runs: None
     sharing = Sharing(missing=needed, waits=not skip_held, note=note, follow=follow)
     to_train = needed(wanted.runs)
+    options = Options(root=root, device=device, checkpoint_minutes=checkpoint_minutes)
     if ray is None or not to_train:
         device = device or default_device()
-        options = Options(
-            root=root, device=device, checkpoint_minutes=checkpoint_minutes, on_epoch=on_epoch, on_note=note
-        )
+        options = {**options, "device": device, "on_epoch": on_epoch, "on_note": note}
         train = partial(train_group, out=out, results=results, options=options, shift=shift)
-        outcome = train_shared(_groups(to_train, together, device.type), train, sharing)
+        outcome = train_shared(_groups(together, to_train, device.type), train, sharing)
     else:
-        with connected(ray, None if device is None else str(device)) as (cluster, kind):
-            where = (Path.cwd(), out, results, root or default_root())
-            settings = Settings(*where, kind, torch.get_num_threads(), checkpoint_minutes, shift)
-            outcome = train_on_ray(cluster, _groups(to_train, together, kind), settings, sharing)
+        options["root"] = root or default_root()
+        grouped = partial(_groups, together)
+        outcome = train_on_ray(ray, to_train, grouped, out, results, options, shift, sharing)
     examine = partial(examine_run, results=results, root=root, device=device) if shift else None
     finished = [config for config in wanted.runs if has_result(config, results)]
     # Another process may have finished a run that failed here.
@@ -158,7 +155,7 @@ def _save_weights(config: RunConfig, out: Path, weights: Path) -> None:
         save_weights_file(out / config.run_name, path)
 
 
-def _groups(configs: Sequence[RunConfig], together: int, device: str) -> list[list[RunConfig]]:
+def _groups(together: int, configs: Runs, device: str) -> list[list[RunConfig]]:
     """Groups of runs on one data set, which is read once for each; slow networks first, so that others fill gaps.
 
     On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
