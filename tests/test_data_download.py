@@ -1,7 +1,11 @@
-"""Downloads against a server on this machine that truncates, corrupts, redirects, stalls and resumes."""
+"""Downloads by pooch from a server on this machine that truncates, corrupts, redirects, stalls and refuses."""
 
+import gc
 import hashlib
+import io
+import os
 import re
+import resource
 import socket
 import tarfile
 import threading
@@ -10,9 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
-from confrank.data.download import download, fetch
-from confrank.data.published import PUBLISHED, Published, PublishedFile
+from confrank.data.published import ATTEMPTS, PUBLISHED, Published, PublishedFile, fetch
+from confrank.report.progress import download_bar
+
+# pooch leaves the response of a failed request to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 CONTENT = np.random.default_rng(0).bytes(1_000_000)
 MD5 = hashlib.md5(CONTENT).hexdigest()
@@ -20,18 +28,15 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `server.content`; `server.faults` says, request by request, what goes wrong."""
-
-    protocol_version = "HTTP/1.1"
+    """Serves `CONTENT`; `server.faults` says, request by request, what goes wrong."""
 
     def log_message(self, *arguments):
         pass
 
     def do_GET(self):
-        self.close_connection = True
-        self.server.ranges.append(self.headers.get("Range"))
+        self.server.requests += 1
         fault = self.server.faults.pop(0) if self.server.faults else ""
-        if self.path == "/page" or fault == "page":
+        if self.path == "/page":
             return self.answer(200, b"<!DOCTYPE html><title>Sign in</title>", {"Content-Type": "text/html"})
         if fault == "moved":
             return self.answer(302, b"", {"Location": "/page"})
@@ -39,47 +44,29 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(200, b"\n <HTML><body>Quota exceeded</body>", {})
         if fault.isdigit():
             return self.answer(int(fault), b"no", {})
-        return self.serve(fault)
+        if fault == "corrupt":
+            return self.answer(200, CONTENT[:-1] + b"!", {})
+        sent = CONTENT[:300_000] if fault in ("break", "stall") else CONTENT
+        self.answer(200, sent, {"Content-Length": str(len(CONTENT))})
+        if fault == "stall":
+            self.wfile.flush()
+            self.server.released.wait(10)
+        return None
 
     def answer(self, status, body, headers):
         self.send_response(status)
-        for name, value in (headers | {"Content-Length": str(len(body))}).items():
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
-    def serve(self, fault):
-        content = self.server.content
-        content = content[:-1] + b"!" if fault == "corrupt" else content[:1000] if fault == "short" else content
-        asked, validator = self.headers.get("Range"), self.headers.get("If-Range")
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and fault != "no ranges" else 0
-        if validator and validator != self.server.etag:
-            start = 0
-        if start >= len(content):
-            return self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
-        self.send_response(206 if start else 200)
-        if start:
-            shown = start + 1 if fault == "wrong range" else start
-            self.send_header("Content-Range", f"bytes {shown}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Length", str(len(content) - start))
-        self.send_header("ETag", self.server.etag)
-        self.end_headers()
-        if fault in ("break", "stall"):
-            self.wfile.write(content[start : start + 300_000])
-            self.wfile.flush()
-            if fault == "stall":
-                self.server.released.wait(10)
-            return None
-        self.wfile.write(content[start:])
-        return None
-
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr("pooch.core.time", type("Clock", (), {"sleep": lambda seconds: None}))  # between attempts
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.faults, server.ranges, server.etag, server.released = [], [], '"one"', threading.Event()
-        server.content = CONTENT
+        server.faults, server.requests, server.released = [], 0, threading.Event()
         server.url = f"http://127.0.0.1:{server.server_port}/set.tar.gz"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -87,174 +74,158 @@ def server(monkeypatch):
         server.released.set()
         server.shutdown()
         thread.join()
-
-
-def get(server, folder, md5=MD5, **options):
-    return download(server.url, folder / "set.tar.gz", md5, **{"pause": 0.01, "timeout": 5.0} | options)
+    gc.collect()
 
 
 def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-def test_a_download_is_verified_and_reports_its_progress(server, tmp_path):
-    seen = []
-    digest = get(server, tmp_path, on_progress=lambda received, total: seen.append((received, total)))
-    assert digest == f"md5:{MD5}"
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    assert names(tmp_path) == ["set.tar.gz"]
-    assert seen[0] == (0, 1_000_000)
-    assert seen[-1] == (1_000_000, 1_000_000)
-    assert seen == sorted(seen)
-    assert get(server, tmp_path, md5=None) == f"sha256:{SHA256}"
+@pytest.fixture
+def get(monkeypatch, tmp_path, capsys, command):
+    """`confrank data fetch lsun`, with the file at this address; what it prints, or the one line of its error."""
+
+    def get(url, md5=MD5, *, code=0, root=tmp_path):
+        files = (PublishedFile("set.tar.gz", url, md5),)
+        monkeypatch.setitem(PUBLISHED, "lsun", Published("a set", files, "LSUN_resize", test=(1,)))
+        command("data", "fetch", "lsun", "--root", root, code=code)
+        printed, errors = capsys.readouterr()
+        assert errors.count("\n") == (code != 0), errors
+        return errors if code else printed
+
+    return get
 
 
-def test_broken_connections_are_resumed(server, tmp_path):
-    server.faults, notes = ["break", "break", "503", "break"], []
-    get(server, tmp_path, attempts=3, on_note=notes.append)
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    assert server.ranges == [None, "bytes=300000-", "bytes=600000-", "bytes=600000-", "bytes=900000-"]
-    assert len(notes) == 4
-    assert notes[0] == "the connection ended after 300,000 of 1,000,000 bytes; trying again in 0.01 s"
-    assert notes[2] == "the server answered 503 Service Unavailable; trying again in 0.02 s"
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "lsun"
 
 
-def test_stalls_end_an_attempt(server, tmp_path):
-    server.faults, notes = ["stall"], []
-    get(server, tmp_path, timeout=0.3, on_note=notes.append)
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    assert notes == ["the server stalled after 300,000 bytes; trying again in 0.01 s"]
+def test_a_download_is_verified_and_not_repeated(server, get, tmp_path, folder):
+    path = folder / "set.tar.gz"
+    assert get(server.url) == f"fetched {path} (md5:{MD5}, as published)\n"
+    assert path.read_bytes() == CONTENT and names(folder) == ["set.tar.gz"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask  # others may share the folder
+    assert get(server.url) == f"already downloaded: {path} (md5:{MD5}, as published)\n"
+    path.rename(tmp_path / "set.tar.gz")
+    assert f"already downloaded: {tmp_path / 'set.tar.gz'} " in get(server.url)
+    assert server.requests == 1
+    (tmp_path / "set.tar.gz").write_bytes(CONTENT[:-5])
+    assert get(server.url).startswith("fetched ")
 
 
-def test_a_later_process_resumes_where_one_stopped(server, tmp_path):
-    part = tmp_path / "set.tar.gz.part"
-    part.write_bytes(CONTENT[:123_456])
-    get(server, tmp_path)
-    assert server.ranges == ["bytes=123456-"]
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    part.write_bytes(CONTENT)  # stopped between the last byte and the new name
-    get(server, tmp_path)
-    assert server.ranges[1:] == ["bytes=1000000-"]
-    assert names(tmp_path) == ["set.tar.gz"]
+def test_without_a_published_checksum_the_digest_is_shown(server, get, folder):
+    shown = f"{folder / 'set.tar.gz'} (sha256:{SHA256}, not verified: the publisher provides no checksum)\n"
+    assert get(server.url, None) == f"fetched {shown}"
+    assert get(server.url, None) == f"already downloaded: {shown}"
+    assert server.requests == 1
 
 
-@pytest.mark.parametrize("rest", [b"of another file", CONTENT + b"longer"])
-def test_a_part_of_something_else_is_dropped(server, tmp_path, rest):
-    (tmp_path / "set.tar.gz.part").write_bytes(rest)
-    get(server, tmp_path)
-    assert server.ranges[-1] is None
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
+def test_dropped_connections_and_busy_servers_are_tried_again(server, get, folder, monkeypatch):
+    monkeypatch.setattr("pooch.downloaders.DEFAULT_TIMEOUT", 0.3)
+    server.faults = ["break", "503", "stall"]
+    lines = get(server.url).splitlines()
+    assert (folder / "set.tar.gz").read_bytes() == CONTENT
+    assert (
+        lines[0].startswith("set.tar.gz: IncompleteRead (") and "300000 bytes read, 700000 more expected" in lines[0]
+    )
+    assert lines[1] == "set.tar.gz: 503 Service Unavailable; trying again"
+    assert lines[2] == "set.tar.gz: TimeoutError (timed out); trying again"
+    assert len(lines) == 4 and server.requests == ATTEMPTS == 4
 
 
-def test_a_part_without_checksum_is_not_trusted(server, tmp_path):
-    (tmp_path / "set.tar.gz.part").write_bytes(b"old")
-    get(server, tmp_path, md5=None)
-    assert server.ranges == [None]
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
+def test_a_wrong_checksum_names_both_and_replaces_nothing(server, get, folder):
+    folder.mkdir()
+    (folder / "set.tar.gz").write_bytes(b"older")
+    server.faults = ["corrupt"] * ATTEMPTS
+    wrong = hashlib.md5(CONTENT[:-1] + b"!").hexdigest()
+    assert f"expected md5 {MD5} for set.tar.gz from {server.url}, but got {wrong}; it was" in get(server.url, code=2)
+    assert (folder / "set.tar.gz").read_bytes() == b"older" and names(folder) == ["set.tar.gz"]
+    server.faults = ["corrupt"]
+    assert get(server.url).startswith("fetched ")
 
 
-def test_servers_without_ranges_or_with_a_changed_file_start_over(server, tmp_path):
-    server.faults = ["break", "no ranges"]
-    get(server, tmp_path)
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-    server.faults = ["break", "wrong range"]
-    get(server, tmp_path)
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT
-
-    def change(note):
-        server.content, server.etag = CONTENT[::-1], '"two"'
-
-    server.faults = ["break"]
-    get(server, tmp_path, md5=None, on_note=change)
-    assert (tmp_path / "set.tar.gz").read_bytes() == CONTENT[::-1]
-
-
-@pytest.mark.parametrize("fault", ["corrupt", "short"])
-def test_a_wrong_file_gets_both_checksums_and_replaces_nothing(server, tmp_path, fault):
-    (tmp_path / "set.tar.gz").write_bytes(b"older")
-    wrong = CONTENT[:-1] + b"!" if fault == "corrupt" else CONTENT[:1000]
-    server.faults = [fault]
-    message = f"expected md5 {MD5} for set.tar.gz .* but got {hashlib.md5(wrong).hexdigest()} .{len(wrong):,} bytes"
-    with pytest.raises(ValueError, match=message):
-        get(server, tmp_path)
-    assert names(tmp_path) == ["set.tar.gz"]
-    assert (tmp_path / "set.tar.gz").read_bytes() == b"older"
-
-
-@pytest.mark.parametrize("fault", ["page", "moved", "page in disguise"])
+@pytest.mark.parametrize("fault", ["moved", "page in disguise"])
 @pytest.mark.parametrize("md5", [MD5, None])
-def test_a_web_page_is_no_archive(server, tmp_path, fault, md5):
+def test_a_web_page_is_no_archive(server, get, folder, fault, md5):
     server.faults = [fault]
-    with pytest.raises(ValueError, match="a data file from .* but got a web page.* manually and put it into"):
-        get(server, tmp_path, md5=md5)
-    assert names(tmp_path) == []
+    error = get(server.url, md5, code=2)
+    assert f"expected a data file from {server.url}, but got a web page; the publisher may have moved it" in error
+    assert f"download it manually and put it into {folder} as set.tar.gz" in error
+    assert names(folder) == [] and server.requests == 1 + (fault == "moved")
 
 
-def test_a_web_page_does_not_cost_the_part(server, tmp_path):
-    (tmp_path / "set.tar.gz.part").write_bytes(CONTENT[:5000])
-    server.faults = ["moved"]
-    with pytest.raises(ValueError, match=r"got a web page \(http.*/page\)"):
-        get(server, tmp_path)
-    assert (tmp_path / "set.tar.gz.part").read_bytes() == CONTENT[:5000]
-
-
-def test_giving_up(server, tmp_path):
-    server.faults = ["500"] * 3
-    with pytest.raises(OSError, match=r"the server answered 500 .* \(3 attempts in a row\)"):
-        get(server, tmp_path, attempts=3)
-    assert len(server.ranges) == 3
+def test_giving_up(server, get, folder):
+    server.faults = ["500"] * ATTEMPTS
+    expected = (
+        f"expected to download {server.url}, but got 500 Internal Server Error in each of 4 attempts; try again"
+    )
+    assert expected in get(server.url, code=2)
+    assert server.requests == ATTEMPTS
     server.faults = ["404"]
-    with pytest.raises(OSError, match="expected a file at http.*, but the server answered 404"):
-        get(server, tmp_path, attempts=3)
-    assert len(server.ranges) == 4
-    assert names(tmp_path) == []
+    assert f"expected a file at {server.url}, but got 404 Not Found; the publisher may" in get(server.url, code=2)
+    assert server.requests == ATTEMPTS + 1
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{unused.getsockname()[1]}/x"
-        with pytest.raises(OSError, match="refused"):
-            download(address, tmp_path / "x", attempts=2, pause=0.01)
+        error = get(f"http://127.0.0.1:{unused.getsockname()[1]}/x", code=2)
+    assert "but got ConnectionRefusedError (Connection refused) in each of 4 attempts; try again later" in error
+    assert "but got gaierror (" in get("http://nowhere.invalid/x", code=2)
+    assert names(folder) == []
 
 
-def test_the_disk_is_not_the_network(server, tmp_path):
-    def full(received, total):
-        raise OSError(28, "No space left on device")
+def test_a_full_disk_is_not_the_network(server, get, folder):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, hard))
+    try:
+        error = get(server.url, code=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error == (
+        f"confrank: error: expected to be able to read or write {folder}, but got: File too large; fix that or choose"
+        " another path\n"
+    )
+    assert names(folder) == [] and server.requests == 1
 
-    with pytest.raises(OSError, match="No space left"):
-        get(server, tmp_path, on_progress=full)
-    assert len(server.ranges) == 1
+
+def test_folders_that_cannot_be_written(server, get, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "file", tmp_path / "file/deeper"):
+        assert f"expected a folder, but {root}/lsun is a file or inside one" in get(server.url, code=2, root=root)
+
+    def denied(*arguments, **options):
+        raise PermissionError(13, "Permission denied")  # a real one does not stop the superuser
+
+    for there in (False, True):
+        if there:
+            (tmp_path / "closed/lsun").mkdir(parents=True)
+        with monkeypatch.context() as patch:
+            patch.setattr("pooch.utils.tempfile.NamedTemporaryFile" if there else "pooch.utils.os.makedirs", denied)
+            error = get(server.url, code=2, root=tmp_path / "closed")
+        assert f"able to read or write {tmp_path}/closed/lsun, but got: Permission denied; fix that or" in error
+    assert server.requests == 0
 
 
-def published(server, monkeypatch, md5):
-    files = (PublishedFile("set.tar.gz", server.url, md5),)
+def test_the_bar_starts_anew_with_each_attempt(server, tmp_path, monkeypatch):
+    files = (PublishedFile("set.tar.gz", server.url, MD5),)
     monkeypatch.setitem(PUBLISHED, "lsun", Published("a set", files, "LSUN_resize", test=(1,)))
+    server.faults, seen = ["break"], []
+    with download_bar(Console(force_terminal=True, file=io.StringIO())) as bar:
 
+        def noted(name):
+            made = bar(name)
+            (task,) = made._progress.tasks
+            update = made._progress.update
+            monkeypatch.setattr(
+                made._progress, "update", lambda *a, **k: (update(*a, **k), seen.append((task.completed, task.total)))
+            )
+            return made
 
-def test_fetch_does_not_replace_intact_files(server, tmp_path, monkeypatch):
-    published(server, monkeypatch, MD5)
-    (first,) = fetch("lsun", tmp_path)
-    assert (first.path, first.verified, first.downloaded) == (tmp_path / "lsun" / "set.tar.gz", True, True)
-    (again,) = fetch("lsun", tmp_path)
-    assert (again.downloaded, len(server.ranges)) == (False, 1)
-    first.path.rename(tmp_path / "set.tar.gz")
-    (beside,) = fetch("lsun", tmp_path)
-    assert (beside.path, beside.downloaded) == (tmp_path / "set.tar.gz", False)
-    beside.path.write_bytes(CONTENT[:-5])
-    assert fetch("lsun", tmp_path)[0].downloaded
-
-
-def test_fetch_on_the_command_line(server, tmp_path, monkeypatch, capsys, command):
-    published(server, monkeypatch, None)
-    for words in ("fetched ", "already downloaded: "):
-        command("data", "fetch", "lsun", "--root", tmp_path)
-        path = tmp_path / "lsun" / "set.tar.gz"
-        line = f"{words}{path} (sha256:{SHA256}, not verified: the publisher provides no checksum)"
-        assert line in capsys.readouterr().out
-    published(server, monkeypatch, MD5[::-1])
-    command("data", "fetch", "lsun", "--root", tmp_path, code=2)
-    errors = capsys.readouterr().err
-    assert f"expected md5 {MD5[::-1]}" in errors
-    assert f"but got {MD5}" in errors
-    assert errors.count("\n") == 1
+        fetch("lsun", tmp_path, bar=noted)
+    received = [done for done, _ in seen]
+    assert received == [262_144, 262_144, 524_288, 786_432, 1_000_000, 1_000_000]
+    assert {total for _, total in seen} == {1_000_000}
 
 
 @pytest.mark.parametrize(

@@ -57,12 +57,12 @@ def _list(arguments: Arguments) -> None:
 
 
 def _fetch(arguments: Arguments) -> None:
-    from confrank.data.download import fetch
+    from confrank.data.published import fetch
     from confrank.report.progress import download_bar
 
     console = make_console()
-    with download_bar(console) as advance:
-        files = fetch(arguments.name, root_of(arguments), on_progress=advance, on_note=partial(say, console))
+    with download_bar(console) as bar:
+        files = fetch(arguments.name, root_of(arguments), bar=bar, on_note=partial(say, console))
     for file in files:
         state = "fetched" if file.downloaded else "already downloaded:"
         say(console, f"{state} {file.path} ({file.digest}, {_verdict(file.verified)})")

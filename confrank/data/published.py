@@ -1,4 +1,4 @@
-"""The published data sets: who publishes which files, what they hold, and where to find them on this machine.
+"""The published data sets: who publishes which files, what they hold, where they are on this machine, and downloads.
 
 The files of a data set are searched in `root/NAME` and in `root`, as the published archive or as the folder it
 unpacks to. Archives are read directly, by member name: nothing is ever unpacked to disk.
@@ -8,13 +8,21 @@ import gzip
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from confrank.phrasing import InputError
+
+if TYPE_CHECKING:
+    from requests import RequestException
+
+CHUNK_BYTES = 1 << 18
+ATTEMPTS = 4
+# Status codes that may go away if the request is repeated.
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,114 @@ def locate(name: str, root: Path | None, only: Sequence[str] = ()) -> tuple[Path
         f"expected {entries}{folder} in {base} or {subfolder}, but there is nothing",
         f"run: confrank data fetch {name}" + ("" if root is None else ", with the same {root}"),
     )
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file of a data set on this machine, its digest ("md5:..." or "sha256:..."), and whether that was verified."""
+
+    path: Path
+    digest: str
+    verified: bool
+    downloaded: bool
+
+
+def fetch(
+    name: str,
+    root: Path | None = None,
+    *,
+    bar: Callable[[str], object] = lambda name: False,
+    on_note: Callable[[str], None] = lambda text: None,
+) -> list[Fetched]:
+    """Download a set's published files to `root/NAME`, except those already intact there or in `root`.
+
+    `bar` gives a progress bar for a file's name, as `pooch.HTTPDownloader` takes it.
+    """
+    if name not in PUBLISHED:
+        why = "; digits comes with scikit-learn and needs no files" if name == "digits" else ""
+        raise ValueError(f"expected a published data set among {', '.join(PUBLISHED)}, but got {name!r}{why}")
+    folders, fetched = search_folders(name, root), []
+    for file in PUBLISHED[name].files:
+        intact = _intact(file, folders)
+        if intact is None:
+            _download(file, folders[0], bar(file.name), on_note)
+        path, actual = intact or (folders[0] / file.name, digest(folders[0] / file.name, file.md5))
+        fetched.append(Fetched(path, actual, verified=file.md5 is not None, downloaded=intact is None))
+    return fetched
+
+
+def _intact(file: PublishedFile, folders: Sequence[Path]) -> tuple[Path, str] | None:
+    """The file in the first folder that has it as published, and its digest."""
+    for path in (folder / file.name for folder in folders):
+        if path.is_file():
+            actual = digest(path, file.md5)
+            if file.md5 is None or actual == f"md5:{file.md5}":
+                return path, actual
+    return None
+
+
+def digest(path: Path, md5: str | None = None) -> str:
+    """The file's digest: "md5:..." if there is an md5 to compare with, or else "sha256:..."."""
+    import pooch
+
+    algorithm = "sha256" if md5 is None else "md5"
+    return f"{algorithm}:{pooch.file_hash(str(path), alg=algorithm)}"
+
+
+def _download(file: PublishedFile, folder: Path, bar: object, on_note: Callable[[str], None]) -> None:
+    """Let pooch download a file; an older one stays until the new one is complete. All errors are worded here."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("WARNING")  # it would print notes of its own
+    load = pooch.HTTPDownloader(bar, CHUNK_BYTES, headers={"Accept-Encoding": "identity"})
+    remedy = f"the publisher may have moved it: download it manually and put it into {folder} as {file.name}"
+    attempts = 0
+
+    def attempt(url: str, target: str, caller: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        os.unlink(target)  # pooch has created it so that its owner alone may read it
+        try:
+            load(url, target, caller)
+        except requests.RequestException as error:
+            if error.response is not None and error.response.status_code not in TRANSIENT:
+                raise OSError(f"expected a file at {url}, but got {_reason(error)}; {remedy}") from None
+            if attempts < ATTEMPTS:
+                on_note(f"{file.name}: {_reason(error)}; trying again")
+            raise  # pooch tries again
+        with open(target, "rb") as start:
+            if start.read(100).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+                raise OSError(f"expected a data file from {url}, but got a web page; {remedy}")
+
+    known = {file.name: file.md5 and f"md5:{file.md5}"}
+    cache = pooch.create(folder, "", registry=known, urls={file.name: file.url}, retry_if_failed=ATTEMPTS - 1)
+    try:
+        cache.fetch(file.name, downloader=attempt)
+    except requests.RequestException as error:
+        problem = f"expected to download {file.url}, but got {_reason(error)} in each of {ATTEMPTS} attempts"
+        raise OSError(f"{problem}; try again later") from None
+    except ValueError as error:
+        actual = str(error).rpartition(" but got ")[2].partition(".")[0]
+        raise ValueError(
+            f"expected md5 {file.md5} for {file.name} from {file.url}, but got {actual}; it was deleted:"
+            f" try again later, or put the correct file into {folder}"
+        ) from None
+    except OSError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        if cause.errno is None:  # worded above
+            raise
+        raise OSError(cause.errno, cause.strerror, str(folder)) from None
+
+
+def _reason(error: "RequestException") -> str:
+    """Why a request failed, without the layers around it."""
+    if error.response is not None:
+        return f"{error.response.status_code} {error.response.reason}"
+    cause: BaseException = error
+    while deeper := cause.__cause__ or cause.__context__:
+        cause = deeper
+    return f"{type(cause).__name__} ({getattr(cause, 'strerror', None) or cause})"
 
 
 def read_files(source: Path, folder: str, sizes: Mapping[str, int]) -> dict[str, bytes]:

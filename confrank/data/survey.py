@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from confrank.data import IMAGE_SETS, LOADERS, PUBLISHED, load, load_images
-from confrank.data.download import digest
-from confrank.data.published import present_files
+from confrank.data.published import digest, present_files
 
 
 @dataclass(frozen=True)

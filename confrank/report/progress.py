@@ -16,7 +16,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
-    TaskID,
     TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
@@ -77,21 +76,43 @@ def epoch_bar(console: Console, total: int) -> Iterator[EpochBar]:
         yield EpochBar(progress, total, _Lines(console))
 
 
+class DownloadBar:
+    """The bar of one file, as pooch wants it: setting the `total` starts an attempt."""
+
+    def __init__(self, progress: Progress, name: str, lines: _Lines) -> None:
+        self._progress, self._name, self._lines = progress, name, lines
+        self._task = progress.add_task(name, total=None)
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._total = size  # 0 if it is unknown
+        self.reset()
+
+    def update(self, size: int) -> None:
+        self._received += size  # pooch rounds the last piece up
+        received = min(self._received, self._total or self._received)
+        self._progress.update(self._task, completed=received, total=self._total or None)
+        of = f" of {self._total:,}" if self._total else ""
+        self._lines.say(f"{self._name}: {received:,}{of} bytes")
+
+    def reset(self) -> None:
+        self._received = 0
+
+    def close(self) -> None:
+        """The bar stays until the command ends."""
+
+
 @contextmanager
-def download_bar(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A function to call with a file's name, bytes so far and total bytes; one bar per file, removed afterwards."""
+def download_bar(console: Console) -> Iterator[Callable[[str], DownloadBar]]:
+    """A function from a file's name to its bar; the bars are removed afterwards."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    tasks: dict[str, TaskID] = {}
     lines = _Lines(console)
     with _progress(console, *columns, TimeRemainingColumn()) as progress:
-
-        def advance(name: str, received: int, total: int | None) -> None:
-            if name not in tasks:
-                tasks[name] = progress.add_task(name, total=None)
-            progress.update(tasks[name], completed=received, total=total)
-            lines.say(f"{name}: {received:,} of {total:,} bytes" if total else f"{name}: {received:,} bytes")
-
-        yield advance
+        yield lambda name: DownloadBar(progress, name, lines)
 
 
 @contextmanager
