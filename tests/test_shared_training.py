@@ -17,7 +17,6 @@ from every_ingredient import INGREDIENTS
 from forked import SERVER
 from torch import nn
 
-from confrank import CorrectnessHistory, CorrectnessRanking
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.data import load
@@ -169,11 +168,6 @@ def test_a_ring_over_processes_is_the_ring_of_the_batch(sizes, ignored):
         loss.backward()
         share = size / sum(sizes)
         torch.testing.assert_close(mine.grad * share, gradient[part])
-
-
-def test_a_ring_needs_a_mean():
-    with pytest.raises(ValueError, match="expected reduction to be 'mean' with a ring over several processes"):
-        CorrectnessRanking(CorrectnessHistory(2), ring=lambda values: (values, 0), reduction="none")
 
 
 def test_processes_need_a_launcher_and_a_gpu_each(monkeypatch):

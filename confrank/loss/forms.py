@@ -201,7 +201,10 @@ def _remedy(logits: Tensor, label: Tensor) -> str:
         return "convert one-hot labels with label.argmax(-1)"
     if 2 < logits.ndim == label.ndim + 1:
         return "resize the logits to the size of the labels, e.g. with torch.nn.functional.interpolate"
-    return "targets 0 and 1 for each logit have the shape of the logits"
+    return (
+        "targets 0 and 1 for each logit have the shape of the logits; for other targets add the ranking term to your"
+        " loss: my_loss(logits, target) + weight * CorrectnessRanking(history)(logits, class_index, index)"
+    )
 
 
 def _not_ignored(label: Tensor, ignore_index: int | None, num_classes: int) -> Tensor | None:
@@ -237,7 +240,10 @@ def _check_values(label: Tensor, num_classes: int) -> None:
     if binary:
         remedy = "convert two other values to 0 and 1, e.g. -1 and 1 with label > 0"
         if 0 < wrong[0] < 1:
-            remedy = "for soft labels (mixup, cutmix) add CorrectnessRanking, which takes class indices, to your loss"
+            remedy = (
+                "for soft labels (mixup, cutmix) add the ranking term with class indices to your loss:"
+                " my_loss(logits, soft_label) + weight * CorrectnessRanking(history)(clean_logits, label, index)"
+            )
         raise ValueError(
             f"expected the labels 0 and 1 for logits of the same shape, but got {wrong[0].item():g}; {remedy}"
         )

@@ -1,11 +1,9 @@
 """The ranking term: confidences [b] and correctness rates [b] -> hinge loss of neighbouring pairs."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
-
-Reduction = Literal["mean", "none"]
 
 
 class Ring(Protocol):
@@ -18,19 +16,14 @@ class Ring(Protocol):
     def __call__(self, values: Tensor) -> tuple[Tensor, int]: ...
 
 
-def ranking_loss(
-    confidence: Tensor, rate: Tensor, keep: Tensor | None = None, *, reduction: Reduction = "mean"
-) -> Tensor:
+def ranking_loss(confidence: Tensor, rate: Tensor, keep: Tensor | None = None) -> Tensor:
     """Mean of max(0, -sign(c_i - c_j)(k_i - k_j) + |c_i - c_j|) over neighbouring pairs (the paper's eq. 2).
 
     Sample i is paired with i + 1 and the last with the first; `confidence` and `rate` are [b]. With `keep` [b], the
-    loss is that of a batch of the samples where `keep` is true; no shape depends on the data. With the reduction
-    "none", the result [b] is the hinge of each sample and the next one, 0 where `keep` is false.
+    loss is that of a batch of the samples where `keep` is true; no shape depends on the data.
 
     >>> ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0])).item()
     1.0
-    >>> ranking_loss(torch.tensor([0.75, 0.25]), torch.tensor([0.5, 1.0]), reduction="none").tolist()
-    [1.0, 1.0]
     """
     if confidence.ndim != 1 or rate.shape != confidence.shape:
         raise ValueError(
@@ -38,8 +31,6 @@ def ranking_loss(
             f" {tuple(confidence.shape)} and {tuple(rate.shape)}"
         )
     rate = rate.to(confidence.dtype)
-    if reduction == "none":
-        return _hinges(confidence, rate, keep)
     with torch.no_grad():
         pull, constant = _pairs(confidence, rate) if keep is None else _selected_pairs(confidence, rate, keep)
     return torch.dot(pull, confidence) + constant
@@ -81,18 +72,6 @@ def _selected_pairs(confidence: Tensor, rate: Tensor, keep: Tensor) -> tuple[Ten
     active = _active_sign(gap, confidence - confidence[partner])
     push = torch.where(keep, active, 0) / keep.sum().clamp_min(1)
     return torch.zeros_like(confidence).index_add_(0, partner, push) - push, torch.dot(push, gap)
-
-
-def _hinges(confidence: Tensor, rate: Tensor, keep: Tensor | None) -> Tensor:
-    if keep is None:
-        gap, step = rate - rate.roll(-1), confidence - confidence.roll(-1)
-    else:
-        partner = _next_selected(keep)
-        gap, step = rate - rate[partner], confidence - confidence[partner]
-    with torch.no_grad():
-        sign = _active_sign(gap, step)
-        sign = sign if keep is None else torch.where(keep, sign, 0)
-    return sign * (gap - step)
 
 
 def _next_selected(keep: Tensor) -> Tensor:
