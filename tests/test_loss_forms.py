@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
 from confrank.confidence import CONFIDENCES
-from confrank.loss.forms import label_of_sample, read_batch
+from confrank.forms import label_of_sample, read_batch
 
 IGNORED, NUM_SAMPLES, RESOLUTION = -100, 30, 1000
 # The shape of a sample's logits and, for class labels, of its labels.

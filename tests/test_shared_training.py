@@ -20,8 +20,7 @@ from torch import nn
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.data import load
-from confrank.loss import ranking_loss
-from confrank.loss.ranking import shared_ranking_loss
+from confrank.loss import ranking_loss, shared_ranking_loss
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
 from confrank.training import (
