@@ -312,8 +312,13 @@ def test_forms_that_are_unclear():
         plain(multi, torch.zeros(4, 3), index)
     with pytest.raises(ValueError, match=r"label.float\(\), and one-hot labels with label.argmax\(1\)"):
         criterion(multi, torch.zeros(4, 3, dtype=torch.int64), index)
-    with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 0.3; for soft labels \(mixup"):
+    with pytest.raises(
+        ValueError,
+        match=r"0 and 1 for logits .* but got 0.3; for soft labels \(mixup.* my_loss\(logits, soft_label\) \+",
+    ):
         criterion(multi, torch.full((4, 3), 0.3), index)
+    with pytest.raises(ValueError, match=r"got \(4, 2\) of torch.float32; targets .* my_loss\(logits, target\) \+"):
+        criterion(multi, torch.zeros(4, 2), index)
     for other in (-1, 3):
         with pytest.raises(ValueError, match=rf"labels 0 and 1 for .* but got {other}; convert two other values"):
             criterion(multi[:, 0], torch.tensor([0, 1, other, 0]), index)
