@@ -75,7 +75,7 @@ class SharedRing:
     Confidences and rates are gathered without gradient, and each process pulls at its samples only. Every process
     must call the loss equally often. With equal batch sizes, the gradient that `DistributedDataParallel` averages is
     that of one process with the complete batch; with others, weight the loss of each process by its share in the
-    batch times the number of processes, as the base loss needs it too.
+    batch times the number of processes, as cross-entropy needs it too.
 
     `sizes` are the batch sizes of all processes, if they never change; otherwise they are exchanged at every call.
     A GPU has to wait for that, and `torch.compile(fullgraph=True)` needs `sizes`. In a single process it is the ring

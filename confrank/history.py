@@ -182,8 +182,7 @@ class CorrectnessHistory(nn.Module):
         return (correct.float() * self.resolution + 0.5).to(torch.int32)
 
     def _check_events(self, correct: Tensor) -> None:
-        # As for the index: reading the values is free on the CPU only.
-        if correct.dtype == torch.bool or correct.device.type != "cpu" or torch.compiler.is_compiling():
+        if correct.dtype == torch.bool or not can_read(correct):
             return
         shares = self.resolution > 1
         fine = (correct >= 0) & (correct <= 1) if shares else (correct == 0) | (correct == 1)
@@ -208,8 +207,7 @@ class CorrectnessHistory(nn.Module):
                 f"expected index on {self.examined.device}, where the history is, but got it on {index.device};"
                 " use criterion.to(device) and index.to(device)"
             )
-        # Reading the values would stall an accelerator and break a compiled graph; on the CPU it is free.
-        if index.device.type == "cpu" and not torch.compiler.is_compiling() and index.numel():
+        if can_read(index) and index.numel():
             low, high = (int(bound) for bound in index.aminmax())
             if low < 0 or high >= self.num_samples:
                 raise ValueError(
@@ -287,6 +285,11 @@ def check_tensor(value: object, name: str) -> None:
             f"expected {name} to be a torch tensor, but got {type(value).__module__}.{type(value).__qualname__};"
             f" {remedy}"
         )
+
+
+def can_read(values: Tensor) -> bool:
+    """Whether reading values is free: on the CPU; elsewhere it would stall the device or break a compiled graph."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def is_whole(values: Tensor) -> bool:

@@ -19,9 +19,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(#[^)]*)?\)")
 TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
 # The tree follows the data, from logits to reports; other files come after these.
 ORDER = (
-    "confidence history distributed indexed loss metrics scores data models method_facts methods recipes provenance"
-    " checkpoint weights training trained predict classify_images predictions analysis decisions ood active"
-    " study report adapters cli config run_folder environment atomic folders phrasing spreadsheet"
+    "confidence history distributed indexed forms loss metrics scores data models method_facts methods recipes"
+    " provenance checkpoint weights training trained predict classify_images predictions analysis decisions ood"
+    " active study report adapters cli config run_folder environment atomic folders phrasing spreadsheet"
 )
 
 

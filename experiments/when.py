@@ -41,10 +41,11 @@ import numpy as np
 import torch
 from scipy.special import stdtrit
 from torch import Tensor, nn
+from torch.nn import functional
 
 from confrank.config import RunConfig
 from confrank.data import DataSet, hold_out, load
-from confrank.loss import CorrectnessRankingLoss
+from confrank.loss import CorrectnessRanking
 from confrank.metrics import Evaluation
 from confrank.metrics.repeats import paired_difference, summarise
 from confrank.report.scales import SHOWN
@@ -94,18 +95,18 @@ def settings_of(epochs: Iterable[int], weights: Sequence[float], warm_ups: Seque
 
 
 class Scheduled(nn.Module):
-    """A ranking loss whose weight is a tensor, so that a captured step follows it."""
+    """Cross-entropy + weight x ranking term, with a weight that is a tensor, so that a captured step follows it."""
 
     weight: Tensor
 
-    def __init__(self, criterion: CorrectnessRankingLoss, device: torch.device) -> None:
+    def __init__(self, ranking: CorrectnessRanking, device: torch.device) -> None:
         super().__init__()
-        self.criterion = criterion
+        self.ranking = ranking
         self.register_buffer("weight", torch.zeros((), device=device))
 
     def forward(self, output: Tensor, label: Tensor, index: Tensor) -> Tensor:
-        parts = self.criterion.parts(output, label, index)
-        return torch.addcmul(parts.base, self.weight, parts.ranking)
+        cross_entropy = functional.cross_entropy(output.float(), label)
+        return torch.addcmul(cross_entropy, self.weight, self.ranking(output, label, index))
 
     def set_weight(self, weight: float) -> None:
         self.weight.fill_(weight)
@@ -159,7 +160,8 @@ def trained(
     def start(job: Any) -> None:
         number = number_of(job.run.config)
         if pairs[number][0].warm_up != "none":
-            schedules[number] = job.run.criterion = Scheduled(job.run.criterion, device)
+            ranking = CorrectnessRanking(job.run.history, ignore_index=None)
+            schedules[number] = job.run.criterion = Scheduled(ranking, device)
             schedules[number].set_weight(weight_at(pairs[number][0], 0))
 
     def follow(config: RunConfig, record: Row) -> None:

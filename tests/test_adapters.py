@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheck
 from torch import distributed, multiprocessing
 from torch.utils.data import DataLoader, TensorDataset
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, evaluate
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss, IndexedDataset, evaluate
 from confrank.adapters.lightning import RankingCallback
 from confrank.adapters.torchmetrics import ConfidenceMetrics
 from confrank.confidence import get
@@ -130,14 +130,15 @@ class Segmenter(LightningModule):
     def __init__(self, num_samples):
         super().__init__()
         self.network = torch.nn.Conv1d(1, 3, 1)
-        self.criterion = CorrectnessRankingLoss(CorrectnessHistory(num_samples, resolution=1000))
+        self.ranking = CorrectnessRanking(CorrectnessHistory(num_samples, resolution=1000))
         self.metrics = ConfidenceMetrics()
 
     def training_step(self, batch):
         signal, label, index = batch
-        total, base, ranking = self.criterion.parts(self.network(signal), label, index)
+        logits = self.network(signal)
+        base, ranking = torch.nn.functional.cross_entropy(logits, label), self.ranking(logits, label, index)
         self.log_dict({"base": base, "ranking": ranking})
-        return total
+        return base + ranking
 
     def validation_step(self, batch):
         self.metrics.update(self.network(batch[0]), batch[1])
@@ -164,7 +165,7 @@ def test_lightning_takes_a_label_per_element(tmp_path):
     )
     module = Segmenter(13)
     trainer.fit(module, loader, DataLoader(TensorDataset(signal, label), batch_size=13))
-    assert module.criterion.history.examined.tolist() == [2] * 13
+    assert module.ranking.history.examined.tolist() == [2] * 13
     assert callback.findings == []
     assert trainer.callback_metrics["base"] > 0 and "ranking" in trainer.callback_metrics
     module.metrics.reset()

@@ -189,8 +189,7 @@ def test_torch_and_numpy_are_enough_on_any_platform():
 
 
 def test_a_name_loads_only_its_own_modules():
-    parts = ["loss.criterion", "loss.cross_entropy", "loss.forms", "loss.ranking"]
-    loss = ["confidence", "history", "loss", *parts]
+    loss = ["confidence", "forms", "history", "loss"]
     expected = {
         "__version__": [],
         "ConfidenceName": ["confidence"],
@@ -298,14 +297,15 @@ def test_a_type_checker_sees_the_real_types(tmp_path):
 
 def test_every_type_checker_sees_the_signature_of_a_criterion():
     """pyright takes `__call__ = forward` for torch's Any, so `__call__` has to repeat the signature of `forward`."""
-    module = ast.parse((ROOT / "confrank/loss/criterion.py").read_text())
-    criteria = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name != "LossParts"]
-    assert [criterion.name for criterion in criteria] == ["CorrectnessRanking", "CorrectnessRankingLoss"]
-    for criterion in criteria:
-        functions = {node.name: node for node in ast.walk(criterion) if isinstance(node, ast.FunctionDef)}
-        call, forward = functions["__call__"], functions["forward"]
-        assert ast.unparse(call.args) == ast.unparse(forward.args)
-        assert ast.unparse(call.returns) == ast.unparse(forward.returns) == "Tensor"
+    module = ast.parse((ROOT / "confrank/loss.py").read_text())
+    ranking, loss = (node for node in module.body if isinstance(node, ast.ClassDef) and node.name != "Ring")
+    functions = {node.name: node for node in ast.walk(ranking) if isinstance(node, ast.FunctionDef)}
+    call, forward = functions["__call__"], functions["forward"]
+    assert ast.unparse(call.args) == ast.unparse(forward.args)
+    assert ast.unparse(call.returns) == ast.unparse(forward.returns) == "Tensor"
+    own = {node.name for node in ast.walk(loss) if isinstance(node, ast.FunctionDef)}
+    assert ast.unparse(loss.bases) == ranking.name == "CorrectnessRanking"
+    assert not own & {"__call__", "forward"}
 
 
 @pytest.mark.slow

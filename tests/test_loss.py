@@ -240,24 +240,9 @@ def test_wrong_input():
         criterion(logits, label.numpy(), index)
     with pytest.raises(ValueError, match="history to be a CorrectnessHistory, but got 10; make one with"):
         CorrectnessRankingLoss(10)
-    with pytest.raises(ValueError, match="expected base to return a tensor, but got 1.0"):
-        CorrectnessRankingLoss(criterion.history, base=lambda logits, label: 1.0)(logits, label, index)
     for weight in (-1, float("inf"), float("nan"), None):
         with pytest.raises(ValueError, match=f"weight to be a finite number >= 0, but got {weight}"):
             CorrectnessRankingLoss(CorrectnessHistory(10), weight=weight)
-    with pytest.raises(ValueError, match="reduction to be 'mean' or 'none', but got 'sum'"):
-        CorrectnessRanking(CorrectnessHistory(10), reduction="sum")
-    with pytest.raises(ValueError, match="base to be a function of logits and label, but got 'focal'"):
-        CorrectnessRankingLoss(CorrectnessHistory(10), base="focal")
-    with pytest.raises(ValueError, match="but got base too; set them on base"):
-        CorrectnessRankingLoss(CorrectnessHistory(10), base=functional.cross_entropy, label_smoothing=0.1)
-    for weight, problem in ((torch.ones(3), r"shape \(4,\), but got \(3,\)"), (-torch.ones(4), "but got -1.0")):
-        with pytest.raises(ValueError, match=f"expected sample_weight .*{problem}"):
-            criterion(logits, label, index, sample_weight=weight)
-    with pytest.raises(ValueError, match=r"one loss per sample, \(4,\), for .* but got shape \(\); most losses"):
-        CorrectnessRankingLoss(criterion.history, base=functional.cross_entropy, reduction="none")(
-            logits, label, index
-        )
     with pytest.raises(ValueError, match=r"turn logits \(4, 3\) into a tensor \(4,\), but got \(4, 3\); the last"):
         CorrectnessRanking(criterion.history, torch.sigmoid)(logits, label, index)
     assert criterion.history.examined.sum() == 0
@@ -271,108 +256,24 @@ def twin(history):
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**31), size=st.integers(1, 12), some_ignored=st.booleans())
-def test_the_term_alone_and_the_parts_of_the_loss(seed, size, some_ignored):
+def test_the_loss_is_cross_entropy_plus_the_term(seed, size, some_ignored):
     history, logits, label, index = random_case(seed, size, 4)
     if some_ignored:
         label[seed % size] = -100
     other, third, start = twin(history), twin(history), twin(history)
     ranking = CorrectnessRanking(history, "margin")(logits, label, index)
-    parts = CorrectnessRankingLoss(other, "margin", weight=0.3).parts(logits, label, index)
+    alone = CorrectnessRankingLoss(other, "margin", weight=0)(logits, label, index)
     total = CorrectnessRankingLoss(third, "margin", weight=0.3)(logits, label, index)
     kept = label >= 0
     rate = start.rate(index[kept]).tolist()
     expected = naive_ranking_loss(get("margin")(logits[kept]).tolist(), rate) if kept.any() else 0.0
     assert ranking.item() == pytest.approx(expected, abs=1e-6)
-    assert parts.ranking.item() == ranking.item()
     base = functional.cross_entropy(logits[kept], label[kept]).item() if kept.any() else 0.0
-    assert parts.base.item() == pytest.approx(base, abs=1e-9)
-    assert parts.total.item() == total.item() == pytest.approx(base + 0.3 * expected, abs=1e-6)
+    assert alone.item() == pytest.approx(base, abs=1e-9)
+    assert total.item() == pytest.approx(base + 0.3 * expected, abs=1e-6)
     for each in (other, third):
         assert torch.equal(each.counts(), history.counts())
     assert history.examined.sum() - start.examined.sum() == kept.sum()
-
-
-def test_the_parts_of_a_loss_without_weight_still_hold_the_term():
-    history, logits, label, index = random_case(8, 9, 4)
-    total, base, ranking = CorrectnessRankingLoss(history, weight=0).parts(logits, label, index, record=False)
-    assert total.item() == base.item()
-    assert ranking.item() == CorrectnessRanking(history)(logits, label, index).item() > 0
-
-
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 2**31), size=st.integers(1, 12), some_ignored=st.booleans(), weighted=st.booleans())
-def test_without_reduction_each_sample_has_its_loss_and_its_hinge(seed, size, some_ignored, weighted):
-    history, logits, label, index = random_case(seed, size, 4)
-    if some_ignored:
-        label[seed % size] = -100
-    sample_weight = torch.rand(size, dtype=torch.float64) if weighted else None
-    criterion = CorrectnessRankingLoss(history, weight=0.7, reduction="none")
-    confidence, rate = get("max_probability")(logits).tolist(), history.rate(index).tolist()
-    loss = criterion(logits, label, index, sample_weight=sample_weight)
-    kept = [i for i in range(size) if label[i] >= 0]
-    expected = [0.0] * size
-    for i, j in zip(kept, kept[1:] + kept[:1], strict=True):
-        cross_entropy = -torch.log_softmax(logits[i], 0)[label[i]].item() * (
-            sample_weight[i].item() if weighted else 1
-        )
-        sign = (rate[i] > rate[j]) - (rate[i] < rate[j])
-        hinge = max(0.0, -sign * (confidence[i] - confidence[j]) + abs(rate[i] - rate[j]))
-        expected[i] = cross_entropy + 0.7 * hinge
-    assert loss.tolist() == pytest.approx(expected, abs=1e-6)
-
-
-def test_the_mean_of_the_losses_of_samples_has_the_gradient_of_the_loss():
-    history, logits, label, index = random_case(3, 8, 5)
-    label[2] = -100
-    logits.requires_grad_()
-    each = CorrectnessRanking(history, reduction="none")
-    assert torch.autograd.gradcheck(lambda z: each(z, label, index, record=False), logits)
-    (first,) = torch.autograd.grad(each(logits, label, index, record=False).sum() / 7, logits)
-    (second,) = torch.autograd.grad(CorrectnessRanking(history)(logits, label, index), logits)
-    torch.testing.assert_close(first, second)
-
-
-def test_sample_weights_repeat_samples_in_the_base_loss_only():
-    history, logits, label, index = random_case(9, 6, 3)
-    count = torch.tensor([1, 3, 0, 2, 1, 1])
-    class_weight = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
-    for options in ({}, {"class_weight": class_weight}, {"class_weight": class_weight, "label_smoothing": 0.2}):
-        criterion = CorrectnessRankingLoss(history, **options)
-        parts = criterion.parts(logits, label, index, sample_weight=count.double(), record=False)
-        expected = criterion.parts(
-            logits.repeat_interleave(count, 0),
-            label.repeat_interleave(count),
-            index.repeat_interleave(count),
-            record=False,
-        )
-        assert parts.base.item() == pytest.approx(expected.base.item(), abs=1e-12)
-        assert parts.ranking.item() == criterion.parts(logits, label, index, record=False).ranking.item()
-    nothing = CorrectnessRankingLoss(history)(logits, label, index, sample_weight=torch.zeros(6), record=False)
-    assert nothing.item() == parts.ranking.item()
-
-
-def focal(logits, label):
-    probability = torch.softmax(logits, 1).gather(1, label.clamp_min(0)[:, None])[:, 0]
-    return -((1 - probability) ** 2) * probability.log()
-
-
-def test_any_base_loss():
-    history, logits, label, index = random_case(10, 8, 4)
-    ranking = CorrectnessRanking(history)(logits, label, index, record=False).item()
-    each = focal(logits, label)
-    weights = torch.rand(8, dtype=torch.float64)
-    scalar = CorrectnessRankingLoss(history, weight=2, base=lambda z, y: focal(z, y).mean())
-    vector = CorrectnessRankingLoss(history, weight=2, base=focal)
-    for criterion in (scalar, vector):
-        loss = criterion(logits, label, index, record=False)
-        assert loss.item() == pytest.approx(each.mean().item() + 2 * ranking, abs=1e-9)
-    weighted = vector.parts(logits, label, index, sample_weight=weights, record=False).base
-    assert weighted.item() == pytest.approx(((weights * each).sum() / weights.sum()).item(), abs=1e-12)
-    label[1] = -100
-    kept = label >= 0
-    base = vector.parts(logits, label, index).base
-    assert base.item() == pytest.approx(each[kept].mean().item(), abs=1e-12)
-    assert history.examined.sum() == random_case(10, 8, 4)[0].examined.sum() + 7
 
 
 def test_a_function_as_confidence():
@@ -386,16 +287,13 @@ def test_a_function_as_confidence():
     assert learned.confidence[0].weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-@pytest.mark.parametrize("base", [None, functional.cross_entropy])
 @pytest.mark.parametrize("stretched", [False, True])
-def test_an_empty_batch_costs_nothing(reduction, base, stretched):
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(5), base=base, reduction=reduction, stretched=stretched)
+def test_an_empty_batch_costs_nothing(stretched):
+    criterion = CorrectnessRankingLoss(CorrectnessHistory(5), stretched=stretched)
     logits, none = torch.zeros(0, 3, requires_grad=True), torch.zeros(0, dtype=torch.int64)
     loss = criterion(logits, none, none)
-    assert loss.shape == (() if reduction == "mean" else (0,))
-    assert loss.sum().item() == 0
-    loss.sum().backward()
+    assert loss.shape == () and loss.item() == 0
+    loss.backward()
     assert logits.grad.shape == (0, 3)
 
 
@@ -418,12 +316,6 @@ def test_class_100_counts_as_any_other(ignore_index):
     expected = -torch.log_softmax(logits, 1)[torch.arange(3), label].mean().item()
     assert criterion(logits, label, torch.arange(3)).item() == pytest.approx(expected)
     assert history.examined.tolist() == [1, 1, 1]
-
-
-def test_weights_of_samples_must_be_a_tensor():
-    history, logits, label, index = random_case(0, 4, 3)
-    with pytest.raises(ValueError, match="expected sample_weight to be a torch tensor, but got builtins.list"):
-        CorrectnessRankingLoss(history)(logits, label, index, sample_weight=[1.0] * 4)
 
 
 def test_logits_must_be_a_tensor():

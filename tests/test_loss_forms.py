@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
 from confrank.confidence import CONFIDENCES
-from confrank.loss.forms import label_of_sample, read_batch
+from confrank.forms import label_of_sample, read_batch
 
 IGNORED, NUM_SAMPLES, RESOLUTION = -100, 30, 1000
 # The shape of a sample's logits and, for class labels, of its labels.
@@ -88,10 +88,12 @@ def naive(name, history, logits, label, index):
 def test_each_form_equals_a_naive_loop_and_records_each_sample_once(form, seed, size, name):
     history, logits, label, index = case(form, seed, size)
     expected = naive(name, history, logits, label, index)
-    parts = CorrectnessRankingLoss(history, name, weight=0.7).parts(logits, label, index)
-    assert parts.base.item() == pytest.approx(expected[0], abs=1e-6)
-    assert parts.ranking.item() == pytest.approx(expected[1], abs=1e-6)
-    assert parts.total.item() == pytest.approx(expected[0] + 0.7 * expected[1], abs=1e-6)
+    alone = CorrectnessRankingLoss(history, name, weight=0)(logits, label, index, record=False)
+    ranking = CorrectnessRanking(history, name)(logits, label, index, record=False)
+    total = CorrectnessRankingLoss(history, name, weight=0.7)(logits, label, index)
+    assert alone.item() == pytest.approx(expected[0], abs=1e-6)
+    assert ranking.item() == pytest.approx(expected[1], abs=1e-6)
+    assert total.item() == pytest.approx(expected[0] + 0.7 * expected[1], abs=1e-6)
     assert history.examined.tolist() == expected[2]
     assert history.correct.tolist() == expected[3]
     rate = [right / max(1, seen) / history.resolution for seen, right in zip(*expected[2:], strict=True)]
@@ -99,28 +101,11 @@ def test_each_form_equals_a_naive_loop_and_records_each_sample_once(form, seed, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_without_reduction(form):
-    history, logits, label, index = case(form, 3)
-    expected = []
-    for i in range(len(logits)):
-        sample = elements(logits[i], label[i])
-        expected.append(mean([-math.log(probabilities(row)[y]) for row, y in sample]))
-    each = CorrectnessRankingLoss(history, reduction="none").parts(logits, label, index, record=False)
-    assert each.base.tolist() == pytest.approx(expected, abs=1e-9)
-    num_kept = sum(bool(elements(logits[i], label[i])) for i in range(len(logits)))
-    whole = CorrectnessRankingLoss(history).parts(logits, label, index)
-    assert each.ranking.sum().item() / num_kept == pytest.approx(whole.ranking.item(), abs=1e-9)
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("reduction", ["mean", "none"])
-def test_gradcheck(form, reduction):
+def test_gradcheck(form):
     history, logits, label, index = case(form, 4)
-    criterion = CorrectnessRankingLoss(history, "negative_entropy", reduction=reduction)
-    weight = torch.rand(len(logits), dtype=torch.float64)
+    criterion = CorrectnessRankingLoss(history, "negative_entropy")
     logits.requires_grad_()
     assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, record=False), logits)
-    assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, sample_weight=weight, record=False), logits)
 
 
 @pytest.mark.parametrize(
@@ -185,19 +170,17 @@ def test_captured_as_a_cuda_graph_equals_eager(form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [{}, {"stretched": True}, {"reduction": "none"}, {"weight": 0.0}])
+@pytest.mark.parametrize("options", [{}, {"stretched": True}, {"weight": 0.0}])
 def test_no_value_is_read_in_a_step(form, options):
     """Tensors without values raise where one of them is read, or where a shape depends on one."""
     history, logits, label, index = case(form, 12)
     criterion = CorrectnessRankingLoss(history, **options).to("meta")
     logits, label, index = (values.to("meta") for values in (logits, label, index))
     logits.requires_grad_()
-    for weight in (None, torch.ones(len(logits), device="meta")):
-        total, base, ranking = criterion.parts(logits, label, index, sample_weight=weight)
-        assert total.shape == base.shape == ranking.shape
-        (criterion(logits, label, index, sample_weight=weight).sum() + total.sum()).backward()
+    loss = criterion(logits, label, index)
+    loss.backward()
     with pytest.raises(RuntimeError):
-        total.sum().item()
+        loss.item()
     assert logits.grad.shape == logits.shape
 
 
@@ -268,60 +251,31 @@ def test_nan_is_never_right():
     assert history.correct.tolist() == [0, 1]
 
 
-def test_base_losses_of_other_forms():
+def test_weights_of_positive_labels_of_which_some_are_ignored():
     history, logits, label, index = case("multi-label", 9)
-    label = label.clamp_min(0)
-    positive = torch.tensor([1.0, 2.0, 3.0, 0.5], dtype=torch.float64)
-    base = torch.nn.BCEWithLogitsLoss(pos_weight=positive)
-    parts = CorrectnessRankingLoss(history, base=base).parts(logits, label, index)
-    assert parts.base.item() == base(logits, label).item()
-    label[1, 2] = IGNORED
-    each = torch.nn.BCEWithLogitsLoss(reduction="none")
-    kept = label >= 0
-    parts = CorrectnessRankingLoss(history, base=each).parts(logits, label, index)
-    assert parts.base.item() == pytest.approx(each(logits, label)[kept].mean().item(), abs=1e-12)
-
-
-@pytest.mark.parametrize("form", ["one logit", "multi-label"])
-@pytest.mark.filterwarnings("ignore")
-def test_a_mean_over_labels_cannot_ignore_one(form):
-    torch.compiler.reset()
-    history, logits, label, index = case(form, 9)
-    complete = label.clamp_min(0)
-    label.view(-1)[1] = IGNORED
-    criterion = CorrectnessRankingLoss(history, base=torch.nn.BCEWithLogitsLoss())
-    assert criterion(logits, complete, index).item() >= 0
-    with pytest.raises(ValueError, match=r"one loss per label, .* since some labels are ignored.*reduction='none'"):
-        criterion(logits, label, index)
-    compiled = torch.compile(criterion, fullgraph=True, backend="eager")  # labels that cannot be read, as on a GPU
-    assert compiled(logits, complete, index).item() >= 0
-    logits.requires_grad_()
-    loss = compiled(logits, label, index)
-    loss.backward()
-    assert loss.isnan() and logits.grad.isnan().any()
-    unread = [values.to("meta") for values in (logits.detach(), label, index)]  # raises where a value is read
-    assert criterion.to("meta")(*unread).shape == ()
-
-
-@pytest.mark.parametrize("form", ["one logit", "multi-label"])
-def test_a_base_may_ignore_labels_by_itself(form):
-    history, logits, label, index = case(form, 9)
-    label.view(-1)[1] = IGNORED
-
-    def masked(logits, label):
-        losses = functional.binary_cross_entropy_with_logits(logits, label.clamp_min(0), reduction="none")
-        return losses[label >= 0].mean()
-
-    parts = CorrectnessRankingLoss(history, base=masked).parts(logits, label, index)
-    assert parts.base.item() == pytest.approx(masked(logits, label.view(logits.shape)).item(), rel=1e-6)
+    past, *_ = case("multi-label", 9)
+    weights = [1.0, 2.0, 3.0, 0.5]
+    known = (label != IGNORED).double()
+    losses = functional.binary_cross_entropy_with_logits(
+        logits, label, weight=known, pos_weight=torch.tensor(weights, dtype=torch.float64), reduction="sum"
+    )
+    loss = losses / known.sum() + 0.7 * CorrectnessRanking(history, "margin")(logits, label, index)
+    parts = []
+    for row, answers in zip(logits.tolist(), label.tolist(), strict=True):
+        for z, y, weight in zip(row, answers, weights, strict=True):
+            if y != IGNORED:
+                parts.append(weight * math.log1p(math.exp(-z)) if y else math.log1p(math.exp(z)))
+    _, ranking, examined, correct = naive("margin", past, logits, label, index)
+    assert loss.item() == pytest.approx(mean(parts) + 0.7 * ranking, abs=1e-6)
+    assert (history.examined.tolist(), history.correct.tolist()) == (examined, correct)
 
 
 def test_dense_options_mean_what_they_mean_in_cross_entropy():
     history, logits, label, index = case("pixels", 10)
     options = {"label_smoothing": 0.1}
     weight = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=torch.float64)
-    parts = CorrectnessRankingLoss(history, class_weight=weight, **options).parts(logits, label, index)
-    assert parts.base.item() == pytest.approx(
+    loss = CorrectnessRankingLoss(history, weight=0, class_weight=weight, **options)(logits, label, index)
+    assert loss.item() == pytest.approx(
         functional.cross_entropy(logits, label, weight=weight, **options).item(), abs=1e-12
     )
 
@@ -358,8 +312,13 @@ def test_forms_that_are_unclear():
         plain(multi, torch.zeros(4, 3), index)
     with pytest.raises(ValueError, match=r"label.float\(\), and one-hot labels with label.argmax\(1\)"):
         criterion(multi, torch.zeros(4, 3, dtype=torch.int64), index)
-    with pytest.raises(ValueError, match=r"labels 0 and 1 for logits .* but got 0.3; for soft labels \(mixup"):
+    with pytest.raises(
+        ValueError,
+        match=r"0 and 1 for logits .* but got 0.3; for soft labels \(mixup.* my_loss\(logits, soft_label\) \+",
+    ):
         criterion(multi, torch.full((4, 3), 0.3), index)
+    with pytest.raises(ValueError, match=r"got \(4, 2\) of torch.float32; targets .* my_loss\(logits, target\) \+"):
+        criterion(multi, torch.zeros(4, 2), index)
     for other in (-1, 3):
         with pytest.raises(ValueError, match=rf"labels 0 and 1 for .* but got {other}; convert two other values"):
             criterion(multi[:, 0], torch.tensor([0, 1, other, 0]), index)
@@ -386,7 +345,7 @@ def test_forms_that_are_unclear():
             criterion(torch.randn(4, 3, 6, 6), label, index)
     with pytest.raises(ValueError, match=r"convert them with label.squeeze\(1\)$"):
         criterion(multi, torch.zeros(4, 1, dtype=torch.int64), index)
-    with pytest.raises(ValueError, match="with class indices only, but got labels 0 and 1; use base"):
+    with pytest.raises(ValueError, match=r"but got labels 0 and 1; .*pos_weight=...\)\(logits, label\) \+"):
         CorrectnessRankingLoss(shares, label_smoothing=0.1)(multi, torch.zeros(4, 3), index)
     one, first = torch.zeros(1, dtype=torch.int64), index[:1]
     for squeezed in ((multi[:1], one.squeeze(), first), (multi[0, 0], one, first), (multi[:1], one, first.squeeze())):

@@ -17,12 +17,10 @@ from every_ingredient import INGREDIENTS
 from forked import SERVER
 from torch import nn
 
-from confrank import CorrectnessHistory, CorrectnessRanking
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.data import load
-from confrank.loss import ranking_loss
-from confrank.loss.ranking import shared_ranking_loss
+from confrank.loss import ranking_loss, shared_ranking_loss
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder
 from confrank.training import (
@@ -169,11 +167,6 @@ def test_a_ring_over_processes_is_the_ring_of_the_batch(sizes, ignored):
         loss.backward()
         share = size / sum(sizes)
         torch.testing.assert_close(mine.grad * share, gradient[part])
-
-
-def test_a_ring_needs_a_mean():
-    with pytest.raises(ValueError, match="expected reduction to be 'mean' with a ring over several processes"):
-        CorrectnessRanking(CorrectnessHistory(2), ring=lambda values: (values, 0), reduction="none")
 
 
 def test_processes_need_a_launcher_and_a_gpu_each(monkeypatch):

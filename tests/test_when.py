@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.stats import ttest_rel
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss
+from confrank import CorrectnessHistory, CorrectnessRanking, CorrectnessRankingLoss
 from confrank.data import load
 
 ROOT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def test_a_scheduled_loss_is_the_loss_with_that_weight():
     history.update(torch.arange(40), torch.rand(40) < 0.6)
     logits, label, index = torch.randn(8, 3), torch.randint(0, 3, (8,)), torch.randperm(40)[:8]
     criterion = CorrectnessRankingLoss(history).eval()
-    scheduled = WHEN["Scheduled"](criterion, torch.device("cpu"))
+    scheduled = WHEN["Scheduled"](CorrectnessRanking(history).eval(), torch.device("cpu"))
     for weight in (0.0, 0.3, 2.0):
         scheduled.set_weight(weight)
         criterion.weight = weight

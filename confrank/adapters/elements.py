@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
+from confrank.forms import class_logits, read_batch
 from confrank.history import check_tensor
-from confrank.loss.forms import class_logits, read_batch
 from confrank.metrics import KEYS, evaluate
 
 IGNORED = -100  # as in torch.nn.CrossEntropyLoss, and the label of padding and word pieces in transformers

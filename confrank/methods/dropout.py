@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from confrank.confidence import negative_entropy
+from confrank.forms import are_correct
 from confrank.history import CorrectnessHistory
-from confrank.loss import CorrectnessRankingLoss, are_correct
+from confrank.loss import CorrectnessRankingLoss
 from confrank.method_facts import FACTS
 from confrank.methods.method import Method, Output
 from confrank.models import logits_of

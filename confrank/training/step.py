@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from confrank import models
-from confrank.loss import are_correct
+from confrank.forms import are_correct
 from confrank.training.draws import Draws
 from confrank.training.mixing import Mixing, mix, mixed_loss
 from confrank.training.soft_labels import SoftLabels, soften

@@ -34,7 +34,8 @@ EQUIVALENT = Path(__file__).parent / "equivalent.toml"
 SEED, NUM_SAMPLED = 202611, 300
 # Which tests cover a module: the first pattern that matches, the most specific tests first.
 TESTS = {
-    "loss/": "loss loss_forms",
+    "loss.py": "loss loss_forms",
+    "forms.py": "loss_forms loss",
     "history.py": "history loss distributed",
     "confidence.py": "confidence",
     "metrics/weights.py": "weights evaluation",
