@@ -60,7 +60,6 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
-from confrank.display import Displayed, Shown
 from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
 from confrank.metrics.samples import with_largest
 from confrank.phrasing import InputError, joined, named
@@ -73,8 +72,8 @@ __all__ = [
 RULES = ("threshold", "selection")
 
 
-@dataclass(frozen=True, repr=False)
-class Policy(Displayed):
+@dataclass(frozen=True)
+class Policy:
     """What a policy takes, its parts, and the model whose predictions it was made on, where they say so.
 
     `replaced` counts, for the digest of each file, the guarantees that were computed on it and then dropped.
@@ -96,8 +95,8 @@ class Policy(Displayed):
     model: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, int] = field(default_factory=dict)
 
-    def _display(self) -> list[Shown]:
-        return [*self.sentences()]
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
 
     @classmethod
     def of(cls, predictions: Predictions | Mapping[str, Classes]) -> "Policy":
