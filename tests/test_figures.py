@@ -9,6 +9,7 @@ import pytest
 import torch
 from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
+from scipy.stats import mannwhitneyu
 
 from confrank.analysis import analyse
 from confrank.history import CorrectnessHistory
@@ -236,3 +237,12 @@ def test_captions_of_images_fit(figures, tmp_path):
     assert {text.get_text() for text in captions} == {*names[:3], "a_class…g_name"}
     assert len(captions) == 48
     assert overlapping(captions) == []
+
+
+def test_the_legend_has_the_mean_auroc_of_the_runs(figures, tmp_path):
+    rng = np.random.default_rng(0)
+    runs = [(rng.normal(shift, 1, 400), rng.normal(0, 1, 300)) for shift in (0.5, 2.0)]
+    detection_plots.detection_figures(detected({"odin": runs}, "d", "m", "a", "o"), tmp_path)
+    areas = [mannwhitneyu(inside, outside).statistic / (400 * 300) for inside, outside in runs]
+    (label,) = [text.get_text() for text in figures["roc-d-m-a-o"].legends[0].get_texts()]
+    assert label == f"odin (AUROC {100 * np.mean(areas):.1f}%)"
