@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from confrank.phrasing import InputError, first_line
+from confrank.errors import InputError, first_line
 
 Key = TypeVar("Key")
 Ray = Any  # the module, which is optional

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from confrank.cluster import connected
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 STUDY = ["study", "table-clf-perf", "--datasets", "digits", "--methods", "baseline", "--seeds", "0", "--epochs", "1"]
 

@@ -20,11 +20,11 @@ from confrank.active.ray_scoring import Settings, score_on_ray
 from confrank.active.scoring import Progress, Scored, Scorer, chunk_size, score_chunks, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
 from confrank.active.strategies import Rows, Strategy
-from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.cluster import connected
 from confrank.data.pictures import Picture
-from confrank.phrasing import InputError, counted, named
+from confrank.errors import InputError, counted, named
+from confrank.files import write_atomically
 from confrank.predictions import Array
 from confrank.predictions.csv_rows import form_of
 from confrank.run_folder import RunFolder, load_config

@@ -10,6 +10,7 @@ from confrank.analysis.columns import Columns, Pairing, named_columns, shared_co
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
 from confrank.display import aligned
+from confrank.errors import InputError, about, counted
 from confrank.metrics import (
     KEYS,
     Interval,
@@ -24,7 +25,6 @@ from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError, about, counted
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.

@@ -6,12 +6,12 @@ from typing import Any
 
 from confrank.analysis.model import thinned_curve
 from confrank.display import aligned
+from confrank.errors import counted, named
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import counted, named
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
 COVERAGE = 0.8

@@ -38,7 +38,7 @@ from confrank.cli.source import (
     role_columns,
     weight_column,
 )
-from confrank.phrasing import about
+from confrank.errors import about
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,7 +24,7 @@ from confrank.cli.command import (
 )
 from confrank.cli.names import with_names
 from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data
-from confrank.phrasing import about
+from confrank.errors import about
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,10 +75,10 @@ def _detector_arguments(group: "ArgumentGroup") -> None:
 
 
 def _ood(arguments: Arguments) -> None:
-    from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images, same_data
     from confrank.data.texts import is_text_file
     from confrank.environment import environment
+    from confrank.files import is_stream, write_atomically
     from confrank.report.detection_plots import detection_figures
     from confrank.report.paper_table import render
     from confrank.study.ood import by_group, detection_json, ood_cells

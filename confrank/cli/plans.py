@@ -7,9 +7,9 @@ from pathlib import Path
 from confrank.active.records import stage_files
 from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
+from confrank.errors import counted
 from confrank.method_facts import facts_of
 from confrank.ood import DETECTORS
-from confrank.phrasing import counted
 from confrank.study.active import ActiveRecipe, missing_trials, stage_runs
 from confrank.study.detection import missing_detectors
 from confrank.study.plan import Average, Plan, has_result

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from confrank.atomic import sync_folder
 from confrank.data.published import PUBLISHED, PublishedFile, search_folders
+from confrank.files import sync_folder
 
 CHUNK = 1 << 18
 ATTEMPTS = 5

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from confrank.decisions.nonconformity import (
     row_uniforms,
 )
 from confrank.display import aligned
+from confrank.errors import InputError, counted, named
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
@@ -41,7 +42,6 @@ from confrank.metrics.arrays import (
 from confrank.metrics.frames import check_columns, column_names, same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.labels import labels_for
-from confrank.phrasing import InputError, counted, named
 from confrank.scores.table import Table, table_of
 
 Per = Literal["all", "class", "group"]

@@ -10,6 +10,7 @@ import numpy as np
 
 from confrank.decisions.operating import OperatingPoint, random_folds
 from confrank.display import aligned
+from confrank.errors import InputError
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
@@ -23,7 +24,6 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.frames import same_rows
 from confrank.metrics.weights import as_weights, effective_number, weighted_mean
-from confrank.phrasing import InputError
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent

@@ -14,6 +14,7 @@ from confrank.decisions.guarantee import check_shares, refuse_weights, risk_boun
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
 from confrank.display import aligned
+from confrank.errors import InputError, counted
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -26,7 +27,6 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
-from confrank.phrasing import InputError, counted
 
 Correction = Literal["fixed-sequence", "bonferroni"]
 # How many sequences of tests each correction starts at most.

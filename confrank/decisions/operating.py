@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from confrank.display import aligned
+from confrank.errors import InputError
 from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import InputError
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from confrank.atomic import write_atomically
 from confrank.decisions.drift import reference_of
 from confrank.decisions.policy_apply import (
     Answers,
@@ -60,9 +59,10 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
+from confrank.errors import InputError, joined, named
+from confrank.files import write_atomically
 from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
 from confrank.metrics.samples import with_largest
-from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 

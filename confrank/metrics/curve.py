@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import counted
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.metrics.weights import WeightedRanking
-from confrank.phrasing import counted
 
 
 @dataclass(frozen=True)

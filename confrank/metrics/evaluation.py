@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from confrank.display import aligned
+from confrank.errors import counted
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
 from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
-from confrank.phrasing import counted
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.display import aligned
+from confrank.errors import counted, joined
 from confrank.metrics.arrays import Classes, to_numpy
 from confrank.metrics.frames import row_numbers, same_rows
 from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
-from confrank.phrasing import counted, joined
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")

@@ -10,7 +10,7 @@ from matplotlib.font_manager import FontProperties, findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from confrank.atomic import write_atomically
+from confrank.files import write_atomically
 
 FONT = findfont(FontProperties(family=["DejaVu Sans"]))  # comes with matplotlib: Latin, Greek, Cyrillic and more
 CELL = 96

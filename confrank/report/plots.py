@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from confrank.analysis import Analysis
 from confrank.analysis.repeats import GRID, risks_on_grid
-from confrank.atomic import write_atomically
+from confrank.files import write_atomically
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
 from confrank.metrics.arrays import Floats
 from confrank.report.colours import colours_of

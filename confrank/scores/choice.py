@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from confrank.display import aligned
+from confrank.errors import InputError, counted
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
 from confrank.metrics.frames import same_rows
@@ -15,7 +16,6 @@ from confrank.metrics.labels import labels_for
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError, counted
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of
 

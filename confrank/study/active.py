@@ -16,7 +16,7 @@ from confrank.active.records import (
 )
 from confrank.active.strategies import STRATEGIES, get
 from confrank.config import RunConfig, short_name
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.atomic import write_atomically
 from confrank.config import RunConfig
 from confrank.data import changed_settings, load_images
+from confrank.files import write_atomically
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, read_results
 from confrank.run_folder import RunFolder

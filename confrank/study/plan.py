@@ -9,8 +9,8 @@ from typing import Any
 from confrank.config import RunConfig
 from confrank.data import IMAGE_SETS, PUBLISHED, changed_settings
 from confrank.data.published import present_files
+from confrank.errors import InputError
 from confrank.method_facts import FACTS, aes_epochs, facts_of
-from confrank.phrasing import InputError
 from confrank.recipes import settings
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe

@@ -11,7 +11,7 @@ import torch
 
 from confrank.cluster import Ray, StoppedTaskError, Tasks, reason_of
 from confrank.environment import keep_freed_memory
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.study.group import LONGEST_PAUSE, Outcome, Runs, Sharing, train_group
 from confrank.training import InterruptedRunError, Options
 from confrank.training.signals import stop_signals
