@@ -21,7 +21,7 @@ from safetensors.torch import load as load_weights
 from safetensors.torch import save as save_weights
 from torch import Tensor
 
-from confrank.atomic import remove_leftovers, sync_folder, write_synced
+from confrank.files import remove_leftovers, sync_folder, write_synced
 
 FORMAT = 1
 NAME = re.compile(r"\d+-\d+")

@@ -12,7 +12,7 @@ from confrank.classify_images import Answers
 from confrank.data import split_of
 from confrank.data.texts import is_text_file, read_texts
 from confrank.data.vocabulary import encode
-from confrank.phrasing import similar_path
+from confrank.errors import similar_path
 from confrank.recipes import TEXT_SUFFIXES
 from confrank.trained import load_trained
 

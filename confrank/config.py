@@ -8,8 +8,8 @@ from dataclasses import Field, asdict, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin
 
 from confrank import recipes
+from confrank.errors import ParameterError
 from confrank.method_facts import facts_of
-from confrank.phrasing import ParameterError
 
 
 def _flag(default: Any, text: str, group: str, metavar: str | None = None) -> Any:

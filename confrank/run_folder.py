@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from confrank.config import RunConfig
-from confrank.folders import LOCK
+from confrank.files import LOCK
 
 
 class RunFolder:

@@ -13,8 +13,8 @@ from confrank.checkpoint import DamagedCheckpointError, load_latest
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, check_digests, hold_out, load_of, same_data
 from confrank.data.vocabulary import FIRST_WORD
+from confrank.errors import InputError
 from confrank.methods import Method
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config

@@ -9,7 +9,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from confrank import models
-from confrank.atomic import canonical_safetensors, write_atomically
+from confrank.files import canonical_safetensors, write_atomically
 from confrank.provenance import Provenance
 
 

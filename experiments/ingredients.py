@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from confrank.atomic import write_atomically
 from confrank.config import RunConfig, changes
+from confrank.files import write_atomically
 from confrank.metrics import Samples, bootstrap, evaluation_of, paired_differences
 from confrank.recipes import RECIPES, settings
 from confrank.report.scales import SHOWN, shown

@@ -24,8 +24,8 @@ from confrank.active.records import (
     merged,
     save_curves,
 )
-from confrank.atomic import write_atomically
 from confrank.data import load
+from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
 from confrank.report.paper_table import render
 from confrank.run_folder import load_config

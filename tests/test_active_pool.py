@@ -22,10 +22,10 @@ from confrank.active.labelled_set import labelled_set
 from confrank.active.pool import open_pool
 from confrank.active.query import _from_scored, ask_pool
 from confrank.active.scoring import Scored, chunk_size
-from confrank.atomic import write_atomically
 from confrank.cli import main
 from confrank.config import RunConfig
 from confrank.data import Split, load
+from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
 from confrank.trained import load_trained
 from confrank.training import train

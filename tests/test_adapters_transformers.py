@@ -20,7 +20,7 @@ from transformers import (
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, evaluate
 from confrank.adapters.transformers import HISTORY_FILE, RankingTrainer, confidence_metrics
-from confrank.atomic import write_atomically
+from confrank.files import write_atomically
 
 NUM_SAMPLES = 21  # no multiple of the batch, nor of two processes
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -17,8 +17,8 @@ from sklearn.isotonic import IsotonicRegression
 from confrank.decisions import Calibrator, calibrate, cross_calibrated, random_folds
 from confrank.decisions.calibrators import CALIBRATION_METHODS, CONFIDENCE_METHODS, TABLE_METHODS
 from confrank.decisions.vector import fit_vector
+from confrank.errors import InputError
 from confrank.metrics import adaptive_ece, classwise_ece, ece
-from confrank.phrasing import InputError
 
 
 def rows(seed=0, size=600, classes=4, scale=2.0):

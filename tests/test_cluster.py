@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.study.cluster import connected
 
 STUDY = ["study", "table-clf-perf", "--datasets", "digits", "--methods", "baseline", "--seeds", "0", "--epochs", "1"]

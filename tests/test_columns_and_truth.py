@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from confrank import evaluate
 from confrank.cli import main
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions import read
 from confrank.predictions.truth import match
 

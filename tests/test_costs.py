@@ -24,10 +24,10 @@ from confrank.decisions.outcome import outcome_of
 from confrank.decisions.policy import Policy
 from confrank.decisions.policy_network import network_rule
 from confrank.decisions.rows import design_rows
+from confrank.errors import InputError
 from confrank.metrics import at_or_above
 from confrank.metrics.hull import cheapest_curve, hull_positions
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 COSTS = st.sampled_from([0, 1, 2, 3, 10, 1000, 0.1, 0.3, 7.38])

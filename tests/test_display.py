@@ -1,7 +1,6 @@
-"""What objects print, and what a notebook shows for them."""
+"""What objects print."""
 
 import re
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from confrank.decisions import (
 )
 from confrank.decisions.drift import reference_of
 from confrank.decisions.policy import ThresholdPart
-from confrank.display import Curves, Grid
 from confrank.metrics import reliability_bins, risk_coverage_curve
 from confrank.predictions import read
 from confrank.scores import choose
@@ -67,28 +65,11 @@ SHOWN = {
 }  # fmt: skip
 
 
-def tree_of(shown):
-    """The HTML of an object: well-formed, and without anything that loads or runs."""
-    html = shown._repr_html_()
-    assert not re.search(r"<(script|style|link|img|iframe)|https?:|url\(|\son\w+=", html)
-    return ElementTree.fromstring(html)
-
-
-def words_of(text):
-    return re.findall(r"\S+", text)
-
-
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_notebook_shows_what_is_printed(name):
-    shown = SHOWN[name]()
-    tree, printed = tree_of(shown), repr(shown)
-    assert len(printed.splitlines()) < 40 and max(map(len, printed.splitlines())) < 400
-    for parent in list(tree.iter()):
-        for chart in [*parent.findall("svg"), *parent.findall("div")]:
-            parent.remove(chart)
-    cells = " ".join(" ".join(one.itertext()) for one in tree.iter() if one.tag in ("p", "td", "th"))
-    assert sorted(words_of(cells)) == sorted(words_of(printed))
-    assert str(shown) == printed
+def test_what_is_printed_fits_a_screen(name):
+    printed = repr(SHOWN[name]())
+    assert 0 < len(printed.splitlines()) < 40 and max(map(len, printed.splitlines())) < 400
+    assert printed == printed.strip() and "\n\n\n" not in printed
 
 
 def test_the_groups_of_a_comparison_are_printed():
@@ -128,22 +109,3 @@ def test_only_some_of_many_groups_are_printed():
     lines = repr(result).splitlines()
     assert lines[-2] == "and 10 more groups of lower error rate"
     assert sum(bool(re.match(r"\d+ +10 ", line)) for line in lines) == 30
-
-
-def test_curves_end_where_everything_is_accepted():
-    coverage, risk = np.arange(1, 1001) / 1000, np.linspace(0, 0.3, 1000)
-    chart = Curves({"one": (coverage, risk), "two": (coverage[:2], risk[:2])})
-    tree = ElementTree.fromstring(f"<div>{chart.html()}</div>")
-    first, second = [path.get("d") for path in tree.iter("path") if path.get("stroke-width")]
-    points = np.array([list(map(float, pair.split())) for pair in first[1:].split("L")])
-    assert len(points) == 200 and len(second.split("L")) == 2
-    assert points[-1, 0] == 1000 and points[-1, 1] == pytest.approx(1000 * (1 - 0.3 / 0.33), abs=0.1)
-    assert [text.text for text in tree.iter("text")][:4] == ["0%", "10%", "20%", "30%"]
-    assert " ".join("".join(tree.itertext()).split()).endswith("one■ two")
-
-
-def test_a_grid_keeps_words_to_the_left():
-    grid = Grid([["a", "b", "1"]], ["x", "y", "z"], words=2)
-    cells = [*ElementTree.fromstring(grid.html()).iter("td")]
-    assert [re.search(r"text-align:(\w+)", cell.get("style"))[1] for cell in cells] == ["left", "left", "right"]
-    assert grid.text() == "x  y  z\na  b  1"

@@ -435,7 +435,7 @@ def test_commands_on_files_do_not_import_torch(arguments, files, tmp_path):
     command = [sys.executable, "-X", "importtime", "-m", "confrank", *given]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
-    assert "confrank.phrasing" in imported and "torch" not in imported
+    assert "confrank.errors" in imported and "torch" not in imported
 
 
 OUTPUTS = [

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
+from scipy.stats import mannwhitneyu
 
 from confrank.analysis import analyse
 from confrank.history import CorrectnessHistory
 from confrank.metrics import sample_values
 from confrank.ood.results import Group, OodResult
-from confrank.report import active, detection_plots, epochs, events, fonts, plots
+from confrank.report import active, detection_plots, epochs, events, plots
 
 OWN_RUNS = [f"/data/some/project/runs/cifar100-densenet-bc-crl-softmax-seed{k}" for k in range(8)]
 OWN_FILES = [f"{name}/predictions/test.safetensors" for name in OWN_RUNS]
@@ -102,20 +102,10 @@ def test_powers_of_ten_are_written_as_such(figures, tmp_path):
     assert [axes.get_ylabel() for axes in figures["epochs"].axes] == ["NLL ×10", "AURC ×10³"]
 
 
-def test_letters_of_any_script_are_drawn_without_a_word(tmp_path, monkeypatch, caplog):
-    """By another font that has them, else as codes; warnings are errors here, and the log stays empty."""
-    lacking = chr(0x1D25)  # in DejaVu Serif, which comes with matplotlib, but not in DejaVu Sans
-    with rc_context():
-        plots.comparison_figure({f"$a ж {lacking}": [samples()]}, tmp_path / "b.png", title=lacking)
-        assert rcParams["font.family"] == ["sans-serif", "DejaVu Serif"]
-        assert fonts.font_notes([lacking]) == []
-    with rc_context():
-        sans = [font for font in fonts.fontManager.ttflist if font.name == "DejaVu Sans"]
-        monkeypatch.setattr(fonts.fontManager, "ttflist", sans)
-        assert fonts.drawable("ж模\n\t") == "ж\\u6a21\n\\t"
-        assert fonts.font_notes(["ж", "模型"]) == ["no installed font has 型模: figures show their codes instead"]
-        plots.paper_figures([analyse("模型", samples()), analyse("b", samples())], tmp_path)
-    assert caplog.records == []
+def test_a_file_name_that_is_no_text_is_drawn(figures, tmp_path):
+    plots.comparison_figure({"caf\udce9": [samples()]}, tmp_path / "comparison.png", title="\udce9")
+    assert figures["comparison"].axes[0].lines[0].get_label().startswith("caf\\udce9 (AURC")
+    assert figures["comparison"].get_suptitle() == "\\udce9"
 
 
 def test_bins_without_errors_or_with_few_samples_are_seen(figures, tmp_path):
@@ -236,3 +226,12 @@ def test_captions_of_images_fit(figures, tmp_path):
     assert {text.get_text() for text in captions} == {*names[:3], "a_class…g_name"}
     assert len(captions) == 48
     assert overlapping(captions) == []
+
+
+def test_the_legend_has_the_mean_auroc_of_the_runs(figures, tmp_path):
+    rng = np.random.default_rng(0)
+    runs = [(rng.normal(shift, 1, 400), rng.normal(0, 1, 300)) for shift in (0.5, 2.0)]
+    detection_plots.detection_figures(detected({"odin": runs}, "d", "m", "a", "o"), tmp_path)
+    areas = [mannwhitneyu(inside, outside).statistic / (400 * 300) for inside, outside in runs]
+    (label,) = [text.get_text() for text in figures["roc-d-m-a-o"].legends[0].get_texts()]
+    assert label == f"odin (AUROC {100 * np.mean(areas):.1f}%)"

@@ -16,9 +16,9 @@ from confrank import CorrectnessHistory, CorrectnessRankingLoss, recipes
 from confrank.checkpoint import load_latest
 from confrank.config import RunConfig, learning_rate
 from confrank.data import load
+from confrank.errors import InputError
 from confrank.methods import get, mirrored_probabilities, predict_split
 from confrank.models import CosineHead, create
-from confrank.phrasing import InputError
 from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder, load_config

@@ -18,8 +18,8 @@ from confrank.active.pool import open_pool
 from confrank.checkpoint import DamagedCheckpointError, _unsealed
 from confrank.data.custom import npz_arrays
 from confrank.data.pictures import read_picture
-from confrank.limits import check_unpacked, gigabytes_allowed
-from confrank.phrasing import InputError
+from confrank.errors import InputError
+from confrank.files import check_unpacked, gigabytes_allowed
 from confrank.predictions import read
 from confrank.predictions.arrow_size import arrow_size
 from confrank.provenance import Provenance

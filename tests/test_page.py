@@ -18,14 +18,9 @@ from confrank.analysis import analyse, compare, repeats_of, with_images, with_in
 from confrank.decisions import cost_threshold
 from confrank.methods import METHODS
 from confrank.metrics import Samples
-from confrank.metrics.repeats import Cell
-from confrank.metrics.separation import DETECTION_METRICS, detection
-from confrank.ood import DETECTORS, Protocol
-from confrank.ood.results import Group, OodResult
+from confrank.ood import DETECTORS
 from confrank.report import colours
 from confrank.report.colours import COLOURS, colour_numbers, colours_of
-from confrank.report.detection import detection_verdict, mean_roc
-from confrank.report.detection_page import detection_page
 from confrank.report.names import shortened
 from confrank.report.page import COST_RATIOS, FOLDER, data_uri, page
 from confrank.report.verdict import comparisons, footnotes, percent, verdict
@@ -418,43 +413,8 @@ def test_nasty_class_names_render_as_text(opened):
     assert opened.dialogs == []
 
 
-def detection_example():
-    cells = [Cell("d", "m", "a/odin", "o", key, None, None) for key in DETECTION_METRICS]
-    result = OodResult.of_scores("odin", "o", np.arange(9.0), np.arange(5.0))
-    return detection_page({Group("d", "m", "a", "o"): [result]}, cells, "protocol", [])
-
-
-def test_the_verdict_on_detectors_says_what_was_measured():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(size=400), rng.normal(size=300)
-    shifts = {"odin": 3.0, "energy": 1.0, "knn": 2.0, "mahalanobis": 2.5}
-    runs = {name: [(inside, outside - shift)] for name, shift in shifts.items()}
-    curves = {name: mean_roc(one) for name, one in runs.items()}
-    found = {name: detection(*one[0]).metrics for name, one in runs.items()}
-
-    def said(name):
-        share = f"{100 * found[name]['fpr95']:.1f}%"
-        passed = f"{share} of the out-of-distribution images are accepted too."
-        return f"AUROC {100 * found[name]['auroc']:.1f}%; when 95% of in-distribution images are accepted, {passed}"
-
-    assert detection_verdict(curves, "svhn", ()) == [
-        f"Of 4 detectors, odin is best at detecting svhn: {said('odin')}"
-    ]
-    assert detection_verdict(curves, "svhn", ("odin", "mahalanobis")) == [
-        f"Of 4 detectors, odin is best at detecting svhn: {said('odin')}",
-        "Its settings were tuned on other images of the same out-set.",
-        f"Of those not tuned on it, knn is best: {said('knn')}",
-    ]
-    backwards = {"odin": mean_roc([(outside - 3, inside)])}
-    assert detection_verdict(backwards, "svhn", ("odin",))[0].startswith("No detector here separates svhn from")
-    assert "This holds for the out-set tested here" in detection_example()
-    assert "odin on o: AUROC" in detection_example()
-    assert Protocol().tuned == ("odin", "mahalanobis") and Protocol(num_tuning=0).tuned == ()
-
-
-@pytest.mark.parametrize("content", [lambda: nasty_page()[0], detection_example], ids=["page", "detection"])
-def test_no_label_hides_bars(watch, content):
-    watched = watch(content())
+def test_no_label_hides_bars(watch):
+    watched = watch(nasty_page()[0])
     labels, charts = (watched.page.locator(name).all() for name in (".side", ".bars svg"))
     assert len(labels) == 2 * len(charts) > 0
     for label in [one.bounding_box() for one in labels]:
@@ -488,10 +448,9 @@ def test_long_names_stay_in_their_columns(watch, width):
         assert abs(dot["y"] - text["y"]) < 16 and dot["x"] < text["x"]  # beside the first line
 
 
-@pytest.mark.parametrize("content", [lambda: grouped_page()[0], detection_example], ids=["page", "detection"])
-def test_paper_shows_what_the_screen_scrolls(watch, content):
+def test_paper_shows_what_the_screen_scrolls(watch):
     """On A4 within its margins: all rows of all tables, in full width, with colours and without controls."""
-    watched = watch(content(), 718)
+    watched = watch(grouped_page()[0], 718)
     watched.page.emulate_media(media="print")
     assert watched.page.evaluate("document.documentElement.scrollWidth") <= 718
     for region in watched.page.locator(".scroll").all():

@@ -12,7 +12,7 @@ import pytest
 from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_per_run
 
 from confrank.config import RunConfig
-from confrank.folders import Lock
+from confrank.files import Lock
 from confrank.run_folder import RunFolder
 from confrank.study.cluster import arrived
 from confrank.study.group import Outcome, Sharing

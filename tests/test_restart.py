@@ -17,7 +17,7 @@ from forked import SERVER
 
 from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
-from confrank.folders import Lock
+from confrank.files import Lock
 from confrank.predict import predict
 from confrank.run_folder import RunFolder
 from confrank.training import InterruptedRunError, train

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confrank.confidence import margin, max_probability, negative_entropy
+from confrank.errors import InputError
 from confrank.metrics import aurc, sample_values
-from confrank.phrasing import InputError
 from confrank.scores import fit, names, score
 from confrank.scores.registry import refusal
 

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from confrank.errors import InputError
 from confrank.metrics import aurc
-from confrank.phrasing import InputError
 from confrank.scores import choose, names, score
 from confrank.scores.choice import chosen
 from confrank.scores.table import table_of

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from confrank.config import RunConfig
-from confrank.folders import Lock
+from confrank.files import Lock
 from confrank.models import TEXT_MODELS
 from confrank.recipes import RECIPES as training_recipes
 from confrank.run_folder import RunFolder

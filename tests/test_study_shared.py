@@ -11,7 +11,7 @@ import torch
 import yaml
 from counting import STEPS_PER_EPOCH, start_study, steps, steps_per_run
 
-from confrank.folders import Lock
+from confrank.files import Lock
 from confrank.run_folder import RunFolder
 from confrank.study.catalogue import Recipe
 from confrank.study.grid import run_plan

@@ -14,8 +14,8 @@ from torch import nn
 from confrank import recipes
 from confrank.config import RunConfig, learning_rate
 from confrank.data import hold_out, load
+from confrank.errors import InputError
 from confrank.models import OtherWeightsError, create, start_from
-from confrank.phrasing import InputError
 from confrank.trained import load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
 from confrank.training.fit import refuse_unused

@@ -10,8 +10,8 @@ from scipy.ndimage import gaussian_filter
 
 from confrank.config import RunConfig
 from confrank.data import DataSet, load, split_of
+from confrank.errors import InputError
 from confrank.methods import normalise
-from confrank.phrasing import InputError
 from confrank.training import Run
 from confrank.training.draws import epoch_draws
 from confrank.training.mixing import epoch_mixing

@@ -16,7 +16,7 @@ from confrank.active.strategies import Rows, Strategy
 from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
-from confrank.folders import LOCK, Lock
+from confrank.files import LOCK, Lock
 from confrank.trained import Trained, load_trained
 from confrank.training import Failed, train_together
 

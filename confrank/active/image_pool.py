@@ -14,8 +14,8 @@ from confrank.active.strategies import Numbered, Rows
 from confrank.data import DataSet, Split
 from confrank.data.custom import custom_data_set
 from confrank.data.pictures import Picture, read_picture, read_thumbnail, stack
-from confrank.limits import npy_header
-from confrank.phrasing import InputError
+from confrank.errors import InputError
+from confrank.files import npy_header
 from confrank.provenance import Provenance
 
 BLOCK_BYTES = 1 << 24

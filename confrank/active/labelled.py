@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
-from confrank.phrasing import InputError, about, named
+from confrank.errors import InputError, about, named
 from confrank.predictions.csv_rows import csv_rows
 from confrank.spreadsheet import unguarded
 

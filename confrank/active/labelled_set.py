@@ -9,10 +9,10 @@ import numpy as np
 from confrank.active.labelled import Labelled
 from confrank.active.pool import SamplePool, TablePool, check_texts, open_pool
 from confrank.active.strategies import Numbered
-from confrank.atomic import write_atomically
 from confrank.data import DataSet
 from confrank.data.sets import class_order, stratified
-from confrank.phrasing import InputError, named
+from confrank.errors import InputError, named
+from confrank.files import write_atomically
 from confrank.spreadsheet import csv_text
 
 

@@ -18,8 +18,8 @@ from confrank.active.strategies import Rows
 from confrank.active.text_pool import TextPool, read_text_pool
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.data.pictures import picture_files
-from confrank.limits import check_npz
-from confrank.phrasing import InputError, about, named
+from confrank.errors import InputError, about, named
+from confrank.files import check_npz
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.csv_file import filled, open_csv

@@ -19,11 +19,10 @@ from confrank.active.pool import Pool, SamplePool, TablePool, check_texts, open_
 from confrank.active.scoring import Progress, Scored, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
 from confrank.active.strategies import Rows, Strategy
-from confrank.atomic import write_atomically
 from confrank.checkpoint import saved
 from confrank.data.pictures import Picture
-from confrank.folders import LOCK, HeldError, Lock, holder_path
-from confrank.phrasing import InputError, counted, named
+from confrank.errors import InputError, counted, named
+from confrank.files import LOCK, HeldError, Lock, holder_path, write_atomically
 from confrank.predictions import Array
 from confrank.predictions.csv_rows import form_of
 from confrank.run_folder import RunFolder, load_config

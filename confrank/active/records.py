@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.active.strategies import STRATEGIES, Rows
-from confrank.atomic import packed, write_atomically
 from confrank.config import RunConfig
 from confrank.data import changed_settings
-from confrank.folders import is_lock
-from confrank.phrasing import InputError
+from confrank.errors import InputError
+from confrank.files import is_lock, packed, write_atomically
 from confrank.run_folder import RunFolder
 
 STORED = ("config", "environment", "curves")  # and "trials", which the first files lack: all strategies had the same

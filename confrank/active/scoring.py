@@ -13,9 +13,9 @@ import numpy as np
 from confrank.active.pool import SamplePool
 from confrank.active.selection import values_of
 from confrank.active.strategies import Rows, Strategy
-from confrank.atomic import write_atomically
 from confrank.data import Split
 from confrank.data.sets import Inputs
+from confrank.files import write_atomically
 from confrank.metrics.arrays import to_numpy
 from confrank.predictions import Array
 from confrank.trained import Trained

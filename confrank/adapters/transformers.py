@@ -16,9 +16,9 @@ from transformers.utils import logging
 from confrank import confidence as confidences
 from confrank.adapters.elements import metrics_of, one_per_label
 from confrank.adapters.findings import findings
-from confrank.atomic import write_atomically
 from confrank.confidence import ConfidenceName
 from confrank.distributed import SharedHistory
+from confrank.files import write_atomically
 from confrank.history import CorrectnessHistory
 from confrank.indexed import IndexedDataset
 from confrank.loss import CorrectnessRankingLoss

@@ -9,7 +9,8 @@ import numpy as np
 from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
-from confrank.display import Curves, Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError, about, counted
 from confrank.metrics import (
     KEYS,
     Interval,
@@ -24,7 +25,6 @@ from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError, about, counted
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
@@ -34,12 +34,12 @@ Progress = Callable[[int, int], None]
 Result = TypeVar("Result", Analysis, Group)
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison(Displayed):
+@dataclass(frozen=True)
+class Comparison:
     """Several models. Each property has one entry per model; differences are of each later model to the first.
 
     Printed, it is a table of the metrics with their intervals, and of the differences, and one of each column of
-    groups. A notebook shows it with the risk-coverage curves.
+    groups.
     """
 
     models: tuple[Analysis, ...]
@@ -70,10 +70,9 @@ class Comparison(Displayed):
         """By column, the groups of each model; empty without `by`."""
         return tuple(model.groups for model in self.models)
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
-        heading = ["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]
-        rows = []
+        rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
         for key in KEYS:
             values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
@@ -83,24 +82,19 @@ class Comparison(Displayed):
         if len(sources) > 1:
             sources = [f"{model.name}: {model.source}" for model in self.models]
         note = ["in brackets: 95% intervals"] if any(self.intervals) else []
-        curves = Curves({model.name: (model.curve.coverage, model.curve.risk) for model in self.models})
-        groups = [part for column in self.groups[0] for part in self._groups(column)]
-        return [*sources, Grid(rows, heading), *note, curves, *groups]
+        return "\n".join([*sources, aligned(rows), *note, *map(self._groups, self.groups[0])])
 
-    def _groups(self, column: str) -> list[Shown]:
-        """The groups of a column, the worst of the first model first."""
+    def _groups(self, column: str) -> str:
+        """The groups of a column after an empty line, the worst of the first model first."""
         first, *others = (model.groups[column] for model in self.models)
         if not others:
-            return ["", *first._display()]
-        rows = [
-            [value, model.name, *group.cells]
-            for value in [group.value for group in first.by_risk[:MOST_ROWS]]
-            for model in self.models
-            for group in model.groups[column].groups
-            if group.value == value
-        ]
+            return f"\n{first!r}"
+        rows = [[column, "model", *CELLS]]
+        for value in [group.value for group in first.by_risk[:MOST_ROWS]]:
+            for model in self.models:
+                rows += [[value, model.name, *one.cells] for one in model.groups[column].groups if one.value == value]
         notes = [f"{model.name}: {note}" for model in self.models for note in model.groups[column].notes]
-        return ["", Grid(rows, [column, "model", *CELLS], words=2), *notes]
+        return "\n".join(["", aligned(rows), *notes])
 
 
 def _with_limits(value: float | None, limits: Interval | PairedDifference | None, sign: str = "") -> str:

@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from confrank.analysis.model import thinned_curve
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import counted, named
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import counted, named
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
 COVERAGE = 0.8
@@ -79,8 +79,8 @@ class Group:
         return result
 
 
-@dataclass(frozen=True, repr=False)
-class Grouping(Displayed):
+@dataclass(frozen=True)
+class Grouping:
     """The groups of one column, and what the threshold does to all predictions together."""
 
     column: str
@@ -91,9 +91,9 @@ class Grouping(Displayed):
     def __getitem__(self, value: str) -> Group:
         return next(group for group in self.groups if group.value == value)
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         rows = [[group.value, *group.cells] for group in self.by_risk[:MOST_ROWS]]
-        return [Grid(rows, [self.column, *CELLS]), *self.notes]
+        return "\n".join([aligned([[self.column, *CELLS], *rows]), *self.notes])
 
     @property
     def by_risk(self) -> list[Group]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from confrank.errors import class_text
 from confrank.metrics import (
     ClassSummary,
     Evaluation,
@@ -25,7 +26,6 @@ from confrank.metrics.curve import curve_of, has_near_ties
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
-from confrank.phrasing import class_text
 
 if TYPE_CHECKING:
     from confrank.analysis.groups import Grouping

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ def write_calibrated(
     out: Path, source: Path, given: "Predictions", result: "Predictions", reading: Mapping[str, Any]
 ) -> None:
     """Write the calibrated predictions `result` of those `given` in the file `source`, read as `reading` says."""
-    from confrank.atomic import write_atomically
+    from confrank.files import write_atomically
     from confrank.predictions import save_predictions
     from confrank.predictions.csv_copy import copied_csv
     from confrank.predictions.text_file import suffix_of

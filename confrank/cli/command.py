@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
 
 from confrank.cli.help import argument_names, help_of, help_text, usage_of
 from confrank.cli.wording import did_you_mean, explained, flag_of
-from confrank.phrasing import counted
+from confrank.errors import counted
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace

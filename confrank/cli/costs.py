@@ -10,7 +10,7 @@ from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, print_read, read_weighted, temperature_of
 from confrank.cli.wording import flag_of
-from confrank.phrasing import counted
+from confrank.errors import counted
 
 if TYPE_CHECKING:
     from confrank.decisions import CostThreshold

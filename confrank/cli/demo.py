@@ -7,7 +7,7 @@ from confrank.cli.command import Arguments, Command, Parser, add_option, at_leas
 from confrank.cli.evaluate import compare_sources, write_page
 from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
-from confrank.phrasing import counted
+from confrank.errors import counted
 
 if TYPE_CHECKING:
     from confrank.study.demo import Threshold

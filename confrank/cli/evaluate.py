@@ -38,7 +38,7 @@ from confrank.cli.source import (
     role_columns,
     weight_column,
 )
-from confrank.phrasing import about
+from confrank.errors import about
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -131,10 +131,6 @@ def _evaluate(arguments: Arguments) -> None:
         from confrank.report.plots import paper_figures
 
         written.append(f"figures: {', '.join(map(str, paper_figures(models, figures)))}")
-    if figure or figures:
-        from confrank.report.fonts import font_notes
-
-        written += font_notes(short_names([item.name for item in sources]))
     if report:
         decision = None if policy is None else _decision_of(policy, arguments.policy, sources[0])
         written += write_page(compared, sources, report, root_of(arguments), decision=decision)

@@ -6,7 +6,7 @@ from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1,
 from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, ranked_by, save_policy
 from confrank.cli.source import kept, print_read, read_source, reading_of, refuse_weight_column
-from confrank.phrasing import InputError, counted, sentence
+from confrank.errors import InputError, counted, sentence
 
 if TYPE_CHECKING:
     from confrank.decisions import GroupThresholds, OperatingPoint

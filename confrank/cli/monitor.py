@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Arguments, Command, Parser, add_option, between_0_and_1
 from confrank.cli.paths import json_path, keep_inputs, page_path, write_json
 from confrank.cli.source import add_file, kept, predictions_path, reading_of, role_columns
-from confrank.phrasing import about, counted
+from confrank.errors import about, counted
 
 if TYPE_CHECKING:
     from confrank.decisions.chronology import Chronology
@@ -34,8 +34,8 @@ def _monitor_arguments(parser: Parser) -> None:
 
 
 def _monitor(arguments: Arguments) -> None:
-    from confrank.atomic import write_atomically
     from confrank.decisions.policy import Policy
+    from confrank.files import write_atomically
     from confrank.report.monitoring import monitor_lines, monitor_record
 
     table, report = json_path(arguments.json), page_path(arguments.report)

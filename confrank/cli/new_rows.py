@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confrank.cli.command import Arguments, Parser, add_option
 from confrank.cli.paths import csv_path
 from confrank.cli.source import kept, predictions_path
-from confrank.phrasing import about
+from confrank.errors import about
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Answers, Policy
@@ -82,7 +82,7 @@ def _key_column(predictions: "Predictions") -> str:
 
 def write_rows(out: Path, predictions: "Predictions", columns: Mapping[str, list[Any]], what: str) -> list[str]:
     """Write the key and these columns of each row as CSV; lines that say where."""
-    from confrank.atomic import write_atomically
+    from confrank.files import write_atomically
     from confrank.spreadsheet import csv_text
 
     names = row_names(predictions)

@@ -23,8 +23,8 @@ from confrank.cli.command import (
     terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data, page_path
-from confrank.phrasing import about
+from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data
+from confrank.errors import about
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,7 +52,6 @@ def _ood_arguments(parser: Parser) -> None:
     output = parser.add_argument_group("output")
     add_option(output, "--format", Format, "NAME", "format of the table", "terminal")
     add_option(output, "--json", str, "FILE", "write all results to this file (.json)")
-    add_option(output, "--report", str, "FILE", "write a page with curves and histograms (.html)")
     add_option(output, "--figures", str, "FOLDER", "draw ROC curves and histograms into this folder")
     computing = parser.add_argument_group("computing")
     add_option(computing, "--batch-size", int, "N", "images per forward pass", 500)
@@ -76,14 +75,11 @@ def _detector_arguments(group: "ArgumentGroup") -> None:
 
 
 def _ood(arguments: Arguments) -> None:
-    from confrank.atomic import is_stream, write_atomically
     from confrank.data import load_images, same_data
     from confrank.data.texts import is_text_file
     from confrank.environment import environment
-    from confrank.report.detection import title_of
-    from confrank.report.detection_page import detection_page
+    from confrank.files import is_stream, write_atomically
     from confrank.report.detection_plots import detection_figures
-    from confrank.report.fonts import font_notes
     from confrank.report.paper_table import render
     from confrank.study.ood import by_group, detection_json, ood_cells
     from confrank.training.loop import EAGER
@@ -92,8 +88,8 @@ def _ood(arguments: Arguments) -> None:
     show = partial(print, file=sys.stdout if arguments.format == "terminal" else sys.stderr, flush=True)
     # Check everything that can be checked before the long part.
     against = arguments.against
-    report, table, figures = page_path(arguments.report), json_path(arguments.json), folder_path(arguments.figures)
-    keep_inputs([*arguments.runs, *against], report, table)
+    table, figures = json_path(arguments.json), folder_path(arguments.figures)
+    keep_inputs([*arguments.runs, *against], table)
     keep_out_of_data([*arguments.runs, *against], figures)
     if any(same_data(one, other) for one, other in combinations(against, 2)):
         raise ValueError(f"expected each out-set once, but got {' '.join(against)}")
@@ -120,18 +116,15 @@ def _ood(arguments: Arguments) -> None:
 
     for run in arguments.runs:
         _examine(arguments, run, images, protocol, show, add)
-    cells, groups = ood_cells(results), by_group(results)
+    cells = ood_cells(results)
     notes = _notes(results, protocol, with_paper=any(cell.paper for cell in cells))
     # Files first: the reader of the output may stop after a few lines.
     written = []
     if table and is_stream(table):
         write()
     if figures:
-        paths = detection_figures(groups, figures)
-        written += [f"figures: {len(paths)} files in {figures}", *font_notes(map(title_of, groups))]
-    if report:
-        write_atomically(report, detection_page(groups, cells, protocol.describe(), notes, protocol.tuned))
-        written.append(f"report: {report}")
+        paths = detection_figures(by_group(results), figures)
+        written.append(f"figures: {len(paths)} files in {figures}")
     print(render(cells, arguments.format, width=terminal_width()), end="")
     for line in (protocol.describe(), *notes, *written):
         show(line)

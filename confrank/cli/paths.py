@@ -40,7 +40,7 @@ def folder_path(name: str) -> Path:
 @_if_given
 def file_path(name: str) -> Path:
     """The path of a file to write; raises if it cannot be written."""
-    from confrank.atomic import is_stream
+    from confrank.files import is_stream
 
     path = Path(name)
     if path.is_dir():
@@ -66,7 +66,7 @@ def _ending_in(*suffixes: str, expected: str, streams: bool = False) -> PathOf:
 
     @_if_given
     def path_of(name: str) -> Path:
-        from confrank.atomic import is_stream
+        from confrank.files import is_stream
 
         path = file_path(name)
         if path.suffix not in suffixes and not (streams and is_stream(path)):
@@ -87,7 +87,7 @@ page_path = _ending_in(".html", ".htm", expected="a page ending in .html")
 
 def write_json(path: Path | None, values: Any) -> None:
     """Write values to the file of --json; do nothing if the flag was not given."""
-    from confrank.atomic import write_atomically
+    from confrank.files import write_atomically
 
     if path is not None:
         write_atomically(path, json.dumps(values, indent=1))
@@ -124,7 +124,7 @@ def _image_folders(path: Path) -> list[Path]:
     """A folder with its subfolders, links followed; for a run folder, those of the data set it was trained on."""
     from confrank.data import LOADERS
     from confrank.data.custom import image_folders
-    from confrank.folders import folders_under
+    from confrank.files import folders_under
     from confrank.run_folder import RunFolder, load_config
 
     if not RunFolder(path).config.exists():

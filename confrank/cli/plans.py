@@ -1,22 +1,22 @@
-"""The plan of a study in words: what is done, what is missing, and how long that takes."""
+"""The plan of a study in words: what is done, and what is missing."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from itertools import product
 from pathlib import Path
 
 from confrank.active.records import stage_files
 from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
+from confrank.errors import counted
 from confrank.method_facts import facts_of
 from confrank.ood import DETECTORS
-from confrank.phrasing import counted
-from confrank.study.active import ActiveRecipe, estimated_minutes, missing_trials, stage_runs
-from confrank.study.detection import MINUTES, missing_detectors
-from confrank.study.plan import Average, Plan, estimated_hours, has_result, stored_as
+from confrank.study.active import ActiveRecipe, missing_trials, stage_runs
+from confrank.study.detection import missing_detectors
+from confrank.study.plan import Average, Plan, has_result, stored_as
 
 
 def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
-    """What is done and what is missing, a line each with its minutes, then a line for each data set and network."""
+    """What is done and what is missing, a line each, then a line for each data set and network."""
     to_train = {config.run_name: config for config in wanted.to_train(out, results)}
     lines = [_run_line(config, config.run_name in to_train, results) for config in wanted.runs]
     averages = [item.name for item in wanted.missing_averages(results)]
@@ -34,13 +34,10 @@ def plan_lines(wanted: Plan, out: Path, results: Path) -> list[str]:
     lines += dict.fromkeys(line for config in wanted.runs for line in left_out_lines(config))
     lines += _group_lines(wanted.runs, to_train)
     lines += dict.fromkeys(line for item in wanted.averages for line in _fewer_snapshots(item))
-    estimate = f" ({_estimate(to_train.values())})" if to_train else ""
     runs, derived = counted(len(wanted.runs), "run"), counted(len(wanted.averages), "average")
-    lines.append(f"{runs}, {len(to_train)} to train{estimate}, {derived}")
+    lines.append(f"{runs}, {len(to_train)} to train, {derived}")
     if wanted.detections:
-        estimate = f" (about {_minutes(len(missing) * MINUTES / 60)} on one H200)" if missing else ""
-        measured = f"{len(missing)} to measure{estimate}"
-        lines[-1] += f", {counted(len(wanted.detections), 'detection')}, {measured}"
+        lines[-1] += f", {counted(len(wanted.detections), 'detection')}, {len(missing)} to measure"
     return lines
 
 
@@ -62,39 +59,24 @@ def _run_line(config: RunConfig, missing: bool, results: Path) -> str:
     if not missing:
         return f"{'done':>9}  {config.run_name}"
     state = "again" if has_result(config, results) else "to train"
-    hours = estimated_hours([config])
-    return f"{state:>9}  {config.run_name}" + ("" if hours is None else f"  {_minutes(hours)}")
+    return f"{state:>9}  {config.run_name}"
 
 
-def _group_lines(runs: Sequence[RunConfig], to_train: Mapping[str, RunConfig]) -> list[str]:
+def _group_lines(runs: Sequence[RunConfig], to_train: Container[str]) -> list[str]:
     """How much of each data set and network is done."""
     groups: dict[tuple[str, str], list[RunConfig]] = {}
     for config in runs:
         groups.setdefault((config.dataset, config.model), []).append(config)
     lines = []
     for (dataset, model), members in groups.items():
-        missing = [config for config in members if config.run_name in to_train]
-        rest = f", {len(missing)} to train ({_estimate(missing)})" if missing else ""
-        lines.append(f"{dataset} {model}: {len(members) - len(missing)} of {counted(len(members), 'run')} done{rest}")
+        missing = sum(config.run_name in to_train for config in members)
+        rest = f", {missing} to train" if missing else ""
+        lines.append(f"{dataset} {model}: {len(members) - missing} of {counted(len(members), 'run')} done{rest}")
     return lines if len(groups) > 1 else []
 
 
-def _estimate(configs: Iterable[RunConfig]) -> str:
-    hours = estimated_hours(configs)
-    return "no estimate for these" if hours is None else f"about {_minutes(hours)} on one H200"
-
-
-def _minutes(hours: float) -> str:
-    """
-    >>> _minutes(1 / 60), _minutes(0.04), _minutes(0.5), _minutes(12.34)
-    ('1 minute', '2.4 minutes', '30 minutes', '12 hours')
-    """
-    minutes = f"{60 * hours:.2g}"
-    return f"{minutes} minute{'' if minutes == '1' else 's'}" if hours < 1.65 else f"{hours:.2g} hours"
-
-
 def active_lines(parts: Sequence[ActiveRecipe], out: Path, results: Path) -> list[str]:
-    """What is done and what is missing, a line for each trial of each strategy, with an estimate at the end."""
+    """What is done and what is missing, a line for each trial of each strategy."""
     lines, runs = [], []
     for part in parts:
         missing, stages = missing_trials(part, results), part.experiment.stages
@@ -105,5 +87,4 @@ def active_lines(parts: Sequence[ActiveRecipe], out: Path, results: Path) -> lis
                 state = f"{sum(stage.metrics.exists() for stage in files)} of {stages} stages"
             lines.append(f"{state:>14}  {part.name} trial {trial} {name}")
         runs += stage_runs(part, missing)
-    estimate = _minutes(estimated_minutes(runs) / 60)
-    return [*lines, f"{len(runs)} runs in the missing trials (about {estimate} of steps on one H200)"]
+    return [*lines, f"{len(runs)} runs in the missing trials"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from confrank.cli.command import Arguments, Parser, add_option
 from confrank.cli.paths import json_path, json_policy_path, keep_inputs
 from confrank.cli.source import predictions_path
-from confrank.phrasing import InputError, about, joined, named
+from confrank.errors import InputError, about, joined, named
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy

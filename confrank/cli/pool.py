@@ -19,7 +19,7 @@ from confrank.cli.names import with_names
 from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
 from confrank.cli.train import show_runs
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
-from confrank.phrasing import counted
+from confrank.errors import counted
 from confrank.recipes import TEXT_DEFAULTS, image_defaults
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from confrank.cli.command import (
     say,
 )
 from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
-from confrank.phrasing import counted
+from confrank.errors import counted
 
 Split = Literal["test", "train", "holdout"]
 
@@ -83,11 +83,11 @@ def _predict_split(arguments: Arguments) -> None:
 
 def _answer(arguments: Arguments) -> None:
     """Classify new images or texts; unreadable ones are listed at the end and do not stop the others."""
-    from confrank.atomic import write_atomically
     from confrank.classify_images import answer
     from confrank.classify_texts import answer_texts
     from confrank.cli.apply import check_answers, write_answers
     from confrank.decisions.policy import Policy
+    from confrank.files import write_atomically
     from confrank.report.progress import sample_bar
 
     given = {name: getattr(arguments, name) for name in ("images", "texts", "split")}

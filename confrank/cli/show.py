@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import say
-from confrank.phrasing import class_text
+from confrank.errors import class_text
 
 if TYPE_CHECKING:
     from rich.console import Console

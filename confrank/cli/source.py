@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option
-from confrank.phrasing import about
+from confrank.errors import about
 
 if TYPE_CHECKING:
     from confrank.metrics import Samples

@@ -165,7 +165,7 @@ def _study_active(arguments: Arguments) -> None:
         say(console, line)
     if arguments.dry_run:
         return
-    runs = [run for part in parts for run, _ in stage_runs(part, missing_trials(part, results))]
+    runs = [run for part in parts for run in stage_runs(part, missing_trials(part, results))]
     device = device_of(arguments.device)
     with epoch_bar(console, sum(run.epochs for run in runs)) as bar:
         for part in parts:

@@ -29,7 +29,7 @@ from confrank.cli.command import (
 from confrank.cli.names import with_names
 from confrank.cli.own_data import default_for_own_data, for_own_data
 from confrank.cli.wording import flag_of, in_words
-from confrank.phrasing import counted
+from confrank.errors import counted
 from confrank.recipes import IMAGE_DEFAULTS, left_out
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from confrank.phrasing import Remedied, joined
+from confrank.errors import Remedied, joined
 
 Names = Mapping[str, str]
 OTHER_FLAGS = dict.fromkeys(("--page", "--html"), "--report")  # what people look for under other names

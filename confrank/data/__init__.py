@@ -16,7 +16,7 @@ from confrank.data.published import PUBLISHED, default_root, locate
 from confrank.data.sets import DataSet, Split, UnlabelledError, check_digests, hold_out, split_of
 from confrank.data.svhn import load_svhn, svhn_test_images
 from confrank.data.texts import is_text_file
-from confrank.phrasing import InputError, similar_path
+from confrank.errors import InputError, similar_path
 
 LOADERS: dict[str, Callable[[Path | None], DataSet]] = {
     "digits": lambda root: load_digits(),

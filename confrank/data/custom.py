@@ -36,8 +36,8 @@ from confrank.data.sets import (
     untested_note,
 )
 from confrank.data.texts import SPLIT_SEED, TEST_SHARE, is_text_file, load_texts
-from confrank.limits import check_npz
-from confrank.phrasing import InputError, named
+from confrank.errors import InputError, named
+from confrank.files import check_npz
 
 NPZ_KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 BLOCK = 4096

@@ -8,7 +8,7 @@ from pathlib import Path
 from confrank.data.custom import image_folders, split_folders
 from confrank.data.pictures import picture_files, size_of
 from confrank.data.texts import TEST_SHARE
-from confrank.limits import npy_header
+from confrank.files import npy_header
 from confrank.recipes import IMAGE_SIZE, LONGEST_SIDE
 
 

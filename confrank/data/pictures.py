@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.published import open_archive
-from confrank.folders import files_under
-from confrank.limits import MAX_MEGAPIXELS, check_pixels
-from confrank.phrasing import InputError
+from confrank.errors import InputError
+from confrank.files import files_under
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,6 +24,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 # Image formats that are an error, so that their files are not skipped silently.
 UNREAD = (".gif", ".tif", ".tiff", ".heic", ".avif", ".jp2", ".ppm", ".pgm")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+MAX_MEGAPIXELS = 100
 ORIENTATION = 0x0112  # a tag of EXIF; above 4, height and width change places
 
 
@@ -100,7 +100,12 @@ def _plain(content: bytes, origin: str) -> "Image.Image":
             warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),
             Image.open(io.BytesIO(content), formats=FORMATS) as opened,
         ):
-            check_pixels(*opened.size)
+            width, height = opened.size
+            if width * height > MAX_MEGAPIXELS * 1_000_000:
+                raise ValueError(
+                    f"expected at most {MAX_MEGAPIXELS} megapixels, but got {width:,} x {height:,} pixels;"
+                    " scale it down"
+                )
             upright = ImageOps.exif_transpose(opened)
             mode = upright.mode
             if mode.startswith(("I", "F")):

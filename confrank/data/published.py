@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 if TYPE_CHECKING:
     from requests import RequestException

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.data.vocabulary import FIRST_WORD, refit, renumbered
-from confrank.phrasing import InputError, counted, named
+from confrank.errors import InputError, counted, named
 
 # Images uint8 [n, h, w, c], or texts as numbers of words int32 [n, length] (see `confrank.data.vocabulary`).
 Inputs = NDArray[Any]

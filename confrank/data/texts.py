@@ -25,7 +25,7 @@ from confrank.data.sets import (
     untested_note,
 )
 from confrank.data.vocabulary import count_words, encode
-from confrank.phrasing import about, named
+from confrank.errors import about, named
 from confrank.predictions.csv_rows import csv_rows
 from confrank.predictions.names import role_of
 from confrank.predictions.text_file import decoded

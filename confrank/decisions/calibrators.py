@@ -13,6 +13,7 @@ import numpy as np
 from confrank.decisions import confidence_maps
 from confrank.decisions.temperature import as_logits, fit_temperature, scaled_logits, zero_floor
 from confrank.decisions.vector import fit_vector, vector_scaled
+from confrank.errors import InputError
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -27,7 +28,6 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.frames import check_columns, column_names
 from confrank.metrics.labels import labels_for
-from confrank.phrasing import InputError
 
 Parameters = dict[str, Any]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import InputError, counted, named
 from confrank.metrics.arrays import Array, ArrayLike, Ints, to_numpy
 from confrank.metrics.frames import cell_text
-from confrank.phrasing import InputError, counted, named
 
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
 

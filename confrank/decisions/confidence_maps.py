@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import InputError
 from confrank.metrics.arrays import Flags, Floats
 from confrank.metrics.calibration import equal_mass_edges
-from confrank.phrasing import InputError
 
 Parameters = dict[str, Any]
 TINY, EPSILON = float(np.finfo(np.float64).tiny), float(np.finfo(np.float64).epsneg)

@@ -25,7 +25,8 @@ from confrank.decisions.nonconformity import (
     nonconformity,
     row_uniforms,
 )
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError, counted, named
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
@@ -41,15 +42,14 @@ from confrank.metrics.arrays import (
 from confrank.metrics.frames import check_columns, column_names, same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.labels import labels_for
-from confrank.phrasing import InputError, counted, named
 from confrank.scores.table import Table, table_of
 
 Per = Literal["all", "class", "group"]
 ALL = "all"
 
 
-@dataclass(frozen=True, repr=False)
-class ConformalSets(Displayed):
+@dataclass(frozen=True)
+class ConformalSets:
     """How to build sets for new rows.
 
     `quantiles` and `counts` (of calibration rows) are given for "all", for the number of each class as text, or for
@@ -96,11 +96,12 @@ class ConformalSets(Displayed):
             members[rows] = scores <= limits[rows] + TOLERANCE
         return members
 
-    def _display(self) -> list[Shown]:
-        rows = [[name, f"{count:,}", f"{self.quantiles[name]:.6g}"] for name, count in self.counts.items()]
+    def __repr__(self) -> str:
+        rows = [[self.per, "calibration rows", "quantile"]]
+        rows += [[name, f"{count:,}", f"{self.quantiles[name]:.6g}"] for name, count in self.counts.items()]
         first = f"{self.method.upper()} at level {self.level:g}: classes with a nonconformity up to the quantile"
         notes = [self.promise(), *filter(None, [self.shortage()])]
-        return [first, Grid(rows, [self.per, "calibration rows", "quantile"]), *notes]
+        return "\n".join([first, aligned(rows), *notes])
 
     def _limits(self, group: Classes | None, num_rows: int) -> Floats:
         """The quantiles that each row is compared with [n, K or 1]."""

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from confrank.decisions.operating import OperatingPoint, random_folds
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,
@@ -23,7 +24,6 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.frames import same_rows
 from confrank.metrics.weights import as_weights, effective_number, weighted_mean
-from confrank.phrasing import InputError
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent
@@ -45,8 +45,8 @@ class MeanCost:
     num_samples: int
 
 
-@dataclass(frozen=True, repr=False)
-class CostThreshold(Displayed):
+@dataclass(frozen=True)
+class CostThreshold:
     """Accept confidence >= threshold: inf if rejecting everything is cheapest, -inf if accepting everything is.
 
     `cost` is the mean cost of the rows that the threshold was chosen on, and therefore too low for new ones;
@@ -64,7 +64,7 @@ class CostThreshold(Displayed):
     accept_all: float
     held_out: MeanCost | None = None
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         rows = OperatingPoint(self.threshold, self.accepted, self.wrong, self.num_samples).rows
         rows.append(["cost per prediction", f"{self.cost:.4g}"])
         if self.held_out is not None:
@@ -72,7 +72,7 @@ class CostThreshold(Displayed):
             rows.append(["on rows it was not chosen on", f"{self.held_out.value:.4g} [{low:.4g}, {high:.4g}]"])
         rows.append(["cost of accepting everything", f"{self.accept_all:.4g}"])
         rows.append(["cost of rejecting everything", f"{self.cost_reject:.4g}"])
-        return [Grid(rows)]
+        return aligned(rows)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON, where a threshold that accepts nothing is null, and one that accepts everything `ACCEPT_ALL`."""

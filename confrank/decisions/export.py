@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from confrank.atomic import write_atomically
 from confrank.decisions.classifier import SelectiveClassifier
+from confrank.files import write_atomically
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -13,7 +13,8 @@ import numpy as np
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError, counted
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -26,7 +27,6 @@ from confrank.metrics.arrays import (
 )
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
-from confrank.phrasing import InputError, counted
 
 Correction = Literal["fixed-sequence", "bonferroni"]
 # How many sequences of tests each correction starts at most.
@@ -53,8 +53,8 @@ class GroupThreshold:
         return {"n": self.num_samples, **point, "needed": self.needed, "classes": [list(one) for one in self.classes]}
 
 
-@dataclass(frozen=True, repr=False)
-class GroupThresholds(Displayed):
+@dataclass(frozen=True)
+class GroupThresholds:
     """One threshold per group, and what they guarantee together.
 
     `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
@@ -67,10 +67,10 @@ class GroupThresholds(Displayed):
     class_risk: tuple[tuple[int, float], ...] = ()
     group_risk: tuple[tuple[str, float], ...] = ()
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         rows = [[one.group, f"{one.num_samples:,}", *_cells(one.point)] for one in self.groups]
         heading = ["group", "rows", "threshold", "accepted", "error rate among accepted", "at most"]
-        return [Grid(rows, heading), self.promise()]
+        return f"{aligned([heading, *rows])}\n{self.promise()}"
 
     @property
     def thresholds(self) -> dict[str, float | None]:

@@ -16,10 +16,10 @@ from scipy.special import betaincinv
 
 from confrank.decisions.learn_then_test import RankedRows, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
+from confrank.errors import InputError, counted
 from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import rank
-from confrank.phrasing import InputError, counted
 
 
 class UnreachableError(ValueError):

@@ -13,7 +13,7 @@ from scipy.special import betaincinv
 
 from confrank.decisions.betting import RiskTest, e_text, risk_test
 from confrank.decisions.drift import DriftTest, Reference, drift_test
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
 from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
@@ -56,15 +56,15 @@ class Watch:
         return None if self.test.since is None else int(self.rows[self.test.since])
 
 
-@dataclass(frozen=True, repr=False)
-class Monitored(Displayed):
+@dataclass(frozen=True)
+class Monitored:
     """The tests of all guarantees, and that of drift if there is a reference."""
 
     alpha: float
     watches: tuple[Watch, ...]
     drift: DriftTest | None = None
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         words = {True: "no sign of a broken guarantee", False: "a guarantee is broken", None: "nothing was tested"}
         rows = [
             [
@@ -82,7 +82,7 @@ class Monitored(Displayed):
             evidence = e_text(drift.log_e_value, drift.alarm)
             rows.append(["drift of the confidence", "", "", evidence, f"{drift.line:g}", alarm])
         heading = ["guarantee", "at most", "measured", "e-value", "alarm at", "first alarm in row"]
-        return [f"{words[self.holds]} (level {self.alpha:g})", Grid(rows, heading)]
+        return f"{words[self.holds]} (level {self.alpha:g})\n{aligned([heading, *rows])}"
 
     @property
     def holds(self) -> bool | None:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError
 from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import ranked
-from confrank.phrasing import InputError
 
 
-@dataclass(frozen=True, repr=False)
-class OperatingPoint(Displayed):
+@dataclass(frozen=True)
+class OperatingPoint:
     """Accept confidence >= threshold: how many of `num_samples` are accepted, and how many of those are wrong.
 
     `bound` is the guaranteed upper limit of the true error rate among accepted, if there is a guarantee.
@@ -51,8 +51,8 @@ class OperatingPoint(Displayed):
             *bound,
         ]
 
-    def _display(self) -> list[Shown]:
-        return [Grid(self.rows)]
+    def __repr__(self) -> str:
+        return aligned(self.rows)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "coverage": self.coverage, "risk": self.risk}

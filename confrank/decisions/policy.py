@@ -29,7 +29,6 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from confrank.atomic import write_atomically
 from confrank.decisions.drift import reference_of
 from confrank.decisions.policy_apply import (
     Answers,
@@ -60,10 +59,10 @@ from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
-from confrank.display import Displayed, Shown
+from confrank.errors import InputError, joined, named
+from confrank.files import write_atomically
 from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
 from confrank.metrics.samples import with_largest
-from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 
@@ -73,8 +72,8 @@ __all__ = [
 RULES = ("threshold", "selection")
 
 
-@dataclass(frozen=True, repr=False)
-class Policy(Displayed):
+@dataclass(frozen=True)
+class Policy:
     """What a policy takes, its parts, and the model whose predictions it was made on, where they say so.
 
     `replaced` counts, for the digest of each file, the guarantees that were computed on it and then dropped.
@@ -96,8 +95,8 @@ class Policy(Displayed):
     model: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, int] = field(default_factory=dict)
 
-    def _display(self) -> list[Shown]:
-        return [*self.sentences()]
+    def __repr__(self) -> str:
+        return "\n".join(self.sentences())
 
     @classmethod
     def of(cls, predictions: Predictions | Mapping[str, Classes]) -> "Policy":

@@ -13,11 +13,11 @@ import numpy as np
 from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError, class_text, counted
 from confrank.metrics.arrays import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.samples import predicted_values
-from confrank.phrasing import InputError, class_text, counted
 from confrank.predictions import Predictions
 from confrank.scores import score
 
@@ -25,8 +25,8 @@ from confrank.scores import score
 MOST_ROWS = 10
 
 
-@dataclass(frozen=True, repr=False)
-class Answers(Displayed):
+@dataclass(frozen=True)
+class Answers:
     """For each row: the predicted class [n] (None if unknown), its confidence [n], and what the policy decides.
 
     `accepted` [n] is None if the policy has no acceptance rule; `sets` [n, K] flags the classes in each set, and is
@@ -44,7 +44,7 @@ class Answers(Displayed):
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         columns = {name: values[:MOST_ROWS] for name, values in self.columns().items()}
         columns["confidence"] = [f"{value:.4g}" for value in columns["confidence"]]
         rows = [[str(row), *map(str, cells)] for row, cells in enumerate(zip(*columns.values(), strict=True))]
@@ -54,7 +54,7 @@ class Answers(Displayed):
         if self.unknown:
             count += f", {self.unknown:,} of unknown groups"
         more = len(self) - len(rows)
-        return [count, Grid(rows, ["", *columns]), *([f"and {more:,} more"] if more else [])]
+        return f"{count}\n{aligned([['', *columns], *rows])}" + (f"\nand {more:,} more" if more else "")
 
     def name(self, number: int) -> str:
         """The name of a class, or its number as text."""

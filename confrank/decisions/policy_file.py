@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from confrank.decisions.policy_parts import SLOTS, Part
-from confrank.phrasing import InputError, similar_path
+from confrank.errors import InputError, similar_path
 
 VERSION = 1
 LONGEST_LINE = 120

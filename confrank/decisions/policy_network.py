@@ -4,8 +4,8 @@ import math
 from typing import TYPE_CHECKING, NoReturn
 
 from confrank.decisions.policy import Policy, ThresholdPart
+from confrank.errors import InputError, class_text, joined
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError, class_text, joined
 
 if TYPE_CHECKING:  # that module needs torch
     from confrank.confidence import ConfidenceName

@@ -16,8 +16,8 @@ from confrank.decisions.calibrators import CALIBRATION_METHODS, TABLE_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import Selection
+from confrank.errors import InputError, joined, named, sentence
 from confrank.metrics.arrays import as_classes
-from confrank.phrasing import InputError, joined, named, sentence
 from confrank.predictions import Predictions
 
 Values = Mapping[str, Any]

@@ -17,8 +17,8 @@ from confrank.decisions.identity import (
 )
 from confrank.decisions.policy_parts import FEEDS, WORDS, Part
 from confrank.decisions.rows import Half, Sketch, UsedRows, design_rows, file_digest
+from confrank.errors import InputError
 from confrank.metrics.arrays import Ints
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 Parts = Mapping[str, Part]

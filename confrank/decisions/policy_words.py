@@ -12,7 +12,7 @@ from confrank.decisions.policy_parts import (
     SetsPart,
     ThresholdPart,
 )
-from confrank.phrasing import counted
+from confrank.errors import counted
 
 SEPARATE = "Each guarantee holds separately, with its own probability; together they hold with a lower one."
 

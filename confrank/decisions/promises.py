@@ -23,9 +23,9 @@ from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished, group_of
 from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart
+from confrank.errors import InputError, class_text
 from confrank.metrics.arrays import Flags, Ints
 from confrank.metrics.groups import rows_by_group
-from confrank.phrasing import InputError, class_text
 from confrank.predictions import Predictions
 
 # A share is far above a rate if chance explains it with less than this probability.

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.decisions.guarantee import check_shares, refuse_weights
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import counted
 from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
-from confrank.phrasing import counted
 
 
-@dataclass(frozen=True, repr=False)
-class Selection(Displayed):
+@dataclass(frozen=True)
+class Selection:
     """Which new items [m] are selected, and why.
 
     `wrong` are the confidences of the wrong calibration items, ascending, and `num_calibration` counts all of them.
@@ -33,12 +33,12 @@ class Selection(Displayed):
     def num_selected(self) -> int:
         return int(np.count_nonzero(self.selected))
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         rows = [
             ["selected", f"{self.num_selected:,} of {len(self.selected):,}"],
             ["calibration rows", f"{self.num_calibration:,} ({len(self.wrong):,} wrong)"],
         ]
-        return [Grid(rows), self.shortage() or self.promise()]
+        return f"{aligned(rows)}\n{self.shortage() or self.promise()}"
 
     def promise(self) -> str:
         """What is guaranteed, to whom, and under which assumption, in one sentence."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import counted
 from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_probabilities, as_table, chunks
 from confrank.metrics.labels import labels_for
-from confrank.phrasing import counted
 
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0

@@ -7,9 +7,9 @@ parameters, so Newton's method finds its minimum.
 import numpy as np
 
 from confrank.decisions.temperature import LARGEST
+from confrank.errors import InputError, counted
 from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_table, chunks
 from confrank.metrics.labels import labels_for
-from confrank.phrasing import InputError, counted
 
 MAX_STEPS = 100
 # Steps of standardised parameters; Newton's method doubles the number of digits with each step.

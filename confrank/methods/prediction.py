@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from confrank import confidence
 from confrank.data import Split
+from confrank.errors import InputError
 from confrank.methods.method import Method, Output
 from confrank.metrics.arrays import to_numpy
 from confrank.models import Network, logits_of
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -19,8 +19,8 @@ from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights
 
 
-@dataclass(frozen=True, repr=False)
-class ReliabilityBins(Displayed):
+@dataclass(frozen=True)
+class ReliabilityBins:
     """Equal-width bins of [0, 1]: `edges` [bins+1], and per bin the count, mean confidence and accuracy.
 
     The means of an empty bin are NaN. With sample weights, the means are weighted, and `weight` [bins] is their sum.
@@ -32,14 +32,15 @@ class ReliabilityBins(Displayed):
     accuracy: Floats
     weight: Floats | None = None
 
-    def _display(self) -> list[Shown]:
-        rows = [
+    def __repr__(self) -> str:
+        rows = [["confidence", "n", "mean confidence", "accuracy"]]
+        rows += [
             [f"{low:.4g} to {high:.4g}", f"{count:,}", *(f"{mean:.4f}" if count else "-" for mean in means)]
             for low, high, count, *means in zip(
                 self.edges, self.edges[1:], self.count, self.confidence, self.accuracy, strict=False
             )
         ]
-        return [Grid(rows, ["confidence", "n", "mean confidence", "accuracy"])]
+        return aligned(rows)
 
     @property
     def size(self) -> Array:

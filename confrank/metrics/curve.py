@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from confrank.display import Curves, Displayed, Shown
+from confrank.errors import counted
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.metrics.weights import WeightedRanking
-from confrank.phrasing import counted
 
 
-@dataclass(frozen=True, repr=False)
-class RiskCoverageCurve(Displayed):
+@dataclass(frozen=True)
+class RiskCoverageCurve:
     """For each threshold, from the highest down: how many predictions it accepts and how many of these are wrong.
 
     With sample weights, there are also their sums; coverage and risk are shares of weight.
@@ -60,10 +59,9 @@ class RiskCoverageCurve(Displayed):
         """
         return np.searchsorted(-self.threshold, TOLERANCE - np.asarray(threshold), side="right") - 1
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         size = f"{counted(self.num_samples, 'prediction')}, {self.num_wrong:,} wrong"
-        curve = [Curves({"": (self.coverage, self.risk)})] if len(self.threshold) else []
-        return [f"risk-coverage curve of {size}: {counted(len(self.threshold), 'threshold')}", *curve]
+        return f"risk-coverage curve of {size}: {counted(len(self.threshold), 'threshold')}"
 
     def taken(self, positions: Ints) -> "RiskCoverageCurve":
         """The curve at these positions only."""

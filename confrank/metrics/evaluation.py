@@ -4,18 +4,18 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import counted
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
 from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
-from confrank.phrasing import counted
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
 
-@dataclass(frozen=True, repr=False)
-class Evaluation(Displayed):
+@dataclass(frozen=True)
+class Evaluation:
     """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
     `notes` are remarks for the reader, e.g. how many probabilities were clipped. Printed, it is a table.
@@ -30,13 +30,13 @@ class Evaluation(Displayed):
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
-    def _display(self) -> list[Shown]:
+    def __repr__(self) -> str:
         classes = f", {counted(self.num_classes, 'class')}" if self.num_classes else ""
         values = [
             (key, f"undefined: {self.undefined[key]}" if value is None else f"{value:.4g}")
             for key, value in self.metrics.items()
         ]
-        return [counted(self.num_samples, "prediction") + classes, Grid(values), *self.notes]
+        return "\n".join([counted(self.num_samples, "prediction") + classes, aligned(values), *self.notes])
 
 
 def evaluate(

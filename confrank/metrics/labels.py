@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import named
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
@@ -17,7 +18,6 @@ from confrank.metrics.arrays import (
     to_numpy,
 )
 from confrank.metrics.frames import cell_text, coded, column_names, same_rows
-from confrank.phrasing import named
 
 GIVE_CLASSES = "give their names in the order of the columns, as in classes=model.classes_"
 NAME_COLUMNS = "give a data frame whose columns are the classes, as in pandas.DataFrame(..., columns=model.classes_)"

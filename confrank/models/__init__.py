@@ -1,12 +1,11 @@
 """Networks by name: image [n, c, h, w], or text as numbers of words [n, length], -> logits [n, K]."""
 
-import os
-import sys
 from collections.abc import Callable
-from importlib import import_module
 
 from torch import nn
 
+from confrank.errors import InputError
+from confrank.extension import load_object, with_kind
 from confrank.models.convnet import convnet
 from confrank.models.densenet import densenet_bc
 from confrank.models.heads import HEADS, CosineHead
@@ -16,7 +15,6 @@ from confrank.models.resnet import resnet18, resnet110
 from confrank.models.small import small
 from confrank.models.text import TextNetwork, bag_of_embeddings, text_encoder
 from confrank.models.vgg import vgg16
-from confrank.phrasing import InputError
 
 MODELS: dict[str, Callable[..., Network]] = {
     "small": small,
@@ -70,14 +68,7 @@ def create(
 
 
 def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_channels: int) -> nn.Module:
-    module_name, _, factory_name = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        factory = getattr(import_module(module_name), factory_name)
-    except (Exception, SystemExit) as error:  # custom code can raise anything
-        why = str(error) if isinstance(error, ImportError | AttributeError | ValueError) else _worded(error)
-        raise ValueError(f"expected an importable package.module:factory, but got {name!r}: {why}") from None
+    factory = load_object(name, "package.module:factory")
     if not callable(factory):
         raise ValueError(f"expected {name} to be a function that builds a network, but got {type(factory).__name__}")
     options: dict[str, object] = {}
@@ -91,14 +82,10 @@ def _custom(name: str, num_classes: int, dropout: bool, variance_head: bool, in_
         remedy = f"; add the argument {' and '.join(options)}" if options else ""
         raise ValueError(f"expected {name} to take {wanted}, but it does not: {error}{remedy}") from None
     except (Exception, SystemExit) as error:  # custom code can raise anything
-        raise ValueError(f"expected {name} to build a network, but it failed: {_worded(error)}") from error
+        raise ValueError(f"expected {name} to build a network, but it failed: {with_kind(error)}") from error
     if not isinstance(model, nn.Module):
         raise ValueError(f"expected {name} to return a torch.nn.Module, but got {type(model).__name__}")
     return model
-
-
-def _worded(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 __all__ = [

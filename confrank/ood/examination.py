@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from confrank.data import Split
+from confrank.errors import InputError
 from confrank.ood.features import forward_logits, repeatable
 from confrank.ood.images import Images, LabelledBatches, over
 from confrank.ood.logits import LOGIT_SCORES
@@ -19,7 +20,6 @@ from confrank.ood.odin import Odin
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, Scores
 from confrank.ood.tuning import TuningImages, divide, tune_mahalanobis, tune_odin
-from confrank.phrasing import InputError
 from confrank.trained import TrainedOn
 
 Detector = NearestNeighbours | Odin | Mahalanobis

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from confrank.errors import first_line
 from confrank.methods import evaluating
 from confrank.models import Network
-from confrank.phrasing import first_line
 
 # With deterministic convolutions: the same images always get the same scores.
 repeatable = partial(evaluating, deterministic=True)

@@ -31,11 +31,6 @@ class Protocol:
             raise ValueError(f"expected an AUPR among {', '.join(AUPR_ESTIMATORS)}, but got {self.aupr!r}")
 
     @property
-    def tuned(self) -> tuple[str, ...]:
-        """The detectors whose settings are chosen on images of the out-set that they are tested on."""
-        return ("odin", "mahalanobis") if self.num_tuning else ()
-
-    @property
     def is_of_the_paper(self) -> bool:
         """Whether the results can be compared with the paper's table."""
         return (self.num_tuning, self.aupr) == (Protocol.num_tuning, Protocol.aupr)

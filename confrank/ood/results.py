@@ -1,4 +1,4 @@
-"""The result of one detector on one out-set, from the detector to file, table, figures and page. Needs no torch."""
+"""The result of one detector on one out-set, from the detector to file, table and figures. Needs no torch."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence

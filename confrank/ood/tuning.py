@@ -13,6 +13,7 @@ from typing import TypeVar
 import numpy as np
 from torch import Tensor
 
+from confrank.errors import InputError
 from confrank.metrics.arrays import Ints
 from confrank.metrics.ranking_metrics import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
@@ -22,7 +23,6 @@ from confrank.ood.images import Images, over
 from confrank.ood.mahalanobis import LayerWeights, Mahalanobis
 from confrank.ood.odin import Odin, odin_scores
 from confrank.ood.results import Scores
-from confrank.phrasing import InputError
 
 Setting = TypeVar("Setting")
 

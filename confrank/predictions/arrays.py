@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from confrank.limits import npy_header
+from confrank.errors import InputError
+from confrank.files import npy_header
 from confrank.metrics.arrays import ROUNDING
-from confrank.phrasing import InputError
 from confrank.predictions.cells import Column, text_of
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.doubts import kind_of

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from confrank.errors import InputError
 from confrank.metrics.samples import first_not_largest
-from confrank.phrasing import InputError
 from confrank.predictions.cells import Column
 from confrank.predictions.classes import as_text, shown, whole_number
 from confrank.predictions.schema import Array

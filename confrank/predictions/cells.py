@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions.schema import Array
 
 # What programs write for a missing value; a class of such a name has to be renamed.

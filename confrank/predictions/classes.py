@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions.cells import TRUTH, Column, Text, number
 from confrank.predictions.schema import Array
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import InputError, counted, named
+from confrank.errors import InputError, counted, named
 from confrank.predictions.binary import both_classes, checked_binary, with_positive
 from confrank.predictions.cells import CORRECT, NAME_CLASSES, Column, Text, is_missing, numbers_of_text, raw_cells
 from confrank.predictions.classes import numbered, refuse_values, shown, whole_numbers

@@ -5,8 +5,8 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from confrank.limits import check_unpacked, gigabytes_allowed, npz_size
-from confrank.phrasing import InputError
+from confrank.errors import InputError
+from confrank.files import check_unpacked, gigabytes_allowed, npz_size
 from confrank.predictions.arrow_size import arrow_size
 from confrank.predictions.text_file import open_bytes
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions.cells import (
     MISSING,
     NAME_CLASSES,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from confrank.errors import InputError, class_text, counted
+from confrank.errors import named as listed
 from confrank.metrics.samples import first_not_largest
-from confrank.phrasing import InputError, class_text, counted
-from confrank.phrasing import named as listed
 from confrank.predictions.cells import NAME_CLASSES, Column, Text, number
 from confrank.predictions.classes import shown
 from confrank.predictions.schema import Array

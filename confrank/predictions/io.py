@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from confrank.atomic import canonical_safetensors, write_atomically
+from confrank.errors import InputError, about, similar_path
+from confrank.files import canonical_safetensors, write_atomically
 from confrank.metrics.arrays import Classes, HasArray, to_numpy
 from confrank.metrics.frames import cell_text
-from confrank.phrasing import InputError, about, similar_path
 from confrank.predictions.arrays import (
     open_arrays,
     open_npy,

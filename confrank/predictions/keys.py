@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions.names import KEY_NAMES
 from confrank.predictions.schema import Array, as_keys
 

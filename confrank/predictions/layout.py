@@ -8,7 +8,7 @@ A single column of probabilities with labels 0 and 1 is that of class 1.
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from confrank.phrasing import InputError, named
+from confrank.errors import InputError, named
 from confrank.predictions.cells import number
 from confrank.predictions.names import (
     COORDINATES,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.phrasing import counted, named
+from confrank.errors import counted, named
 from confrank.predictions.cells import number
 from confrank.predictions.classes import whole_number
 from confrank.predictions.schema import Array

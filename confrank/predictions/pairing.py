@@ -6,7 +6,7 @@ from functools import reduce
 
 import numpy as np
 
-from confrank.phrasing import InputError, counted
+from confrank.errors import InputError, counted
 from confrank.predictions.keys import hashes
 from confrank.predictions.names import FILES
 from confrank.predictions.schema import Array, Predictions

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.predictions.cells import Column, Text, class_values, codes_of, joined_parts, with_words
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
 from confrank.predictions.layout import Layout

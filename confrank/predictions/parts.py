@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from confrank.phrasing import InputError, about, counted, named
+from confrank.errors import InputError, about, counted, named
 from confrank.predictions.cells import Column, Text
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.keys import hashes, keys_or_reason

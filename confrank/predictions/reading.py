@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 Scale = float | Literal["log"]
 Kind = Literal["probabilities", "logits"]

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import counted, joined
 from confrank.metrics.arrays import Classes, to_numpy
 from confrank.metrics.frames import row_numbers, same_rows
 from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
-from confrank.phrasing import counted, joined
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")
 
 
-@dataclass(frozen=True, repr=False)
-class Predictions(Displayed):
+@dataclass(frozen=True)
+class Predictions:
     """Numpy arrays as in the file; absent ones are None."""
 
     logits: Array | None = None
@@ -63,8 +63,8 @@ class Predictions(Displayed):
                     " give class_names as a JSON list and anything else as str(value)"
                 )
 
-    def _display(self) -> list[Shown]:
-        return [self.describe(), *([Grid([*map(list, self.roles.items())], words=2)] if self.roles else [])]
+    def __repr__(self) -> str:
+        return self.describe() + (f"\n{aligned([*self.roles.items()])}" if self.roles else "")
 
     def arrays(self) -> dict[str, Array]:
         return {name: value for name in ARRAYS if (value := getattr(self, name)) is not None}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from confrank.phrasing import named
+from confrank.errors import named
 from confrank.predictions.schema import Array
 
 _EXAMPLE = "torch.save({'logits': logits, 'label': label}, 'predictions.pt')"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
-from confrank.phrasing import named
+from confrank.errors import named
 
 START = 4096
 # Of encrypted archives, and of methods that are not there.

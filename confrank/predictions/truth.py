@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from confrank.phrasing import InputError, counted
+from confrank.errors import InputError, counted
 from confrank.predictions.cells import select
 from confrank.predictions.classes import whole_numbers
 from confrank.predictions.content import Content, Opened

@@ -7,7 +7,7 @@ from typing import Any
 
 from openpyxl import load_workbook
 
-from confrank.phrasing import named
+from confrank.errors import named
 from confrank.predictions.content import Opened
 from confrank.predictions.json_file import open_columns
 

@@ -10,8 +10,7 @@ from matplotlib.font_manager import FontProperties, findfont
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from confrank.atomic import write_atomically
-from confrank.report.fonts import letters_of
+from confrank.files import write_atomically
 
 FONT = findfont(FontProperties(family=["DejaVu Sans"]))  # comes with matplotlib: Latin, Greek, Cyrillic and more
 CELL = 96
@@ -47,8 +46,8 @@ def _thumb(picture: NDArray[np.uint8]) -> Image.Image:
 
 
 def _shortened(number: str, name: str, draw: ImageDraw.ImageDraw, font: Any) -> str:
-    """The number and as much of the end of the name as fits under an image; ? where the font has no letter."""
-    text = "".join(letter if letter in letters_of(FONT) and letter.isprintable() else "?" for letter in name)
+    """The number and as much of the end of the name as fits under an image; ? for what cannot be printed."""
+    text = "".join(letter if letter.isprintable() else "?" for letter in name)
     caption = number + text
     while len(text) > 1 and draw.textlength(caption, font=font) > CELL:
         text = text[1:]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from confrank.decisions import Calibrator, CostThreshold, OperatingPoint
 from confrank.decisions.calibration_check import CheckedCalibration
-from confrank.phrasing import counted
+from confrank.errors import counted
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
 

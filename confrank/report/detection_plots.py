@@ -1,19 +1,28 @@
 """Out-of-distribution detectors as figures: ROC curves and score histograms, one of each per out-set."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from confrank.analysis import Histogram
-from confrank.ood.results import Groups, pairs_by_detector
+from confrank.metrics.ranking_metrics import auroc_of
+from confrank.metrics.separation import rank_sets, roc_curve
+from confrank.ood.results import Groups, Scores, pairs_by_detector
 from confrank.report.colours import COLOURS, colours_of
-from confrank.report.detection import GRID, Runs, mean_roc, score_histogram, title_of
+from confrank.report.names import shortened
 from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy
 from confrank.report.scales import shown
+
+# A common axis for the ROC curves of several runs.
+GRID = np.linspace(0, 1, 401)
+NUM_BARS = 40
+# A detector's scores (inside, outside) in each run.
+Runs = Sequence[tuple[Scores, Scores]]
 
 
 def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
@@ -22,7 +31,8 @@ def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
     for group, results in groups.items():
         name, pairs = file_name("-".join(group)), pairs_by_detector(results)
         for kind, figure in (("roc", _roc_figure(pairs)), ("scores", _histogram_figure(pairs))):
-            figure.suptitle(escaped(title_of(group)), fontsize="medium", wrap=True)
+            title = f"{group.dataset}, {group.model}, {group.method}: out-set {shortened(group.out_set, 40)}"
+            figure.suptitle(escaped(title), fontsize="medium", wrap=True)
             for suffix in ("png", "svg"):
                 paths.append(Path(folder) / f"{kind}-{name}.{suffix}")
                 save_figure(figure, paths[-1])
@@ -41,9 +51,11 @@ def _roc_figure(detectors: Mapping[str, Runs]) -> Figure:
     figure = Figure(figsize=(5, 4.2), layout="constrained")
     axes = figure.subplots()
     for colour, (name, runs) in zip(colours_of([*detectors]), detectors.items(), strict=True):
-        curve = mean_roc(runs)
-        label = f"{legend_text(name)} (AUROC {shown('auroc', curve.auroc, 1)}%)"
-        draw_mean(axes, GRID, curve.heights, colour, label=label)
+        curves = [roc_curve(*run, limit=4000) for run in runs]
+        heights = np.array([np.interp(GRID, curve.fpr, curve.tpr) for curve in curves])
+        areas = [area for run in runs if (area := auroc_of(rank_sets(*run))) is not None]
+        label = f"{legend_text(name)} (AUROC {shown('auroc', float(np.mean(areas)), 1)}%)"
+        draw_mean(axes, GRID, heights, colour, label=label)
     axes.axhline(0.95, color="0.6", linewidth=1, linestyle="--")
     axes.set(xlabel="out-of-distribution images accepted (FPR)", ylabel="in-distribution images accepted (TPR)")
     axes.set(xlim=(0, 1), ylim=(0, 1.005))
@@ -65,6 +77,17 @@ def _histogram_figure(detectors: Mapping[str, Runs]) -> Figure:
         axes.set_visible(False)
     legend_below(figure, panels[0].get_legend_handles_labels()[0])
     return figure
+
+
+def score_histogram(inside: Scores, outside: Scores) -> Histogram:
+    """Numbers of scores in equal-width bins, inside as `right` and outside as `wrong`.
+
+    Distances have long tails, so the outermost bins also count the 0.05% of scores beyond each end.
+    """
+    low, high = np.quantile(np.concatenate([inside, outside]), [0.0005, 0.9995])
+    edges = np.linspace(low, high if high > low else low + 1, NUM_BARS + 1)
+    counts = [np.histogram(np.clip(scores, edges[0], edges[-1]), edges)[0] for scores in (inside, outside)]
+    return Histogram(edges, *counts)
 
 
 def _draw_histogram(axes: Axes, histogram: Histogram) -> None:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.report.colours import colours_of
 from confrank.report.names import short_names
 from confrank.report.plots import escaped, legend_below, legend_text, save_figure, tidy

@@ -6,8 +6,8 @@ from rich.text import Text
 
 from confrank import axes
 from confrank.analysis import Analysis, Group, Grouping
+from confrank.errors import counted, named
 from confrank.metrics import RiskCoverageCurve
-from confrank.phrasing import counted, named
 from confrank.report import svg
 from confrank.report.names import shortened
 from confrank.report.scales import SHOWN, metric_cell, shown

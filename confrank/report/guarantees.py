@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, OperatingPoint, Selection
+from confrank.errors import counted, named
 from confrank.metrics.arrays import Flags
-from confrank.phrasing import counted, named
 from confrank.report.names import shortened
 from confrank.report.verdict import percent
 

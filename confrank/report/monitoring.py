@@ -7,7 +7,7 @@ from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import MISSES, SURE_ERRORS, Watch
 from confrank.decisions.promises import Followed
-from confrank.phrasing import counted
+from confrank.errors import counted
 from confrank.report.verdict import percent
 
 Times = Sequence[str] | None

@@ -14,9 +14,9 @@ from PIL import Image
 
 from confrank import __version__, axes
 from confrank.analysis import COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats
-from confrank.atomic import write_atomically
+from confrank.errors import counted
+from confrank.files import write_atomically
 from confrank.metrics import ClassSummary, PairedDifference, RiskCoverageCurve
-from confrank.phrasing import counted
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.content_policy import content_policy

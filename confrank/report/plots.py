@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 
 from confrank.analysis import Analysis
 from confrank.analysis.repeats import GRID, risks_on_grid
-from confrank.atomic import write_atomically
+from confrank.files import write_atomically
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
 from confrank.metrics.arrays import Floats
 from confrank.report.colours import colours_of
-from confrank.report.fonts import drawable
 from confrank.report.names import shortened, with_short_names
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
@@ -188,5 +187,9 @@ def legend_text(name: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text without special meaning: a dollar sign starts mathematics, a leading underscore hides a legend entry."""
-    return (" " if text.startswith("_") else "") + drawable(text).replace("$", r"\$")
+    """Text without special meaning: a dollar sign starts mathematics, a leading underscore hides a legend entry.
+
+    Bytes of a file name that are no text are shown as codes.
+    """
+    drawable = text.encode(errors="backslashreplace").decode()
+    return (" " if text.startswith("_") else "") + drawable.replace("$", r"\$")

@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from confrank.errors import counted
 from confrank.metrics import Samples, aurc
-from confrank.phrasing import counted
 from confrank.report.scales import SHOWN, metric_text, shown
 from confrank.report.table import NumbersTable
 from confrank.scores import Choice

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from confrank.analysis import COVERAGE, Analysis
+from confrank.errors import counted
 from confrank.metrics import Evaluation, RiskCoverageCurve
-from confrank.phrasing import counted
 from confrank.report.names import shortened
 from confrank.report.scales import SHOWN, p_text, shown
 

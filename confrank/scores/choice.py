@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from confrank.display import Displayed, Grid, Shown
+from confrank.display import aligned
+from confrank.errors import InputError, counted
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
 from confrank.metrics.frames import same_rows
@@ -15,7 +16,6 @@ from confrank.metrics.labels import labels_for
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
 from confrank.metrics.resampling import default_resamples
-from confrank.phrasing import InputError, counted
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of
 
@@ -43,8 +43,8 @@ class Judged:
     difference: PairedDifference | None
 
 
-@dataclass(frozen=True, repr=False)
-class Choice(Displayed):
+@dataclass(frozen=True)
+class Choice:
     """The chosen score with its parameters, the rows it was chosen on, and how it did on the others.
 
     `candidate` was the best on the choosing rows, None if none was better than the maximum probability there. It is
@@ -60,19 +60,20 @@ class Choice(Displayed):
     fitted: dict[str, dict[str, Any]]
     refused: dict[str, str]
 
-    def _display(self) -> list[Shown]:
-        rows = [
+    def __repr__(self) -> str:
+        rows = [["score", *METRICS]]
+        rows += [
             [name, *("-" if (value := metrics[key]) is None else f"{value:.4f}" for key in METRICS)]
             for name, metrics in self.judged.metrics.items()
         ]
-        lines = [f"rank by {self.name}"]
+        chosen = f"rank by {self.name}"
         if (gap := self.judged.difference) is not None:
-            lines[0] += (
+            chosen += (
                 f": the AURC of {self.candidate} minus that of {STANDARD} is {gap.value:+.4f}"
                 f" [{gap.low:+.4f}, {gap.high:+.4f}]"
             )
         judged = f"on {counted(len(self.judged.rows), 'row')} that chose and fitted nothing"
-        return [*lines, Grid(rows, ["score", *METRICS]), judged]
+        return f"{chosen}\n{aligned(rows)}\n{judged}"
 
 
 def choose(

@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from confrank.errors import InputError
 from confrank.metrics import aurc
 from confrank.metrics.arrays import TOLERANCE, Flags, Floats, Ints, chunks
-from confrank.phrasing import InputError
 from confrank.scores.functions import p_norm, tempered
 from confrank.scores.table import Table, forms_of
 

@@ -1,6 +1,6 @@
 """The active-learning table as a study: its experiments, what is done and missing, and running the rest."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -16,8 +16,7 @@ from confrank.active.records import (
 )
 from confrank.active.strategies import STRATEGIES, get
 from confrank.config import RunConfig, short_name
-from confrank.phrasing import InputError
-from confrank.study.speeds import step_ms
+from confrank.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -59,7 +58,7 @@ class ActiveRecipe:
 def stable_al_perf() -> tuple[ActiveRecipe, ...]:
     """Active learning to the letter of the paper: learning rate and weight decay of its other experiments.
 
-    Command: confrank study stable-al-perf. Run time: about 4.5 hours for 480 runs.
+    Command: confrank study stable-al-perf (480 runs).
     Expected (CIFAR-10, 2,000 labels): random 64.86 ± 1.43%, crl-softmax 65.91 ± 1.44%.
     """
     return tuple(ActiveRecipe(Experiment(dataset=dataset)) for dataset in ("cifar10", "cifar100"))
@@ -68,7 +67,7 @@ def stable_al_perf() -> tuple[ActiveRecipe, ...]:
 def active() -> tuple[ActiveRecipe, ...]:
     """Active learning with another learning rate and weight decay, which did best in a first check.
 
-    Command: confrank study active. Run time: about 1.4 hours for 144 runs.
+    Command: confrank study active (144 runs).
     Expected (CIFAR-10, 2,000 labels): random 64.86 ± 1.43%, crl-softmax 65.91 ± 1.44%.
     """
     chosen = Experiment(lr=0.05, weight_decay=5e-4)  # docs/evidence/log.md; experiments/active_settings.py repeats it
@@ -141,23 +140,15 @@ def _replaces(part: ActiveRecipe, path: Path, stored: Curves) -> bool:
     return True
 
 
-def stage_runs(part: ActiveRecipe, missing: dict[int, list[str]]) -> list[tuple[RunConfig, int]]:
-    """The runs of these trials with their number of labels; strategies with one method share their first run."""
+def stage_runs(part: ActiveRecipe, missing: dict[int, list[str]]) -> list[RunConfig]:
+    """The runs of these trials; strategies with one method share their first run."""
     wanted = part.experiment
     methods = {trial: [STRATEGIES[name].method for name in names] for trial, names in missing.items()}
     return [
-        (wanted.config(method, trial, stage), stage * wanted.per_stage)
+        wanted.config(method, trial, stage)
         for trial, stage in product(missing, range(1, wanted.stages + 1))
         for method in (dict.fromkeys(methods[trial]) if stage == 1 else methods[trial])
     ]
-
-
-def estimated_minutes(runs: Iterable[tuple[RunConfig, int]]) -> float:
-    """Minutes of training steps of networks whose speed has been measured."""
-    return sum(
-        -(-labels // config.batch_size) * config.epochs * (step_ms(config.model, config.method) or 0.0) / 6e4
-        for config, labels in runs
-    )
 
 
 def run_active(

@@ -1,7 +1,6 @@
 """One recipe per table of the paper, and ours: which data sets, networks and methods, and what to expect.
 
 You can run part of a recipe: `confrank study NAME --datasets cifar10 --models vgg16 --methods baseline --seeds 0,1`.
-Run times are for the complete recipe on one NVIDIA H200 at the measured speeds (benchmarks/).
 """
 
 from collections.abc import Callable, Sequence
@@ -45,7 +44,7 @@ class Recipe:
 def table_clf_perf() -> Recipe:
     """The main ranking table: five methods on three data sets.
 
-    Command: confrank study table-clf-perf. Run time: about 26 hours for 180 runs.
+    Command: confrank study table-clf-perf (180 runs).
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     methods = ("baseline", "aes-10", "mcdropout", "aleatoric-mc", "crl-softmax")
@@ -55,7 +54,7 @@ def table_clf_perf() -> Recipe:
 def stable_clf_perf_cifar10() -> Recipe:
     """All methods on CIFAR-10.
 
-    Command: confrank study stable-clf-perf-cifar10. Run time: about 9.9 hours for 90 runs.
+    Command: confrank study stable-clf-perf-cifar10 (90 runs).
     Expected (VGG-16): baseline AURC x10^3 7.10 ± 0.31, crl-softmax 6.78 ± 0.18.
     """
     return Recipe(("cifar10",), MODELS, SINGLE)
@@ -64,7 +63,7 @@ def stable_clf_perf_cifar10() -> Recipe:
 def stable_clf_perf_cifar100() -> Recipe:
     """All methods on CIFAR-100.
 
-    Command: confrank study stable-clf-perf-cifar100. Run time: about 9.9 hours for 90 runs.
+    Command: confrank study stable-clf-perf-cifar100 (90 runs).
     Expected (VGG-16): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     return Recipe(("cifar100",), MODELS, SINGLE)
@@ -73,7 +72,7 @@ def stable_clf_perf_cifar100() -> Recipe:
 def stable_clf_perf_svhn() -> Recipe:
     """All methods on SVHN.
 
-    Command: confrank study stable-clf-perf-svhn. Run time: about 15 hours for 90 runs.
+    Command: confrank study stable-clf-perf-svhn (90 runs).
     Expected (VGG-16): baseline AURC x10^3 5.97 ± 0.28.
     """
     return Recipe(("svhn",), MODELS, SINGLE)
@@ -82,7 +81,7 @@ def stable_clf_perf_svhn() -> Recipe:
 def table_clf_ensemble_perf() -> Recipe:
     """Ensembles of five baseline and five CRL networks, weight 0.5.
 
-    Command: confrank study table-clf-ensemble-perf. Run time: about 8.5 hours for 90 runs.
+    Command: confrank study table-clf-ensemble-perf (90 runs).
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     methods = ("ensemble-baseline", "ensemble-crl-softmax")
@@ -92,7 +91,7 @@ def table_clf_ensemble_perf() -> Recipe:
 def stable_clf_ensemble_weight05() -> Recipe:
     """Ensembles of all CRL variants, weight 0.5.
 
-    Command: confrank study stable-clf-ensemble-weight0.5. Run time: about 17 hours for 180 runs.
+    Command: confrank study stable-clf-ensemble-weight0.5 (180 runs).
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES, weight=0.5)
@@ -101,7 +100,7 @@ def stable_clf_ensemble_weight05() -> Recipe:
 def stable_clf_ensemble_weight1() -> Recipe:
     """Ensembles of all CRL variants, weight 1.
 
-    Command: confrank study stable-clf-ensemble-weight1. Run time: about 17 hours for 180 runs.
+    Command: confrank study stable-clf-ensemble-weight1 (180 runs).
     Expected (VGG-16, CIFAR-10): baseline ensemble accuracy 95.02%, AURC x10^3 4.45.
     """
     return Recipe(("cifar10", "cifar100", "svhn"), MODELS, _ENSEMBLES)
@@ -113,7 +112,7 @@ _ENSEMBLES = ("ensemble-baseline", "ensemble-crl-softmax", "ensemble-crl-entropy
 def reproduction() -> tuple[Recipe, ...]:
     """Our part of the tables: what docs/evidence/reproduction.md shows, then what it still lacks.
 
-    Command: confrank study reproduction. Run time: about 3.6 hours for 72 runs.
+    Command: confrank study reproduction (72 runs).
     Expected (VGG-16, CIFAR-100): baseline AURC x10^3 77.33 ± 1.15, crl-softmax 71.83 ± 0.47.
     """
     both, vgg, resnet, densenet = ("cifar10", "cifar100"), ("vgg16",), ("resnet110",), ("densenet-bc",)
@@ -142,7 +141,7 @@ def record() -> tuple[Recipe, ...]:
     """The best confidence that one network can give: training recipes compared on 45,000 training images.
 
     A tenth of the training images (5,000) is held out, and settings are chosen on those; the last weights are tested.
-    Command: confrank study record. Run time: about 2.5 hours for 30 runs.
+    Command: confrank study record (30 runs).
     Expected (ResNet-18, AURC x10^3 on CIFAR-10 and CIFAR-100): fmfp 3.56 and 55.0, sure 2.97 and 45.8.
     """
     cells: dict[str, Any] = {"seeds": (0, 1, 2), "holdout": 0.1}
@@ -159,7 +158,7 @@ def record() -> tuple[Recipe, ...]:
 def table_ood_perf() -> Recipe:
     """Out-of-distribution detection: maximum probability, ODIN and Mahalanobis on two out-sets.
 
-    Command: confrank study table-ood-perf. Run time: about 5.1 hours for 40 runs.
+    Command: confrank study table-ood-perf (40 runs).
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return Recipe(("svhn", "cifar10"), MODELS[1:], PAIR, out_sets=("tinyimagenet", "lsun"))
@@ -168,7 +167,7 @@ def table_ood_perf() -> Recipe:
 def stable_ood_perf() -> Recipe:
     """The same on three out-sets.
 
-    Command: confrank study stable-ood-perf. Run time: about 5.1 hours for 40 runs.
+    Command: confrank study stable-ood-perf (40 runs).
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return replace(table_ood_perf(), out_sets=("tinyimagenet", "lsun", "isun"))
@@ -177,7 +176,7 @@ def stable_ood_perf() -> Recipe:
 def ood() -> tuple[Recipe, ...]:
     """Our part of the detection tables, with the out-sets that we have; SVHN and CIFAR-10 as out-sets are ours.
 
-    Command: confrank study ood. Run time: about 0.52 hours for 6 runs.
+    Command: confrank study ood (6 runs).
     Expected (ResNet-110, CIFAR-10, TinyImageNet): ODIN FPR at 95% TPR 49.33 ± 4.19% (baseline), 43.08 ± 5.15% (CRL).
     """
     return (

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from confrank.environment import keep_freed_memory
-from confrank.phrasing import InputError, first_line
+from confrank.errors import InputError, first_line
 from confrank.study.group import Outcome, Problems, Runs, Sharing, train_group, train_shared
 from confrank.training import InterruptedRunError, Options
 from confrank.training.signals import stop_signals

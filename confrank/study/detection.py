@@ -7,9 +7,9 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.atomic import write_atomically
 from confrank.config import RunConfig
 from confrank.data import changed_settings, load_images
+from confrank.files import write_atomically
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, read_results
 from confrank.run_folder import RunFolder
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import torch
 
 PAPER = Protocol()
-# Minutes for the paper's detectors of one ResNet-110 on one out-set on one NVIDIA H200, four at a time: 246 s in all.
-MINUTES = 1.0
 
 
 @dataclass(frozen=True)

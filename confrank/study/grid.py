@@ -21,9 +21,12 @@ from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete, stored_as
 from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
-from confrank.study.speeds import step_ms
 from confrank.trained import save_weights_file
 from confrank.training import Options
+
+# Networks in the order of their time per step (benchmarks/training_h200_202611.md). A group of runs on a GPU lasts as
+# long as its slowest run, so runs of like speed are trained together.
+SLOWNESS = {"vgg16": 1, "resnet18": 2, "resnet110": 3, "densenet-bc": 4}
 
 
 def run_plan(
@@ -161,7 +164,7 @@ def _groups(together: int, configs: Runs, device: str) -> list[list[RunConfig]]:
     On a CPU, runs are trained one after the other anyway, and other processes can take the next one.
     """
     together = together if device == "cuda" else 1
-    ordered = sorted(configs, key=lambda config: (config.dataset, -(step_ms(config.model, config.method) or 0.0)))
+    ordered = sorted(configs, key=lambda config: (config.dataset, -SLOWNESS.get(config.model, 0)))
     sets = [list(same) for _, same in groupby(ordered, key=lambda config: config.dataset)]
     return [same[start : start + together] for same in sets for start in range(0, len(same), together)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from confrank.config import RunConfig
-from confrank.folders import HeldError
+from confrank.files import HeldError
 from confrank.run_folder import RunFolder
 from confrank.study.exam import examine_run
 from confrank.study.plan import has_result

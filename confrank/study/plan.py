@@ -1,7 +1,7 @@
 """What a study needs: the runs and averages of its recipes, which of them exist, and what conflicts with them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -10,14 +10,13 @@ from typing import Any
 from confrank.config import RunConfig
 from confrank.data import IMAGE_SETS, PUBLISHED, changed_settings
 from confrank.data.published import present_files
+from confrank.errors import InputError
 from confrank.method_facts import FACTS, aes_epochs, facts_of
-from confrank.phrasing import InputError
-from confrank.recipes import RECIPES, settings
+from confrank.recipes import settings
 from confrank.run_folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.detection import Detection, missing_detectors, network_of
 from confrank.study.results import load_result
-from confrank.study.speeds import step_ms
 
 
 @dataclass(frozen=True)
@@ -153,19 +152,6 @@ def _detections(method: str, members: Sequence[RunConfig], out_sets: Sequence[st
     if out_sets and FACTS[method].member is not None:
         raise ValueError(f"expected methods of one network for detection, but got {method!r}, which averages several")
     return [Detection(member, out_set) for member in members for out_set in out_sets]
-
-
-def estimated_hours(configs: Iterable[RunConfig]) -> float | None:
-    """GPU hours at the measured speed; None if a network or data set has not been measured."""
-    total = 0.0
-    for config in configs:
-        ms = step_ms(config.model, config.method)
-        if ms is None or config.dataset not in PUBLISHED:
-            return None
-        steps = -(-sum(PUBLISHED[config.dataset].train) // config.batch_size) * config.epochs
-        passes = (1 - config.holdout) * RECIPES[config.recipe].passes
-        total += steps * passes * ms / 3.6e6
-    return total
 
 
 def has_result(config: RunConfig, results: Path) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.atomic import packed, write_atomically
 from confrank.config import RunConfig
+from confrank.errors import InputError
+from confrank.files import packed, write_atomically
 from confrank.method_facts import facts_of
 from confrank.metrics import Samples, evaluation_of, sample_values
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions, load_predictions
 from confrank.run_folder import RunFolder, load_config
 from confrank.scores import choose, score

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 # The share of the average that an EMA keeps per step: it reaches back about 1,000 steps.
 EMA_DECAY = 0.999

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from confrank import models
 from confrank.config import RunConfig, usual_settings
 from confrank.data import DataSet
+from confrank.errors import InputError, first_line
 from confrank.method_facts import facts_of
-from confrank.phrasing import InputError, first_line
 
 
 def check_settings(config: RunConfig, data: DataSet, *, own_network: bool) -> None:

@@ -14,18 +14,17 @@ import torch
 import yaml
 from torch import nn
 
-from confrank.atomic import is_leftover, packed, remove_leftovers, write_atomically
 from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
 from confrank.environment import VERSIONS, environment
-from confrank.folders import Lock, holder_path, is_lock
+from confrank.errors import InputError
+from confrank.files import Lock, holder_path, is_leftover, is_lock, packed, remove_leftovers, write_atomically
 from confrank.method_facts import aes_epochs
 from confrank.methods import get as get_method
 from confrank.methods import joined
 from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
-from confrank.phrasing import InputError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config

@@ -15,8 +15,8 @@ from torch import nn
 from confrank.config import RunConfig
 from confrank.data import DataSet, load
 from confrank.environment import default_device
+from confrank.errors import first_line
 from confrank.metrics import Evaluation
-from confrank.phrasing import first_line
 from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job

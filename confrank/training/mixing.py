@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from confrank.phrasing import InputError, ParameterError
+from confrank.errors import InputError, ParameterError
 from confrank.training.draws import generator_of
 
 Kind = Literal["mixup", "cutmix", "both"]

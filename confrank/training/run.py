@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from confrank import methods, models
 from confrank.config import RunConfig, first_averaged, learning_rate
 from confrank.data import DataSet
+from confrank.errors import Remedied
 from confrank.history import CorrectnessHistory
-from confrank.phrasing import Remedied
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
 from confrank.training.fit import check_network, check_settings, check_smallest_batch

@@ -11,8 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 from confrank.config import RunConfig
 from confrank.data import DataSet
 from confrank.distributed import SharedHistory, SharedRing
+from confrank.errors import InputError
 from confrank.loss import CorrectnessRanking
-from confrank.phrasing import InputError
 from confrank.training.draws import step_seed
 from confrank.training.processes import Processes, reporting_lost_peers
 from confrank.training.run import Run

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from confrank.phrasing import InputError, ParameterError
+from confrank.errors import InputError, ParameterError
 
 
 class Sharpness:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from confrank.phrasing import InputError, ParameterError
+from confrank.errors import InputError, ParameterError
 
 # The weight of the old mean when a new prediction comes in: the mean reaches back about ten epochs.
 DECAY = 0.9

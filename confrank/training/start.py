@@ -12,7 +12,7 @@ from confrank import models
 from confrank.checkpoint import load_latest
 from confrank.data import DataSet
 from confrank.data.vocabulary import FIRST_WORD, UNKNOWN, renumbered
-from confrank.phrasing import InputError, counted
+from confrank.errors import InputError, counted
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder
 from confrank.weights import read_provenance, weights_errors

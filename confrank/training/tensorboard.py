@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confrank.config import RunConfig
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 
 
 class TensorBoardLog:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
-from confrank.phrasing import InputError
+from confrank.errors import InputError
 from confrank.training.draws import generator_of
 
 OPERATIONS = (

@@ -30,7 +30,7 @@ PICTURES = (".png", ".jpg", ".bmp", ".webp")
 
 def originals() -> dict[str, bytes]:
     """The files to damage by name: the corpus, pictures, and settings."""
-    files = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir()) if path.suffix not in (".py", ".md")}
+    files = {path.name: path.read_bytes() for path in sorted(CORPUS.glob("*.*")) if path.suffix not in (".py", ".md")}
     return files | _pictures() | {"config.yaml": b"model: small\nepochs: 3\nlr: 0.1\nlr_drops: [0.5, 0.8]\n"}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from confrank.atomic import write_atomically
+from confrank.files import write_atomically
 
 
 def test_a_link_stays_one_and_its_target_gets_the_content(tmp_path):

@@ -1,4 +1,4 @@
-"""Counts, lists and errors worded for people."""
+"""Errors that say what to do, and the counts and lists of names in them."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -87,6 +87,20 @@ def first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
+def similar_path(path: Path) -> str:
+    """The end of a message that suggests a path with a similar name in the same folder; empty if there is none.
+
+    A path with a suffix is taken for a file.
+
+    >>> similar_path(Path(__file__).with_name("erors.py")) == f"; did you mean {__file__}?"
+    True
+    """
+    entries = path.parent.iterdir() if path.parent.is_dir() else ()
+    names = [entry.name for entry in entries if entry.is_file() or not path.suffix]
+    close = get_close_matches(path.name, names, n=1)
+    return f"; did you mean {path.with_name(close[0])}?" if close else ""
+
+
 def counted(number: int, noun: str) -> str:
     """
     >>> counted(1, "image"), counted(2000, "image"), counted(2, "class")
@@ -94,23 +108,6 @@ def counted(number: int, noun: str) -> str:
     """
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
-
-
-def class_text(names: Sequence[str] | None, number: int) -> str:
-    """The name of a class, or its number as text if it has none.
-
-    >>> class_text(["cat", "dog"], 1), class_text(None, 1)
-    ('dog', '1')
-    """
-    return names[number] if names and 0 <= number < len(names) else str(number)
-
-
-def joined(words: Sequence[str]) -> str:
-    """
-    >>> joined(["a score"]), joined(["a score", "a threshold", "sets"])
-    ('a score', 'a score, a threshold and sets')
-    """
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def named(names: Sequence[str], most: int = 5) -> str:
@@ -122,18 +119,21 @@ def named(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def similar_path(path: Path) -> str:
-    """The end of a message that suggests a path with a similar name in the same folder; empty if there is none.
-
-    A path with a suffix is taken for a file.
-
-    >>> similar_path(Path(__file__).with_name("phrasign.py")) == f"; did you mean {__file__}?"
-    True
+def joined(words: Sequence[str]) -> str:
     """
-    entries = path.parent.iterdir() if path.parent.is_dir() else ()
-    names = [entry.name for entry in entries if entry.is_file() or not path.suffix]
-    close = get_close_matches(path.name, names, n=1)
-    return f"; did you mean {path.with_name(close[0])}?" if close else ""
+    >>> joined(["a score"]), joined(["a score", "a threshold", "sets"])
+    ('a score', 'a score, a threshold and sets')
+    """
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def class_text(names: Sequence[str] | None, number: int) -> str:
+    """The name of a class, or its number as text if it has none.
+
+    >>> class_text(["cat", "dog"], 1), class_text(None, 1)
+    ('dog', '1')
+    """
+    return names[number] if names and 0 <= number < len(names) else str(number)
 
 
 def sentence(text: str) -> str:
