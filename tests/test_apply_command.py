@@ -147,6 +147,23 @@ def test_a_changed_policy_is_refused(files, command, capsys):
     command("apply", "p.json", "val.csv")
 
 
+@pytest.mark.parametrize(("slot", "part", "remedy"), [
+    ("table_calibrator", {"method": "vector", "parameters": {"factor": [1, 1, 1], "bias": [0, 0, 0]}},
+     "confrank calibrate FILE --method temperature --policy NEW.json"),
+    ("confidence_calibrator", {"method": "platt", "parameters": {}},
+     "confrank calibrate FILE --method isotonic --policy NEW.json"),
+])  # fmt: skip
+def test_a_part_that_no_longer_exists_names_the_command_that_makes_it_anew(files, command, capsys, slot, part, remedy):
+    command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json")
+    values = json.loads((files / "p.json").read_text())
+    del values["checksum"]
+    values[slot] = values.get(slot, {}) | part
+    (files / "p.json").write_text(json.dumps(values | {"checksum": checksum(values)}))
+    for arguments in (["apply", "p.json", "val.csv"], ["monitor", "p.json", "val.csv"]):
+        command(*arguments, code=2)
+        assert last_error(capsys).endswith(f"; make a new policy: {remedy}")
+
+
 def test_predictions_of_another_kind_are_refused(files, command, capsys):
     command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
     four = made(50, num_classes=4)
@@ -302,7 +319,7 @@ def test_a_guarantee_on_rows_that_a_part_saw_is_refused(files, command, capsys):
 
 
 def test_calibrators_score_and_threshold_in_a_row(files, command):
-    for method in ("vector", None, "platt"):
+    for method in ("temperature", None, "isotonic"):
         arguments = ["scores", "val.csv", "--resamples", 0] if method is None else ["calibrate", "val.csv"]
         command(*arguments, *([] if method is None else ["--method", method]), "--policy", "p.json")
     command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json", "--json", "t.json")

@@ -2,9 +2,9 @@
 
 The parts, in the order of the computation (see `policy_parts` for their fields):
 
-    table_calibrator       temperature or vector scaling: changes the logits
+    table_calibrator       a temperature: divides the logits
     score                  the score that ranks (default: the file's confidence, or the largest probability)
-    confidence_calibrator  isotonic, platt, beta or histogram: confidence -> probability of being right
+    confidence_calibrator  isotonic: confidence -> probability of being right
     threshold | selection  the acceptance rule: a threshold, one per class or group, or a false-discovery rate
     sets                   conformal sets of classes
 
@@ -61,8 +61,7 @@ from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import selection_of
 from confrank.display import Displayed, Shown
-from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
-from confrank.metrics.samples import with_largest
+from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_flags
 from confrank.phrasing import InputError, joined, named
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
@@ -226,8 +225,7 @@ class Policy(Displayed):
         prediction = predictions.prediction
         if self.table_calibrator is not None and predictions.table is not None:
             # Ties survive a temperature, and rounding makes new ones: the prediction decides both.
-            before = predictions.table.argmax(axis=1) if prediction is None else as_classes(prediction, "prediction")
-            prediction = with_largest(before, table["logits"])
+            prediction = predictions.table.argmax(axis=1) if prediction is None else prediction
         return ranking_confidence(self.confidence_calibrator, self.score, confidence, table, prediction)
 
     def confidence(self, predictions: Predictions) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confrank.decisions.calibrators import CALIBRATION_METHODS, TABLE_METHODS
+from confrank.decisions.calibrators import CALIBRATION_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import UsedRows
 from confrank.decisions.selection import Selection
@@ -66,7 +66,7 @@ class Input:
 
 @dataclass(frozen=True)
 class CalibratorPart:
-    """A calibrator: of the logits (`TABLE_METHODS`), or of the confidence of the predicted class."""
+    """A calibrator: a temperature of the logits, or an isotonic map of the confidence of the predicted class."""
 
     method: str
     parameters: Values = field(default_factory=dict)
@@ -79,7 +79,7 @@ class CalibratorPart:
     def slot(self) -> str:
         if self.method not in CALIBRATION_METHODS:
             raise ValueError(f"expected a calibrator among {', '.join(CALIBRATION_METHODS)}, but got {self.method!r}")
-        return "table_calibrator" if self.method in TABLE_METHODS else "confidence_calibrator"
+        return "table_calibrator" if self.method == "temperature" else "confidence_calibrator"
 
 
 @dataclass(frozen=True)
