@@ -152,8 +152,10 @@ def test_a_changed_policy_is_refused(files, command, capsys):
      "confrank calibrate FILE --method temperature --policy NEW.json"),
     ("confidence_calibrator", {"method": "platt", "parameters": {}},
      "confrank calibrate FILE --method isotonic --policy NEW.json"),
+    ("threshold", {"settings": {"risk": 0.3, "delta": 0.01, "class_risk": {"cat": 0.2}}},
+     "confrank threshold FILE --risk 0.3 --delta 0.01 --per-class --policy NEW.json"),
 ])  # fmt: skip
-def test_a_part_that_no_longer_exists_names_the_command_that_makes_it_anew(files, command, capsys, slot, part, remedy):
+def test_a_part_that_is_no_more_names_the_command_that_makes_it_anew(files, command, capsys, slot, part, remedy):
     command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json")
     values = json.loads((files / "p.json").read_text())
     del values["checksum"]

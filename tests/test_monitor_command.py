@@ -195,26 +195,15 @@ def test_each_group_with_a_threshold_is_tested():
     assert followed.monitored.drift is None
 
 
-def test_risks_of_single_classes_are_tested():
-    predictions = labelled(600, 3)
-    part = ThresholdPart(0.0, None, "promised", settings={"risk": 0.5, "class_risk": {"2": 0.01}})
-    followed = follow(Policy.of(predictions).with_part(part), predictions, np.arange(600))
-    overall, second = followed.monitored.watches
-    predicted = predictions.logits.argmax(axis=1)
-    assert overall.test.holds and overall.test.line == 40 and overall.test.num_answers == 600
-    assert (predicted[second.rows] == 2).all() and second.test.num_answers == (predicted == 2).sum()
-    assert not second.test.holds and second.what == "error rate among accepted answers 2"
-
-
-def test_a_class_with_its_own_threshold_has_its_own_risk():
+def test_each_class_with_a_threshold_is_tested():
     predictions = labelled(600, 3)
     part = ThresholdPart(
         None, None, "promised", per="class", thresholds={"0": 0.5, "1": 0.6, "2": None, "3": 0.5},
-        settings={"risk": 0.2, "class_risk": {"1": 0.1}},
+        settings={"risk": 0.2},
     )  # fmt: skip
     followed = follow(Policy.of(predictions).with_part(part), predictions, np.arange(600))
     limits = {watch.group: watch.test.risk for watch in followed.monitored.watches}
-    assert limits == {"0": 0.2, "1": 0.1, "3": 0.2}
+    assert limits == {"0": 0.2, "1": 0.2, "3": 0.2}
     predicted = predictions.logits.argmax(axis=1)
     assert all((predicted[watch.rows] == int(watch.group)).all() for watch in followed.monitored.watches)
 

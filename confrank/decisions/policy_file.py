@@ -51,11 +51,17 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
     for slot in ("table_calibrator", "confidence_calibrator"):
         method = str(parts.get(slot, {}).get("method"))
         if method in FORMER:
-            commands[f"the calibrator {method}"] = f"calibrate FILE --method {FORMER[method]}"
+            commands[f"the calibrator {method}"] = f"calibrate FILE --method {FORMER[method]} --policy NEW.json"
+    threshold = parts.get("threshold", {})
+    settings = threshold.get("settings")
+    if isinstance(settings, dict) and settings.get("class_risk"):
+        groups = f"--by {threshold['column']}" if threshold.get("column") else "--per-class"
+        asked = f"--risk {settings.get('risk')} --delta {settings.get('delta')} {groups}"
+        commands["a risk of single classes"] = f"threshold FILE {asked} --policy NEW.json"
     for what, command in commands.items():
         raise InputError(
             f"{path}: expected a policy of this version of confrank, but it has {what}, which there is no more",
-            f"make a new policy: confrank {command} --policy NEW.json",
+            f"make a new policy: confrank {command}",
         )
 
 

@@ -123,20 +123,13 @@ def _positions(rows: Ints, order: Ints) -> Ints:
 def _error_claims(
     part: ThresholdPart | None, predictions: Predictions, answers: Answers, wrong: Flags, order: Ints
 ) -> Iterator[Claim]:
-    """The error rate among accepted, of each group or class that has a threshold, and of each class with a risk."""
+    """The error rate among accepted, of each group or class that has a threshold."""
     if part is None or not part.promise or part.settings.get("risk") is None:
         return
     assert answers.accepted is not None, "a threshold accepts"
-    risk: float = part.settings["risk"]
-    risks: Mapping[str, float] = part.settings.get("class_risk") or {}
-    own = risks if part.per == "class" else {}  # the risk of a class in place of the common one
-    others = {} if part.per == "class" else _class_risks(risks, predictions, answers)
     for value, rows in _by_value(part, predictions, answers).items():
-        taken = rows[answers.accepted[rows]]
-        yield Claim(ERRORS, own.get(value, risk), wrong[order], _positions(taken, order), value or None)
-        for name, (risk_of_class, flags) in others.items():
-            what = f"{ERRORS} {name}"
-            yield Claim(what, risk_of_class, wrong[order], _positions(taken[flags[taken]], order), value or None)
+        taken = _positions(rows[answers.accepted[rows]], order)
+        yield Claim(ERRORS, part.settings["risk"], wrong[order], taken, value or None)
 
 
 def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Ints]:
@@ -147,17 +140,6 @@ def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -
     rows = {} if values is None else rows_by_group(values)
     none = np.zeros(0, dtype=np.int64)
     return {value: rows.get(value, none) for value, limit in part.thresholds.items() if limit is not None}
-
-
-def _class_risks(
-    risks: Mapping[str, float], predictions: Predictions, answers: Answers
-) -> dict[str, tuple[float, Flags]]:
-    """The risk of each class that has one, and the answers [n] of this class."""
-    if not risks:
-        return {}
-    assert answers.prediction is not None, "a risk per class needs predicted classes"
-    names = {class_text(predictions.class_names, number): number for number in np.unique(answers.prediction).tolist()}
-    return {name: (risk, answers.prediction == names.get(name, -1)) for name, risk in risks.items()}
 
 
 def _sure_ranks(part: SelectionPart | None) -> list[int]:
