@@ -143,8 +143,8 @@ def test_too_few_rows_are_said(files, command, capsys, tmp_path):
 
 def test_selection(files, drawn, command, capsys, tmp_path):
     old, new = files
-    out, policy, result = tmp_path / "selected.csv", tmp_path / "policy.json", tmp_path / "result.json"
-    command("select", old, "--fdr", 0.02, "--new", new, "--out", out, "--policy", policy, "--json", result)
+    out, result = tmp_path / "selected.csv", tmp_path / "result.json"
+    command("select", old, "--fdr", 0.02, "--new", new, "--out", out, "--json", result)
     printed = capsys.readouterr().out
     confidence = drawn["table"].max(axis=1)
     correct = drawn["table"].argmax(axis=1) == drawn["label"]
@@ -157,8 +157,6 @@ def test_selection(files, drawn, command, capsys, tmp_path):
     assert f"selected    {expected.num_selected} of 300 new rows (" in printed
     assert f"guarantee   {expected.promise()}" in printed
     assert json.loads(result.read_text())["num_selected"] == expected.num_selected
-    command("apply", policy, new, "--out", tmp_path / "answers.csv")
-    assert [row["accepted"] for row in written(tmp_path / "answers.csv")] == [row["selected"] for row in rows]
 
 
 def test_nothing_to_select(files, command, capsys, tmp_path):
@@ -258,12 +256,6 @@ def test_a_promise_rests_on_rows_that_no_calibrator_saw(files, drawn, command, c
     policy = Policy.load(path)
     assert policy.threshold.thresholds == pytest.approx(expected.thresholds)
     assert policy.sentences()[-1].startswith("Each guarantee holds separately, with its own probability")
-    command("select", old, "--fdr", 0.05, "--policy", path, code=2)
-    assert "expected a policy without another acceptance rule" in capsys.readouterr().err
-    command("select", old, "--fdr", 0.05, "--policy", path, "--replace")
-    policy = Policy.load(path)
-    assert policy.threshold is None
-    assert (policy.selection.n, policy.selection.rows.half) == (1000, "promise")
 
 
 def test_sets_of_rows_without_keys_are_those_that_a_policy_gives_to_each_row_alone(drawn, command, tmp_path):
@@ -281,11 +273,9 @@ def test_too_many_errors_are_not_blamed_on_too_few_rows(tmp_path, command, capsy
     command("threshold", tmp_path / "wrong.csv", "--risk", 0.1, "--by", "site", code=2)
     error = capsys.readouterr().err
     assert "more rows like these would not suffice; use a model with fewer wrong predictions, or a higher" in error
-    command("select", tmp_path / "wrong.csv", "--policy", tmp_path / "p.json")
+    (tmp_path / "new.csv").write_text("confidence\n0.7\n")
+    command("select", tmp_path / "wrong.csv", "--new", tmp_path / "new.csv", "--out", tmp_path / "out.csv")
     assert "compared    with 200 calibration rows, 200 of them wrong\n" in capsys.readouterr().out
-    assert Policy.load(tmp_path / "p.json").sentences()[1] == (
-        "Compares the answers of a file with the 200 wrong ones among 200 calibration rows, and accepts the surest."
-    )
 
 
 def test_one_row_is_worded_as_one(tmp_path, command, capsys):
@@ -326,7 +316,7 @@ def test_rows_that_share_an_id_are_pointed_out(tmp_path, capsys, command):
         (("threshold", "--risk", 0.3), True),
         (("threshold", "--risk", 0.3, "--per-class"), True),
         (("threshold", "--coverage", 0.5), False),
-        (("select", "--fdr", 0.3, "--policy", tmp_path / "p.json"), True),
+        (("select", "--fdr", 0.3, "--new", tmp_path / "a.csv", "--out", tmp_path / "out.csv"), True),
     ):
         command(flags[0], tmp_path / "a.csv", *flags[1:])
         assert (note in capsys.readouterr().out) is is_noted
@@ -340,12 +330,13 @@ def test_repeated_rows_are_pointed_out_with_and_without_a_policy(files, command,
     )
     note = "1,136 of 1,800 rows repeat another row exactly; a guarantee assumes independent rows"
     for number, flags in enumerate(
-        (("threshold", "--risk", 0.3), ("threshold", "--risk", 0.3, "--by", "site"), ("sets",), ("select",))
+        (("threshold", "--risk", 0.3), ("threshold", "--risk", 0.3, "--by", "site"), ("sets",))
     ):
         for policy in (("--policy", tmp_path / f"{number}.json"), ()):
-            new = () if policy or flags[0] != "select" else ("--new", files[1], "--out", tmp_path / "out.csv")
-            command(flags[0], tmp_path / "thrice.csv", *flags[1:], *policy, *new)
+            command(flags[0], tmp_path / "thrice.csv", *flags[1:], *policy)
             assert capsys.readouterr().out.count(note) == 1, (flags, policy)
+    command("select", tmp_path / "thrice.csv", "--new", files[1], "--out", tmp_path / "out.csv")
+    assert capsys.readouterr().out.count(note) == 1
     command("threshold", files[0], "--risk", 0.3)
     assert "repeat" not in capsys.readouterr().out
 

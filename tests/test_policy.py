@@ -8,10 +8,10 @@ import pytest
 from scipy.special import softmax
 
 from confrank import evaluate
-from confrank.decisions import Answers, Policy, calibrate, conformal_sets, select_with_fdr, threshold_for_coverage
+from confrank.decisions import Answers, Policy, calibrate, conformal_sets, threshold_for_coverage
 from confrank.decisions.calibrators import CALIBRATION_METHODS, Calibrator
 from confrank.decisions.identity import identity_of, shares_rows, sketch_of
-from confrank.decisions.policy import CalibratorPart, ScorePart, SelectionPart, SetsPart, ThresholdPart
+from confrank.decisions.policy import CalibratorPart, ScorePart, SetsPart, ThresholdPart
 from confrank.decisions.policy_file import as_text
 from confrank.decisions.rows import design_rows, file_digest
 from confrank.predictions import Predictions
@@ -202,21 +202,14 @@ def test_every_part_applies_bit_for_bit_after_its_file(tmp_path, kind, score, me
     assert (answers.prediction == next(iter(table.values())).argmax(axis=1)).all()
 
 
-def test_a_subset_of_rows_has_the_same_answers_except_under_selection():
+def test_a_subset_of_rows_has_the_same_answers():
     predictions = made(900)
     policy = fitted_policy(predictions, "temperature", "relu")
-    index, rows = policy.usable(predictions, "promise")
-    confidence, correct = policy.confidence(predictions), policy.correct(predictions)
-    threshold = policy.with_part(ThresholdPart(float(np.median(confidence)), rows))
+    _, rows = policy.usable(predictions, "promise")
+    threshold = policy.with_part(ThresholdPart(float(np.median(policy.confidence(predictions))), rows))
     some = np.arange(100, 200)
     part = Predictions(probabilities=predictions.probabilities[some])
     assert (threshold.apply(part).accepted == threshold.apply(predictions).accepted[some]).all()
-    chosen = select_with_fdr(confidence[index], correct[index], confidence[some], 0.12)
-    selection = policy.with_part(SelectionPart.of(chosen, rows))
-    assert (selection.apply(part).accepted == chosen.selected).all() and 0 < chosen.num_selected < 100
-    assert selection.selection.n == len(index) and len(selection.selection.scores) == (~correct[index]).sum()
-    with pytest.raises(ValueError, match="without another acceptance rule to add a selection to"):
-        threshold.with_part(SelectionPart.of(chosen, rows))
 
 
 def test_sets_per_group_know_their_groups():

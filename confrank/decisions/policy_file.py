@@ -52,6 +52,8 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
         method = str(parts.get(slot, {}).get("method"))
         if method in FORMER:
             commands[f"the calibrator {method}"] = f"calibrate FILE --method {FORMER[method]} --policy NEW.json"
+    if "selection" in parts:
+        commands["a selection"] = f"select FILE --fdr {parts['selection'].get('fdr')} --new NEW --out OUT.csv"
     threshold = parts.get("threshold", {})
     settings = threshold.get("settings")
     if isinstance(settings, dict) and settings.get("class_risk"):
@@ -61,7 +63,7 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
     for what, command in commands.items():
         raise InputError(
             f"{path}: expected a policy of this version of confrank, but it has {what}, which there is no more",
-            f"make a new policy: confrank {command}",
+            f"make it anew: confrank {command}",
         )
 
 

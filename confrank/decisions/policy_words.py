@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 
 from confrank.decisions.costs import ACCEPT_ALL
-from confrank.decisions.policy_parts import (
-    CalibratorPart,
-    Input,
-    Part,
-    ScorePart,
-    SelectionPart,
-    SetsPart,
-    ThresholdPart,
-)
+from confrank.decisions.policy_parts import CalibratorPart, Input, Part, ScorePart, SetsPart, ThresholdPart
 from confrank.phrasing import counted
 
 SEPARATE = "Each guarantee holds separately, with its own probability; together they hold with a lower one."
@@ -53,9 +45,6 @@ def _does(part: Part) -> str:
         return f"Ranks by the score {part.name}{_made(part, 'chosen on')}."
     if isinstance(part, ThresholdPart):
         return _accepts(part)
-    if isinstance(part, SelectionPart):
-        wrong = f"{len(part.scores):,} wrong ones among {counted(part.n, 'calibration row')}"
-        return f"Compares the answers of a file with the {wrong}, and accepts the surest."
     assert isinstance(part, SetsPart)
     within = {"all": "", "class": " within each true class", "group": f" within each {part.column}"}[part.per]
     return f"Gives each answer a set of classes by {part.method.upper()}, at level {part.level:g}{within}."

@@ -100,11 +100,8 @@ def size_line(sets: Flags, of: str) -> str:
 def selection_lines(selection: Selection) -> list[str]:
     """How many new rows are selected, and what they were compared with."""
     share = f" ({percent(selection.num_selected / len(selection.selected))})" if len(selection.selected) else ""
-    chosen = f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}"
-    return [chosen, compared_line(selection)]
-
-
-def compared_line(selection: Selection) -> str:
-    """The calibration rows of a selection, and how many of them are wrong."""
     rows = counted(selection.num_calibration, "calibration row")
-    return f"compared    with {rows}, {len(selection.wrong):,} of them wrong"
+    return [
+        f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}",
+        f"compared    with {rows}, {len(selection.wrong):,} of them wrong",
+    ]
