@@ -60,7 +60,8 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
         groups = f"--by {threshold['column']}" if threshold.get("column") else "--per-class"
         asked = f"--risk {settings.get('risk')} --delta {settings.get('delta')} {groups}"
         commands["a risk of single classes"] = f"threshold FILE {asked} --policy NEW.json"
-    for what, command in commands.items():
+    if commands:
+        what, command = next(iter(commands.items()))  # one at a time
         raise InputError(
             f"{path}: expected a policy of this version of confrank, but it has {what}, which there is no more",
             f"make it anew: confrank {command}",
