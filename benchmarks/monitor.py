@@ -7,8 +7,6 @@
   repetitions without an alarm before it.
 - groups: five groups of 2,000 answers each, at risk exactly r, each tested at a fifth of alpha; an alarm in any.
 - sets: a conformal threshold on 1,000 calibration rows, then 10,000 new answers from the same distribution.
-- selection: a confidence p, uniform, with errors of probability 1 - p; 2,000 calibration rows, fdr 0.05. "Few sure"
-  means that 90% of the new answers have p < 0.5, the others p > 0.95, and that a quarter of the latter is wrong.
 - drift, false alarms: 10,000 new confidences with the distribution of the calibration ones, also rounded to two
   digits (many ties).
 - drift, noticed: the logit of the confidence moves down by a part of its standard deviation.
@@ -31,8 +29,6 @@ from numpy.typing import NDArray
 from confrank.decisions.betting import log_e_values
 from confrank.decisions.drift import drift_test, reference_of
 from confrank.decisions.monitor import miscoverage_bound
-from confrank.decisions.policy_parts import SelectionPart
-from confrank.decisions.promises import sure_claims, sure_ranks
 
 Positions = NDArray[np.int64]
 ALPHA, STEPS, WITHIN, NEVER = 0.05, 10_000, 1000, -1
@@ -66,23 +62,6 @@ def set_alarms(level: float, num_calibration: int, repeats: int, seed: int) -> P
     for _ in range(repeats):
         limit = np.sort(rng.random(num_calibration))[rank - 1]
         alarms.append(first_above(log_e_values(rng.random((1, STEPS)) > limit, bound), 2 / ALPHA))
-    return np.concatenate(alarms)
-
-
-def selection_alarms(few_sure: bool, steps: int, repeats: int, seed: int) -> Positions:
-    """The first alarm of any test of a selection with a false-discovery rate of 0.05."""
-    rng, size, fdr = np.random.default_rng(seed), 2000, 0.05
-    ranks, alarms = sure_ranks(fdr, size), []
-    for _ in range(repeats):
-        sure = rng.random(size + steps)
-        wrong = rng.random(size + steps) > sure
-        if few_sure:
-            sure[size:] = np.where(rng.random(steps) < 0.9, sure[size:] / 2, (19 + sure[size:]) / 20)
-            wrong[size:] = rng.random(steps) > np.where(sure[size:] < 0.5, sure[size:], 0.75)
-        part = SelectionPart(fdr, tuple(sure[:size][wrong[:size]].tolist()), size, promise="promised")
-        claims = [*sure_claims(part, ranks, sure[size:], wrong[size:], ALPHA / len(ranks) / 2)]
-        tests = [log_e_values(claim.bad[None], claim.limit) for claim in claims]
-        alarms.append(first_above(np.max(tests, axis=0), 2 * len(claims) / ALPHA))
     return np.concatenate(alarms)
 
 
@@ -142,13 +121,6 @@ def risk_rows(repeats: int) -> Iterator[dict[str, object]]:
     )
 
 
-def selection_rows(repeats: int) -> Iterator[dict[str, object]]:
-    name = f"selection with fdr 0.05, 2,000 calibration rows, {STEPS:,} answers"
-    yield false_row(name, selection_alarms(few_sure=False, steps=STEPS, repeats=repeats, seed=8))
-    alarms = selection_alarms(few_sure=True, steps=WITHIN, repeats=repeats, seed=9)
-    yield noticed_row("selection with fdr 0.05: few sure answers, a quarter wrong", alarms, 0, None)
-
-
 def drift_rows(repeats: int) -> Iterator[dict[str, object]]:
     for size, digits in ((500, 15), (5000, 15), (1000, 2)):
         name = f"no drift, {size:,} calibration rows, {STEPS:,} answers" + ", two digits" * (digits == 2)
@@ -165,7 +137,7 @@ def main() -> None:
     repeats = parser.parse_args().repeats
     start, rows = time.perf_counter(), []
     print(f"{repeats:,} repetitions, alpha = {ALPHA:g}")
-    for row in chain(risk_rows(repeats), selection_rows(repeats), drift_rows(repeats)):
+    for row in chain(risk_rows(repeats), drift_rows(repeats)):
         rows.append(row)
         word = "at least" if row["kind"] == "noticed" else "at most"
         limit = "" if row["limit"] is None else f" ({word} {row['limit']:.4f})"

@@ -7,8 +7,7 @@ and the true error rate among accepted answers is 20% whatever the threshold. Ea
 case an isotonic calibrator) and asks for less than 20%: every threshold that is certified breaks the guarantee.
 - policy: RelU is fitted to the design half, the guarantee uses the other half, as `confrank threshold --policy` does;
 - same rows: both use all rows, which a policy refuses.
-A row of the policy passes if the share of broken guarantees is at most delta + 3 standard errors; for selection, if
-the mean share of wrong answers among the selected is at most the false-discovery rate + 3 standard errors.
+A row of the policy passes if the share of broken guarantees is at most delta + 3 standard errors.
 """
 
 import argparse
@@ -21,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from confrank.decisions import Policy, UnreachableError, calibrate, guaranteed_threshold, select_with_fdr
-from confrank.decisions.policy import CalibratorPart, ScorePart, SelectionPart, ThresholdPart
+from confrank.decisions import Policy, UnreachableError, calibrate, guaranteed_threshold
+from confrank.decisions.policy import CalibratorPart, ScorePart, ThresholdPart
 from confrank.predictions import Predictions
 from confrank.scores import fit
 
@@ -69,19 +68,6 @@ def breaks(predictions: Predictions, risk: float, delta: float, *, isotonic: boo
     return True
 
 
-def false_share(rng: np.random.Generator, fdr: float) -> float:
-    """The share of wrong answers among those of a new file that a policy selects; 0 if it selects none."""
-    predictions, new = draw(rng), draw(rng, 200)
-    policy, _ = fitted(predictions, isotonic=False)
-    index, rows = policy.usable(predictions, "promise")
-    confidence, correct = policy.confidence(predictions)[index], policy.correct(predictions)[index]
-    selection = select_with_fdr(confidence, correct, [], fdr)
-    accepted = policy.with_part(SelectionPart.of(selection, rows)).apply(new).accepted
-    assert accepted is not None
-    wrong = accepted & ~policy.correct(new)
-    return float(wrong.sum() / max(1, accepted.sum()))
-
-
 def judged(case: str, values: np.ndarray, limit: float | None, **facts: Any) -> Row:
     """A line of the table: the mean of independent values, and whether it is at most the limit + 3 s.e."""
     mean, error = float(values.mean()), float(values.std(ddof=1) / math.sqrt(len(values)))
@@ -100,9 +86,7 @@ def measure(repetitions: int, seed: int) -> list[Row]:
             flags = [breaks(draw(rng), risk, delta, isotonic=isotonic, every=every) for _ in range(count)]
             case = "same rows" if every else "policy"
             rows.append(judged(case, np.array(flags, dtype=float), None if every else delta, **names))
-    rng = np.random.default_rng([seed, 9])
-    shares = np.array([false_share(rng, 0.1) for _ in range(repetitions)])
-    return [*rows, judged("policy, selection", shares, 0.1, parts="RelU", fdr=0.1)]
+    return rows
 
 
 def main() -> None:
@@ -115,7 +99,7 @@ def main() -> None:
     print("| case | parts | asked for | repetitions | broken | s.e. | allowed | holds |")
     print("|---|---|---|---|---|---|---|---|")
     for row in rows:
-        asked = f"FDR {row['fdr']:g}" if "fdr" in row else f"risk {row['risk']:g}, delta {row['delta']:g}"
+        asked = f"risk {row['risk']:g}, delta {row['delta']:g}"
         allowed = "-" if row["limit"] is None else f"up to {row['limit']:g}"
         cells = [row["case"], row["parts"], asked, f"{row['n']:,}", f"{row['mean']:.4f}", f"{row['se']:.4f}", allowed]
         print(f"| {' | '.join(cells)} | {'-' if row['holds'] is None else row['holds']} |")

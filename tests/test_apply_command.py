@@ -147,6 +147,27 @@ def test_a_changed_policy_is_refused(files, command, capsys):
     command("apply", "p.json", "val.csv")
 
 
+@pytest.mark.parametrize(("slot", "part", "remedy"), [
+    ("table_calibrator", {"method": "vector", "parameters": {"factor": [1, 1, 1], "bias": [0, 0, 0]}},
+     "confrank calibrate FILE --method temperature --policy NEW.json"),
+    ("confidence_calibrator", {"method": "platt", "parameters": {}},
+     "confrank calibrate FILE --method isotonic --policy NEW.json"),
+    ("selection", {"fdr": 0.02, "scores": [0.5], "n": 9},
+     "confrank select FILE --fdr 0.02 --new NEW --out OUT.csv"),
+    ("threshold", {"settings": {"risk": 0.3, "delta": 0.01, "class_risk": {"cat": 0.2}}},
+     "confrank threshold FILE --risk 0.3 --delta 0.01 --per-class --policy NEW.json"),
+])  # fmt: skip
+def test_a_part_that_is_no_more_names_the_command_that_makes_it_anew(files, command, capsys, slot, part, remedy):
+    command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json")
+    values = json.loads((files / "p.json").read_text())
+    del values["checksum"]
+    values[slot] = values.get(slot, {}) | part
+    (files / "p.json").write_text(json.dumps(values | {"checksum": checksum(values)}))
+    for arguments in (["apply", "p.json", "val.csv"], ["monitor", "p.json", "val.csv"]):
+        command(*arguments, code=2)
+        assert last_error(capsys).endswith(f"; make it anew: {remedy}")
+
+
 def test_predictions_of_another_kind_are_refused(files, command, capsys):
     command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
     four = made(50, num_classes=4)
@@ -213,14 +234,17 @@ def test_a_part_is_replaced_only_on_request(files, command, capsys):
     assert "p.json: replaced the threshold\n            it now has a threshold\n" in capsys.readouterr().out
     assert Policy.load(files / "p.json").threshold.promise == ""
     command("sets", "val.csv", "--policy", "p.json")
-    command("select", "val.csv", "--policy", "p.json", "--replace")
+    command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json", "--replace")
     printed = capsys.readouterr().out
-    assert "dropped the threshold\n            it now has a selection and conformal sets\n" in printed
+    assert "replaced the threshold\n            it now has a threshold and conformal sets\n" in printed
     assert (
         "note        Replaces 1 earlier guarantee on val.csv: a guarantee that was chosen for its result" in printed
     )
     command("calibrate", "val.csv", "--method", "isotonic", "--policy", "p.json", code=2)
-    assert "has a selection; start a new policy" in last_error(capsys)
+    assert "has a threshold; start a new policy" in last_error(capsys)
+    command("calibrate", "val.csv", "--method", "isotonic", "--policy", "p.json", "--replace")
+    printed = capsys.readouterr().out
+    assert "dropped the threshold\n            it now has a calibrator of confidence and conformal sets\n" in printed
     for flags, message in (
         (["--replace"], "expected --policy with --replace"),
         (["--policy", "p.txt"], "ending in .json"),
@@ -242,25 +266,18 @@ def column(path, name):
 
 
 def test_apply_gives_bit_for_bit_what_each_command_wrote(files, command):
-    """A score, then sets, a selection, and thresholds per group and class, all made by their commands."""
+    """A score, then sets, and thresholds per group and class, all made by their commands."""
     grouped(files)
     command("scores", "val.csv", "--resamples", 0, "--policy", "score.json", "--json", "s.json")
-    for number, flags in enumerate(
-        (
-            ["sets", "--method", "aps", "--by", "site", "--new", "val.csv", "--out", "out.csv"],
-            ["sets", "--method", "raps", "--per-class", "--new", "val.csv", "--out", "out.csv"],
-            ["select", "--fdr", 0.1, "--new", "val.csv", "--out", "out.csv"],
-        )
-    ):
+    for number, flags in enumerate((["--method", "aps", "--by", "site"], ["--method", "raps", "--per-class"])):
         policy = f"{number}.json"
         (files / policy).write_bytes((files / "score.json").read_bytes())
-        command(flags[0], "val.csv", *flags[1:], "--policy", policy)
+        command("sets", "val.csv", *flags, "--new", "val.csv", "--out", "out.csv", "--policy", policy)
         command("apply", policy, "val.csv", "--out", "a.csv")
-        names = {"sets": ("set", "set"), "select": ("selected", "accepted")}[flags[0]]
-        assert column(files / "out.csv", names[0]) == column(files / "a.csv", names[1])
-        assert len({*column(files / "a.csv", names[1])}) > 1
+        assert column(files / "out.csv", "set") == column(files / "a.csv", "set")
+        assert len({*column(files / "a.csv", "set")}) > 1
     predictions = read(files / "val.csv", keep=["site"])
-    for number, flags in enumerate((["--by", "site"], ["--per-class"]), 3):
+    for number, flags in enumerate((["--by", "site"], ["--per-class"]), 2):
         policy = f"{number}.json"
         (files / policy).write_bytes((files / "score.json").read_bytes())
         command("threshold", "val.csv", "--risk", 0.3, *flags, "--policy", policy, "--json", "t.json")
@@ -288,7 +305,7 @@ def test_a_guarantee_on_rows_that_a_part_saw_is_refused(files, command, capsys):
     write(files / "other.csv", made(seed=1))
     before = (files / "half.json").read_bytes(), (files / "all.json").read_bytes()
     capsys.readouterr()
-    for arguments in (["threshold", "--risk", 0.3], ["sets"], ["select"]):
+    for arguments in (["threshold", "--risk", 0.3], ["sets"]):
         command(arguments[0], "val.csv", *arguments[1:], "--policy", "all.json", code=2)
         assert "a calibrator of confidence used all rows of val.csv" in last_error(capsys)
         for policy in ("half.json", "all.json"):
@@ -302,7 +319,7 @@ def test_a_guarantee_on_rows_that_a_part_saw_is_refused(files, command, capsys):
 
 
 def test_calibrators_score_and_threshold_in_a_row(files, command):
-    for method in ("vector", None, "platt"):
+    for method in ("temperature", None, "isotonic"):
         arguments = ["scores", "val.csv", "--resamples", 0] if method is None else ["calibrate", "val.csv"]
         command(*arguments, *([] if method is None else ["--method", method]), "--policy", "p.json")
     command("threshold", "val.csv", "--risk", 0.3, "--policy", "p.json", "--json", "t.json")
@@ -402,7 +419,6 @@ COMMANDS = [
     ("threshold", "--risk", 0.2, "--per-class"),
     ("threshold", "--cost-error", 5, "--cost-reject", 1),
     ("sets",),
-    ("select",),
     ("scores",),
     ("calibrate",),
 ]
@@ -417,10 +433,21 @@ def test_no_command_writes_over_its_predictions(files, command, capsys, asked):
     assert not (files / "p.json").exists()
 
 
-@pytest.mark.parametrize("asked", [COMMANDS[1], ("sets",), ("select",)], ids=lambda asked: asked[0])
+def test_select_writes_over_no_input(files, command, capsys):
+    write(files / "new.csv", made(50), label=False)
+    (files / "linked.csv").symlink_to("new.csv")
+    (files / "linked.json").symlink_to("val.csv")
+    for out, numbers in (("linked.csv", "s.json"), ("s.csv", "linked.json")):
+        command("select", "val.csv", "--new", "new.csv", "--out", out, "--json", numbers, code=2)
+        assert "is an input of this command; choose another path" in last_error(capsys)
+    assert not (files / "s.csv").exists() and not (files / "s.json").exists()
+
+
+@pytest.mark.parametrize(
+    "asked", [COMMANDS[1], ("sets",), ("select", "--new", "val.csv", "--out", "s.csv")], ids=lambda asked: asked[0]
+)
 def test_a_guarantee_takes_no_column_of_weights(files, command, capsys, asked):
-    flags = ("--policy", "p.json", "--columns", "sample_weight=id")
-    command(asked[0], "val.csv", *asked[1:], *flags, code=2)
+    command(asked[0], "val.csv", *asked[1:], "--columns", "sample_weight=id", code=2)
     assert last_error(capsys).endswith("equally weighted rows; leave sample_weight out of --columns")
 
 

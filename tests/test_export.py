@@ -130,8 +130,7 @@ def test_onnx_decides_by_a_threshold_for_each_class_as_the_policy_does(tmp_path)
 @pytest.mark.parametrize(("parts", "changes", "message"), [
     ([], {}, "a threshold for all answers or for each class"),
     ([ThresholdPart(None, per="group", column="site", thresholds={"a": 0.5})], {}, "answers or for each class"),
-    ([CalibratorPart("vector"), ThresholdPart(0.5)], {}, "this one has vector scaling"),
-    ([CalibratorPart("platt"), ThresholdPart(0.5)], {}, "this one has a calibrator of confidence"),
+    ([CalibratorPart("isotonic"), ThresholdPart(0.5)], {}, "this one has a calibrator of confidence"),
     ([ScorePart("relu"), ThresholdPart(0.5)], {}, "a score among max-probability, margin, negative-entropy"),
     ([ThresholdPart(0.5)], {"input": replace(policy_of().input, ranked=True)}, "that of an unknown method"),
     (

@@ -345,7 +345,7 @@ def test_a_threshold_from_columns_of_a_data_frame(iris, table):
     "fitted",
     [
         lambda table, label: conformal_sets(probabilities=table, label=label, per_class=True).sets,
-        lambda table, label: calibrate("vector", probabilities=table, label=label).apply,
+        lambda table, label: calibrate(probabilities=table, label=label).apply,
     ],
 )
 def test_what_was_fitted_to_columns_refuses_them_in_another_order(fitted):

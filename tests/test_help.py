@@ -56,11 +56,6 @@ threshold:
 groups and classes:
   --by COLUMN             a threshold for each value of this column, with --risk for each
   --per-class             a threshold for each predicted class
-  --class-risk CLASS=SHARE,...
-                          in addition to --risk: the error rate among accepted answers of a class,
-                          as in spam=0.01,ham=0.05
-  --correction NAME       how tests of several thresholds share --delta: bonferroni or
-                          fixed-sequence (default: bonferroni)
 
 costs:
   --cost-error X          cost of an accepted error, for the threshold of least cost

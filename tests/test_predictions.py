@@ -17,6 +17,24 @@ def example():
     )
 
 
+def test_a_csv_file_has_the_same_numbers(tmp_path):
+    answers = {"label": np.array([1, 0]), "prediction": np.array([1, 1]), "confidence": np.array([0.75, 2 / 3])}
+    names = {"class_names": '["cat", "=dog"]'}
+    graded = Predictions(confidence=np.array([0.7, 0.1]), correct=np.array([True, False]), key=np.array(["é", "=b"]))
+    for given in (example(), Predictions(**answers, metadata=names), graded):
+        save_predictions(tmp_path / "p.csv", given)
+        loaded = load_predictions(tmp_path / "p.csv")
+        assert {*loaded.arrays()} == {*given.arrays()}
+        assert sorted(loaded.class_names or ()) == sorted(given.class_names or ())
+        for name, values in given.arrays().items():
+            found = loaded.arrays()[name]
+            if name in ("label", "prediction"):  # the classes of answers alone may have another order
+                found, values = (
+                    [one.class_names[k] for k in each] for one, each in ((loaded, found), (given, values))
+                )
+            assert np.array_equal(found, values), name
+
+
 def test_survive_the_file(tmp_path):
     save_predictions(tmp_path / "deep" / "test.safetensors", example())
     loaded = load_predictions(tmp_path / "deep" / "test.safetensors")
@@ -110,7 +128,7 @@ def test_what_are_no_predictions_is_said_at_once(arrays, message):
 @pytest.mark.parametrize(
     ("name", "predictions", "message"),
     [
-        ("p.npz", example(), "ending in .safetensors to write, but got .*p.npz"),
+        ("p.npz", example(), r"ending in .safetensors or .csv to write, but got .*p\.npz"),
         ("p.safetensors", Predictions(logits=np.eye(2)), "expected label with .* but got the columns logits"),
         (
             "p.safetensors",

@@ -22,10 +22,9 @@ def test_selection_controls_the_false_discovery_rate(simulations):
     assert row["mean"] > 0.05  # not because hardly anything is selected
 
 
-@pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni"])
-def test_all_groups_together_keep_their_risk(simulations, correction):
-    assert simulations.group_risk(correction, "one risk", 0.1, 40, seed=1)["accepted"] > 0.2
-    assert simulations.group_risk(correction, "flat", 0.1, 60, seed=1)["holds"]
+def test_all_groups_together_keep_their_risk(simulations):
+    assert simulations.group_risk("ordered", 0.1, 40, seed=1)["accepted"] > 0.2
+    assert simulations.group_risk("flat", 0.1, 60, seed=1)["holds"]
 
 
 def test_the_true_risk_is_the_mean_error_rate(simulations):
@@ -51,5 +50,5 @@ def test_a_broken_promise_is_noticed(simulations):
 @pytest.mark.slow
 def test_every_promise_holds(simulations):
     rows = [*simulations.simulate(400, seed=1)]
-    assert len(rows) == 37
+    assert len(rows) == 32
     assert [row for row in rows if not row["holds"]] == []

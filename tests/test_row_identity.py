@@ -91,7 +91,7 @@ def test_confidences_with_ties_are_recognised_as_a_file():
     policy = Policy.of(first)
     _, rows = policy.usable(first, "design", every=True)
     assert "recognises them only in a copy of the complete file" in rows.notes[0]
-    policy = policy.with_part(CalibratorPart("histogram", {"edges": [0.0, 1.0], "values": [0.5]}, rows))
+    policy = policy.with_part(CalibratorPart("isotonic", {}, rows))
     shuffled = Predictions(confidence=first.confidence[::-1], prediction=prediction[::-1], label=label)
     with pytest.raises(ValueError, match="shares rows with"):
         policy.usable(shuffled, "promise")

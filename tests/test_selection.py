@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
 from confrank.decisions import select_with_fdr
-from confrank.decisions.selection import benjamini_hochberg, selection_of
+from confrank.decisions.selection import benjamini_hochberg
 
 
 def slow_selection(confidence, correct, new, fdr):
@@ -32,8 +32,6 @@ def test_selection_is_that_of_a_plain_loop(seed, size, num_new, levels, fdr):
     assert selection.p_value.tolist() == p
     order = rng.permutation(num_new)
     assert np.array_equal(select_with_fdr(confidence, correct, new[order], fdr).selected, selection.selected[order])
-    stored = selection_of(new, selection.wrong[::-1], selection.num_calibration, fdr)
-    assert np.array_equal(stored.selected, selection.selected)
 
 
 def test_benjamini_hochberg_is_that_of_scipy():

@@ -2,32 +2,29 @@
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.calibrated_file import calibrated_predictions, write_calibrated
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
 from confrank.cli.paths import calibrated_path, write_json
 from confrank.cli.policies import add_design_policy, json_output, open_policy, ranked_by, save_policy, uses_all_rows
-from confrank.cli.source import add_file, predictions_path, read_source, reading_of, temperature_of
+from confrank.cli.source import add_file, read_source, reading_of, temperature_of
 
 if TYPE_CHECKING:
     from confrank.decisions import Calibrator
     from confrank.decisions.calibration_check import CheckedCalibration
     from confrank.decisions.policy import Policy
     from confrank.metrics import Samples
+    from confrank.metrics.arrays import Floats
     from confrank.predictions import Predictions
 
-Method = Literal["temperature", "vector", "isotonic", "platt", "beta", "histogram"]
+Method = Literal["temperature", "isotonic"]
 FOLDS = 5
 
 
 def _calibrate_arguments(parser: Parser) -> None:
     add_file(parser, "predictions, or a run folder")
     fit = parser.add_argument_group("fit")
-    method = (
-        "temperature and vector calibrate the logits of all classes; isotonic, platt, beta and histogram the"
-        " confidence of the predicted class"
-    )
+    method = "temperature calibrates the logits of all classes; isotonic the confidence of the predicted class"
     add_option(fit, "--method", Method, "NAME", method, "temperature")
     folds = f"measure each fold with a fit to the others; the result is a fit to all rows (default: {FOLDS})"
     add_option(fit, "--folds", int, "N", folds)
@@ -43,13 +40,14 @@ def _calibrate_arguments(parser: Parser) -> None:
 def _calibrate(arguments: Arguments) -> None:
     from confrank.decisions.calibration_check import calibrator_inputs, checked_calibration
     from confrank.decisions.policy import CalibratorPart
+    from confrank.metrics.proper import probabilities_of
+    from confrank.predictions import save_predictions
 
     _check(arguments)
     every = uses_all_rows(arguments)
-    out, path = calibrated_path(arguments.out), predictions_path(arguments.file)
+    out = calibrated_path(arguments.out)
     table = json_output(arguments, out)
-    reading = reading_of(arguments)
-    source = read_source(arguments.file, reading=reading)
+    source = read_source(arguments.file, reading=reading_of(arguments))
     _check_table(arguments, source.predictions)
     earlier = temperature_of(source.predictions, arguments.file)
     policy = open_policy(arguments, source.predictions)
@@ -73,8 +71,10 @@ def _calibrate(arguments: Arguments) -> None:
     if out is not None:
         inputs = calibrator_inputs(arguments.method, samples, **tables)
         values = calibrator.apply(**{name: inputs[name] for name in inputs if name not in ("label", "correct")})
-        result = calibrated_predictions(predictions, samples, values, _metadata(calibrator, earlier))
-        write_calibrated(out, path, predictions, result, reading)
+        result = _calibrated(predictions, samples, values, _metadata(calibrator, earlier))
+        if out.suffix == ".csv" and result.logits is not None and predictions.logits is None:
+            result = replace(result, logits=None, probabilities=probabilities_of(result.logits))
+        save_predictions(out, result)
         written.insert(0, f"calibrated predictions: {out}")
     _show(checked, f"read {predictions.describe()}", written)
 
@@ -87,12 +87,10 @@ def _check(arguments: Arguments) -> None:
 
 
 def _check_table(arguments: Arguments, predictions: "Predictions") -> None:
-    from confrank.decisions.calibrators import CONFIDENCE_METHODS, TABLE_METHODS
-
-    if arguments.method in TABLE_METHODS and (predictions.table is None or predictions.label is None):
+    if arguments.method == "temperature" and (predictions.table is None or predictions.label is None):
         raise ValueError(
             f"expected logits or probabilities of all classes to calibrate, but {arguments.file} has"
-            f" {predictions.describe()}; use --method {', '.join(CONFIDENCE_METHODS)}"
+            f" {predictions.describe()}; use --method isotonic"
         )
 
 
@@ -100,16 +98,32 @@ def _seen_by(
     policy: "Policy | None", predictions: "Predictions", samples: "Samples", method: str
 ) -> tuple["Predictions", "Samples"]:
     """The predictions in the order of the policy's classes, and the samples after its earlier parts."""
-    from confrank.decisions.calibrators import TABLE_METHODS
     from confrank.metrics import sample_values
 
     if policy is None:
         return predictions, samples
     predictions = policy.matched(predictions)
     samples = sample_values(**predictions.evaluation_inputs())
-    if method in TABLE_METHODS:
+    if method == "temperature":
         return predictions, samples
     return predictions, ranked_by(replace(policy, confidence_calibrator=None), predictions, samples)
+
+
+def _calibrated(
+    predictions: "Predictions", samples: "Samples", values: "Floats", metadata: dict[str, str]
+) -> "Predictions":
+    """The predictions with calibrated logits [n, K], or with a calibrated confidence [n] instead of a table."""
+    # Both classes are there now, and a confidence is that of the prediction.
+    known = {key: value for key, value in predictions.metadata.items() if key != "binary"} | metadata
+    changes: dict[str, Any] = dict.fromkeys(("logits", "probabilities", "confidence", "correct", "prediction"))
+    if values.ndim == 2:
+        is_given = predictions.prediction is not None or predictions.correct is not None
+        changes |= {"logits": values, "prediction": samples.prediction if is_given else None}
+    elif samples.label is None or samples.prediction is None:
+        changes |= {"confidence": values, "correct": samples.correct, "label": None}
+    else:
+        changes |= {"confidence": values, "prediction": samples.prediction}
+    return replace(predictions, **changes, metadata=known)
 
 
 def _metadata(calibrator: "Calibrator", earlier: str | None) -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Choose a threshold for each group or predicted class, or one with several risks."""
+"""Choose a threshold for each group or predicted class."""
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1, listed
 from confrank.cli.paths import write_json
@@ -10,14 +10,13 @@ from confrank.errors import InputError, counted, sentence
 
 if TYPE_CHECKING:
     from confrank.decisions import GroupThresholds, OperatingPoint
+    from confrank.decisions.conformal import Per
     from confrank.decisions.policy import Policy, ThresholdPart
     from confrank.decisions.rows import UsedRows
     from confrank.metrics import Samples
     from confrank.metrics.arrays import Array
     from confrank.predictions import Predictions
 
-# A copy of the type in `confrank.decisions.group_thresholds`, whose import takes longer than help may.
-Correction = Literal["bonferroni", "fixed-sequence"]
 CLASS = "predicted class"
 
 
@@ -26,20 +25,17 @@ def add_groups(parser: Parser) -> None:
     groups = parser.add_argument_group("groups and classes")
     add_option(groups, "--by", str, "COLUMN", "a threshold for each value of this column, with --risk for each")
     groups.add_argument("--per-class", action="store_true", help="a threshold for each predicted class")
-    risks = "in addition to --risk: the error rate among accepted answers of a class, as in spam=0.01,ham=0.05"
-    add_option(groups, "--class-risk", str, "CLASS=SHARE,...", risks)
-    correction = "how tests of several thresholds share --delta: bonferroni or fixed-sequence"
-    add_option(groups, "--correction", Correction, "NAME", correction, "bonferroni")
 
 
 def is_grouped(arguments: Arguments) -> bool:
-    return arguments.by is not None or arguments.per_class or arguments.class_risk is not None
+    return arguments.by is not None or arguments.per_class
 
 
 def group_threshold(arguments: Arguments) -> None:
-    """`confrank threshold` with --by, --per-class or --class-risk."""
+    """`confrank threshold` with --by or --per-class."""
+    from confrank.decisions import group_thresholds
     from confrank.decisions.guarantee import refuse_weights
-    from confrank.report.guarantees import class_risk_lines, group_shortage_lines, group_threshold_lines
+    from confrank.report.guarantees import group_shortage_lines, group_threshold_lines
 
     _check_flags(arguments)
     between_0_and_1(arguments, "risk", "delta")
@@ -56,12 +52,12 @@ def group_threshold(arguments: Arguments) -> None:
         predictions = policy.matched(predictions)  # with the classes in the order of the policy
         samples = ranked_by(policy, predictions, samples)
     names = (policy and policy.classes) or class_names(predictions, samples)
-    groups = _groups(predictions, samples, by, names, per_class=arguments.per_class)
-    risks = _class_risks(arguments.class_risk, names or [])
-    result = _certified(arguments, samples.select(rows), groups[rows], risks, names or [])
+    groups = _groups(predictions, samples, by, names)
+    chosen = samples.select(rows)
+    result = group_thresholds(chosen.confidence, chosen.correct, groups[rows], arguments.risk, arguments.delta)
     checks = {} if others is None else _checks(result, samples.select(others), groups[others])
-    of = by or (CLASS if arguments.per_class else "")
-    promise, shortage = result.promise(of or "group", names), group_shortage_lines(result, of)
+    of = by or CLASS
+    promise, shortage = result.promise(of), group_shortage_lines(result, of)
     if all(one.point is None for one in result.groups):
         hopeless = all(one.needed is None for one in result.groups)
         more = "a model with fewer wrong" if hopeless else "more validation"
@@ -70,33 +66,13 @@ def group_threshold(arguments: Arguments) -> None:
             f" {arguments.risk:g}: {'; '.join(shortage)}",
             f"use {more} predictions, or a higher {{risk}}",
         )
-    lines = [*group_threshold_lines(result, of, checks), *class_risk_lines(result, names or [])]
-    lines += [f"guarantee   {promise}", *shortage]
+    lines = [*group_threshold_lines(result, of, checks), f"guarantee   {promise}", *shortage]
     if policy is not None:
-        part = _part(result, by, used, promise, risks, per_class=arguments.per_class)
-        lines += save_policy(arguments, policy, part)
+        lines += save_policy(arguments, policy, _part(result, by, used, promise))
     asked = {"file": arguments.file, "by": by, "per_class": arguments.per_class}
     check = {name: point.as_dict() for name, point in checks.items()} or None
-    write_json(table, {**asked, **result.as_dict(), "class_risk": risks, "promise": promise, "check": check})
+    write_json(table, {**asked, **result.as_dict(), "promise": promise, "check": check})
     print("\n".join(lines))
-
-
-def _certified(
-    arguments: Arguments, samples: "Samples", groups: "Array", risks: dict[str, float], names: list[str]
-) -> "GroupThresholds":
-    from confrank.decisions import group_thresholds
-
-    return group_thresholds(
-        samples.confidence,
-        samples.correct,
-        groups,
-        arguments.risk,
-        arguments.delta,
-        correction=arguments.correction,
-        prediction=samples.prediction,
-        class_risk={} if arguments.per_class else {names.index(name): risk for name, risk in risks.items()},
-        group_risk=risks if arguments.per_class else {},
-    )
 
 
 def _rows(
@@ -115,30 +91,19 @@ def _rows(
     return *random_split(len(predictions), arguments.split, arguments.seed), None
 
 
-def _part(
-    result: "GroupThresholds",
-    by: str | None,
-    used: "UsedRows | None",
-    promise: str,
-    class_risk: dict[str, float],
-    *,
-    per_class: bool,
-) -> "ThresholdPart":
+def _part(result: "GroupThresholds", by: str | None, used: "UsedRows | None", promise: str) -> "ThresholdPart":
     """The thresholds as a part of a policy."""
     from confrank.decisions.policy import ThresholdPart
 
-    per: Any = "class" if per_class else "all" if by is None else "group"
-    only = result.thresholds.get("all") if per == "all" else None
-    thresholds = {} if per == "all" else result.thresholds
-    asked = {"risk": result.risk, "delta": result.delta, "class_risk": class_risk}
     counts = {one.group: one.as_dict() for one in result.groups}
-    settings = {"method": "learn-then-test", "correction": result.correction, **asked, "groups": counts}
-    return ThresholdPart(only, used, sentence(promise), per, by, thresholds, settings)
+    settings = {"method": "learn-then-test", "risk": result.risk, "delta": result.delta, "groups": counts}
+    per: Per = "class" if by is None else "group"
+    return ThresholdPart(None, used, sentence(promise), per, by, result.thresholds, settings)
 
 
 def _check_flags(arguments: Arguments) -> None:
     if arguments.risk is None or arguments.coverage is not None:
-        flag = "--by" if arguments.by is not None else "--per-class" if arguments.per_class else "--class-risk"
+        flag = "--per-class" if arguments.by is None else "--by"
         raise ValueError(
             f"expected --risk with {flag}, but got {'none' if arguments.coverage is None else '--coverage'}"
         )
@@ -172,41 +137,18 @@ def class_names(predictions: "Predictions", samples: "Samples") -> list[str] | N
     return [str(number) for number in range(1 + int(max(numbers)))] if numbers else None
 
 
-def _groups(
-    predictions: "Predictions", samples: "Samples", by: str | None, names: list[str] | None, *, per_class: bool
-) -> "Array":
+def _groups(predictions: "Predictions", samples: "Samples", by: str | None, names: list[str] | None) -> "Array":
     """The group of each row [n]."""
     import numpy as np
 
     if by is not None:
         return group_values(predictions, by)
-    if not per_class:
-        return np.full(len(samples), "all")
     if samples.prediction is None or names is None:
         raise ValueError(
             "expected predicted classes with --per-class, but the file has confidence and correct only;"
             " name the column with --columns, as in prediction=COLUMN"
         )
     return np.array(names, dtype=object)[samples.prediction]
-
-
-def _class_risks(text: str | None, names: list[str]) -> dict[str, float]:
-    """The risk of each class that has one, from --class-risk.
-
-    >>> _class_risks("spam=0.01,ham=0.05", ["ham", "spam"])
-    {'spam': 0.01, 'ham': 0.05}
-    """
-    risks = {}
-    for part in listed(text):
-        name, _, share = part.rpartition("=")
-        known = "" if name in names else f" with a class among {', '.join(names[:20]) or 'none'}"
-        try:
-            risks[name] = float(share)
-        except ValueError:
-            known = known or " "
-        if known:
-            raise ValueError(f"expected --class-risk CLASS=SHARE,...{known.rstrip()}, but got {part!r}")
-    return risks
 
 
 def _checks(result: "GroupThresholds", samples: "Samples", groups: "Array") -> "dict[str, OperatingPoint]":

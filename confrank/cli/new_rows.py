@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from confrank.decisions.policy import Answers, Policy
     from confrank.predictions import Predictions
 
+OVERLAP = "note: some of these rows were used to make the decision; its guarantees are about other rows"
 # Roles that new rows need not have.
 KNOWN_ONLY = ("label", "correct", "sample_weight")
 
@@ -59,9 +60,7 @@ def overlap_notes(policy: "Policy", predictions: "Predictions") -> list[str]:
     """A line if a part of the policy was made on rows among these: its guarantees are about others."""
     from confrank.decisions.outcome import was_made_on
 
-    if not was_made_on(policy, predictions):
-        return []
-    return ["note: some of these rows were used to make the decision; its guarantees are about other rows"]
+    return [OVERLAP] if was_made_on(policy, predictions) else []
 
 
 def row_names(predictions: "Predictions") -> dict[str, list[Any]]:

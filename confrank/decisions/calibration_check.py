@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from confrank.decisions.calibrators import TABLE_METHODS, Calibrator, calibrate, cross_calibrated
+from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
 from confrank.decisions.operating import random_folds, random_split
 from confrank.metrics import Evaluation, Samples, adaptive_ece, classwise_ece, evaluation_of, sample_values
 from confrank.metrics.arrays import Array, Floats
-from confrank.metrics.samples import with_largest
 
 FOLDS = 5
 Errors = dict[str, float | None]
@@ -21,7 +20,7 @@ class CheckedCalibration:
 
     With `folds`, each fold was measured with a calibrator fitted to the others, and `calibrator` is fitted to all
     rows; with 0 folds, it is fitted to the rows that were not measured. `errors` are further calibration errors
-    before and after, None if undefined: `adaptive_ece`, and `classwise_ece` for calibrators of a table.
+    before and after, None if undefined: `adaptive_ece`, and `classwise_ece` for a temperature.
     """
 
     calibrator: Calibrator
@@ -52,7 +51,7 @@ def checked_calibration(
 ) -> CheckedCalibration:
     """Fit a method of `calibrate` and measure it by cross-fitting, or on a share `split` of the rows.
 
-    Calibrators of a table need the logits or probabilities [n, K] of the samples; the others use their confidence.
+    A temperature needs the logits or probabilities [n, K] of the samples; the isotonic map uses their confidence.
     """
     if len(samples) < 2:
         raise ValueError(f"expected at least 2 predictions, to fit and to measure, but got {len(samples)}")
@@ -83,7 +82,7 @@ def calibrator_inputs(
     method: str, samples: Samples, *, logits: Array | None = None, probabilities: Array | None = None
 ) -> dict[str, Array]:
     """The arrays of `calibrate` that a method takes."""
-    if method not in TABLE_METHODS:
+    if method != "temperature":
         return {"confidence": samples.confidence, "correct": samples.correct}
     if samples.label is None or (logits is None and probabilities is None):
         raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
@@ -93,7 +92,7 @@ def calibrator_inputs(
 
 def _before(method: str, samples: Samples, arrays: dict[str, Array], rows: Array) -> tuple[Samples, dict[str, Array]]:
     """Samples ranked by what the method calibrates, and their table."""
-    if method in TABLE_METHODS:
+    if method == "temperature":
         assert samples.probability is not None, "there is a table"
         table = {name: each[rows] for name, each in arrays.items() if name != "label"}
         return replace(samples, confidence=samples.probability), table
@@ -103,10 +102,8 @@ def _before(method: str, samples: Samples, arrays: dict[str, Array], rows: Array
 
 def _after(samples: Samples, values: Floats) -> tuple[Samples, dict[str, Array]]:
     if values.ndim == 2:
-        assert samples.label is not None, "calibrators of a table need labels"
-        assert samples.prediction is not None, "there is a table"
-        prediction = with_largest(samples.prediction, values)
-        return sample_values(logits=values, label=samples.label, prediction=prediction), {"logits": values}
+        assert samples.label is not None, "a temperature needs labels"
+        return sample_values(logits=values, label=samples.label, prediction=samples.prediction), {"logits": values}
     return replace(samples, confidence=values, probability=values, nll=None, brier=None), {}
 
 

@@ -1,24 +1,21 @@
 """Calibrators: fitted to labelled predictions, stored as plain numbers, applied to new ones.
 
-Temperature and vector scaling act on the logits of all classes. The other methods act on the confidence of the
-predicted class and give its probability of being right; they need no table, and no prediction changes.
+A temperature acts on the logits of all classes. The isotonic map acts on the confidence of the predicted class and
+gives its probability of being right; it needs no table. No prediction changes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from confrank.decisions import confidence_maps
 from confrank.decisions.temperature import as_logits, fit_temperature, scaled_logits, zero_floor
-from confrank.decisions.vector import fit_vector, vector_scaled
 from confrank.errors import InputError
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,
     Classes,
-    Flags,
     Floats,
     Ints,
     as_probabilities,
@@ -30,13 +27,14 @@ from confrank.metrics.frames import check_columns, column_names
 from confrank.metrics.labels import labels_for
 
 Parameters = dict[str, Any]
+CALIBRATION_METHODS = ("temperature", "isotonic")
 
 
 @dataclass(frozen=True)
 class Calibrator:
     """A fitted calibrator: a method of `CALIBRATION_METHODS` and its parameters, which are plain JSON values.
 
-    `notes` say what was changed to fit it, such as confidences of exactly 0 or 1.
+    `notes` say what was changed to fit it, such as probabilities of zero.
     """
 
     method: str
@@ -48,7 +46,7 @@ class Calibrator:
     @property
     def acts_on_table(self) -> bool:
         """Whether it maps the logits of all classes; otherwise it maps the confidence."""
-        return self.method in TABLE_METHODS
+        return self.method == "temperature"
 
     def apply(
         self,
@@ -67,10 +65,11 @@ class Calibrator:
                 raise ValueError(f"expected logits or probabilities for the method {self.method}, but got others")
             check_columns(probabilities if logits is None else logits, self.columns)
             table, _ = as_logits(logits=logits, probabilities=probabilities, floor=self.parameters.get("floor"))
-            return TABLE_METHODS[self.method][1](table, self.parameters)
+            return scaled_logits(table, self.parameters["temperature"])
         if confidence is None or logits is not None or probabilities is not None:
             raise ValueError(f"expected a confidence for the method {self.method}, but got others")
-        return CONFIDENCE_METHODS[self.method][1](as_scores(confidence).astype(np.float64), self.parameters)
+        scores = as_scores(confidence).astype(np.float64)
+        return np.interp(scores, self.parameters["confidence"], self.parameters["probability"])
 
 
 def calibrate(
@@ -84,9 +83,10 @@ def calibrate(
 ) -> Calibrator:
     """Fit a calibrator: to `label` with logits or probabilities [n, K], or to confidence [n] and `correct` [n].
 
-    "temperature" and "vector" take the former, "isotonic", "platt", "beta" and "histogram" the latter.
+    "temperature" takes the former. "isotonic" takes the latter: the increasing step function nearest to `correct`,
+    joined by straight lines, as scikit-learn fits it.
 
-    >>> calibrator = calibrate("histogram", confidence=[0.9, 0.9, 0.9, 0.9], correct=[1, 1, 1, 0])
+    >>> calibrator = calibrate("isotonic", confidence=[0.9, 0.9, 0.9, 0.9], correct=[1, 1, 1, 0])
     >>> calibrator.apply([0.9, 0.5]).tolist()
     [0.75, 0.75]
     """
@@ -94,21 +94,24 @@ def calibrate(
         raise InputError(
             f"expected a method among {', '.join(CALIBRATION_METHODS)}, but got {method!r}", "change {method}"
         )
-    if method in TABLE_METHODS:
+    if method == "temperature":
         if label is None or (logits is None) == (probabilities is None):
             raise ValueError(f"expected label with logits or probabilities for the method {method}, but got others")
         table, notes = as_logits(logits=logits, probabilities=probabilities)
         given = probabilities if logits is None else logits
         labels = labels_for(label, given, predictions=table)
-        parameters = TABLE_METHODS[method][0](table, labels)
+        parameters: Parameters = {"temperature": fit_temperature(table, labels)}
         if probabilities is not None:
             parameters["floor"] = float(zero_floor(as_probabilities(probabilities)))
         return Calibrator(method, parameters, tuple(notes), column_names(given))
     if confidence is None or correct is None:
         raise ValueError(f"expected confidence and correct for the method {method}, but got others")
     scores, flags = scores_and_flags(confidence, correct, f"predictions to fit the method {method} to")
-    parameters, notes = CONFIDENCE_METHODS[method][0](scores.astype(np.float64), flags)
-    return Calibrator(method, parameters, tuple(notes))
+    from sklearn.isotonic import IsotonicRegression  # slow to import
+
+    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(scores.astype(np.float64), flags)
+    points = {"confidence": fitted.X_thresholds_.tolist(), "probability": fitted.y_thresholds_.tolist()}
+    return Calibrator(method, points)
 
 
 def cross_calibrated(method: str, folds: Iterable[tuple[Ints, Ints]], **arrays: ArrayLike) -> Floats:
@@ -123,28 +126,3 @@ def cross_calibrated(method: str, folds: Iterable[tuple[Ints, Ints]], **arrays: 
         calibrator = calibrate(method, **{name: values[rows] for name, values in given.items()})
         result[others] = calibrator.apply(**{name: given[name][others] for name in inputs})
     return result
-
-
-def _fit_vector(logits: Array, label: ArrayLike) -> Parameters:
-    factor, bias = fit_vector(logits, label)
-    return {"factor": factor.tolist(), "bias": bias.tolist()}
-
-
-# Each method: what fits its parameters, and what applies them.
-TABLE_METHODS: dict[str, tuple[Callable[[Array, ArrayLike], Parameters], Callable[[Array, Parameters], Floats]]] = {
-    "temperature": (
-        lambda logits, label: {"temperature": fit_temperature(logits, label)},
-        lambda logits, given: scaled_logits(logits, given["temperature"]),
-    ),
-    "vector": (_fit_vector, lambda logits, given: vector_scaled(logits, given["factor"], given["bias"])),
-}
-CONFIDENCE_METHODS: dict[
-    str,
-    tuple[Callable[[Floats, Flags], tuple[Parameters, list[str]]], Callable[[Floats, Parameters], Floats]],
-] = {
-    "isotonic": (confidence_maps.fit_isotonic, confidence_maps.apply_isotonic),
-    "platt": (confidence_maps.fit_platt, confidence_maps.apply_platt),
-    "beta": (confidence_maps.fit_beta, confidence_maps.apply_beta),
-    "histogram": (confidence_maps.fit_histogram, confidence_maps.apply_histogram),
-}
-CALIBRATION_METHODS = (*TABLE_METHODS, *CONFIDENCE_METHODS)

@@ -1,12 +1,12 @@
 """A threshold for each group, all of them with guaranteed error rates at one overall level.
 
-The groups share delta equally. Within a group, `learn_then_test` looks for the threshold: "fixed-sequence" follows
-one sequence of tests at the full level of the group, "bonferroni" several that share it.
+The groups share delta equally. Within a group, `learn_then_test` looks for the threshold by sequences of tests, which
+share the level of the group (Bonferroni).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +14,10 @@ from confrank.decisions.guarantee import check_shares, refuse_weights, risk_boun
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
 from confrank.display import aligned
-from confrank.errors import InputError, counted
+from confrank.errors import counted
 from confrank.metrics.arrays import (
-    Array,
     ArrayLike,
     Flags,
-    as_classes,
     as_scores,
     at_or_above,
     same_length,
@@ -28,9 +26,6 @@ from confrank.metrics.arrays import (
 from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 
-Correction = Literal["fixed-sequence", "bonferroni"]
-# How many sequences of tests each correction starts at most.
-MOST_STARTS: dict[Correction, int] = {"fixed-sequence": 1, "bonferroni": 40}
 ALL = "all"
 
 
@@ -39,33 +34,26 @@ class GroupThreshold:
     """The threshold of one group; `point` is None if nothing can be guaranteed, and then no answer is accepted.
 
     `needed` is then about how many rows of the group would suffice at its present error rates; None if no number
-    would. `classes` are (accepted, wrong) for each class that has a risk.
+    would.
     """
 
     group: str
     num_samples: int
     point: OperatingPoint | None
     needed: int | None = None
-    classes: tuple[tuple[int, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         point = {"threshold": None, "accepted": 0} if self.point is None else self.point.as_dict()
-        return {"n": self.num_samples, **point, "needed": self.needed, "classes": [list(one) for one in self.classes]}
+        return {"n": self.num_samples, **point, "needed": self.needed}
 
 
 @dataclass(frozen=True)
 class GroupThresholds:
-    """One threshold per group, and what they guarantee together.
-
-    `class_risk` are further risks of classes, by number; `group_risk` are risks of groups other than `risk`.
-    """
+    """One threshold per group, and what they guarantee together."""
 
     risk: float
     delta: float
-    correction: Correction
     groups: tuple[GroupThreshold, ...]
-    class_risk: tuple[tuple[int, float], ...] = ()
-    group_risk: tuple[tuple[str, float], ...] = ()
 
     def __repr__(self) -> str:
         rows = [[one.group, f"{one.num_samples:,}", *_cells(one.point)] for one in self.groups]
@@ -81,40 +69,26 @@ class GroupThresholds:
         """Which answers [n] are accepted; see `accepted_by_group`."""
         return accepted_by_group(confidence, group, self.thresholds)
 
-    def promise(self, of: str = "group", class_names: list[str] | None = None) -> str:
+    def promise(self, of: str = "group") -> str:
         """What is guaranteed, to whom, and under which assumption, in one sentence; `of` says what the groups are."""
         certified = sum(one.point is not None for one in self.groups)
         if not certified:
             return "nothing is guaranteed: no group has enough rows with few enough errors"
         several = len(self.groups) > 1
         which = f" in each {of}{' with a threshold' * (certified < len(self.groups))}" * several
-        name = {number: class_names[number] if class_names else str(number) for number, _ in self.class_risk}
-        others = f" ({', '.join(f'{name}: {risk:g}' for name, risk in self.group_risk)})" if self.group_risk else ""
-        risks = [f"the error rate among accepted answers is at most {self.risk:g}{others}"]
-        risks += [
-            f"that among accepted {name[number]!r} answers at most {risk:g}" for number, risk in self.class_risk
-        ]
         rows = sum(one.num_samples for one in self.groups)
+        shared = f"{counted(len(self.groups), of if of == 'predicted class' else 'group')} and " * several
         return (
-            f"with probability {1 - self.delta:.12g},{which} {' and '.join(risks)}, if new rows are drawn"
-            f" independently from the same distribution as these {rows:,}, and if accepting less confident answers"
-            f" does not lower the error rate ({self._correction(of)})"
+            f"with probability {1 - self.delta:.12g},{which} the error rate among accepted answers is at most"
+            f" {self.risk:g}, if new rows are drawn independently from the same distribution as these {rows:,}, and"
+            " if accepting less confident answers does not lower the error rate (Learn then Test, Bonferroni over"
+            f" {shared}sequences of tests)"
         )
-
-    def _correction(self, of: str) -> str:
-        several = counted(len(self.groups), of if of == "predicted class" else "group")
-        shared = [several] if len(self.groups) > 1 else []
-        shared += ["sequences of tests"] if self.correction == "bonferroni" else []
-        parts = ["Learn then Test", "fixed sequence" * (self.correction == "fixed-sequence")]
-        return ", ".join([*filter(None, parts), *([f"Bonferroni over {' and '.join(shared)}"] if shared else [])])
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "requested_risk": self.risk,
             "delta": self.delta,
-            "class_risk": {str(number): risk for number, risk in self.class_risk},
-            "group_risk": dict(self.group_risk),
-            "correction": self.correction,
             "groups": {one.group: one.as_dict() for one in self.groups},
         }
 
@@ -132,19 +106,12 @@ def group_thresholds(
     risk: float = 0.05,
     delta: float = 0.001,
     *,
-    correction: Correction = "bonferroni",
-    prediction: ArrayLike | None = None,
-    class_risk: Mapping[int, float] | None = None,
-    group_risk: Mapping[str, float] | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> GroupThresholds:
     """One threshold for each value of `group` [n] that guarantees an error rate of at most `risk` among accepted.
 
     All guarantees hold together with probability 1 - delta. A group for which nothing can be guaranteed has no
-    threshold.
-    Without `group` there is one group, "all". `class_risk` adds risks: in each group, at most `class_risk[c]` of the
-    accepted answers of class c (those with `prediction` c) are wrong. `group_risk` gives some groups another risk, by
-    the value as text. `sample_weight` is refused.
+    threshold. Without `group` there is one group, "all". `sample_weight` is refused.
 
     >>> sure = np.linspace(0, 1, 400)
     >>> result = group_thresholds(sure, sure > 0.3, ["a"] * 80 + ["b"] * 320, risk=0.1, delta=0.01)
@@ -152,43 +119,27 @@ def group_thresholds(
     ({'a': None, 'b': 0.2957393483709273}, None)
     """
     refuse_weights(sample_weight)
-    limits, others = dict(class_risk or {}), dict(group_risk or {})
-    check_shares(risk=risk, delta=delta, **{f"the risk of class {number}": limit for number, limit in limits.items()})
-    check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
-    if correction not in MOST_STARTS:
-        raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
-    same_rows(confidence=confidence, correct=correct, group=group, prediction=prediction)
+    check_shares(risk=risk, delta=delta)
+    same_rows(confidence=confidence, correct=correct, group=group)
     scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
     scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
-    masks = [np.ones(len(scores), dtype=bool), *_class_masks(prediction, limits)]
-    same_length(confidence=scores, group=np.concatenate([*parts.values()]), prediction=masks[-1])
+    same_length(confidence=scores, group=np.concatenate([*parts.values()]))
     chosen = []
     for name, rows in parts.items():
-        risks = [others.get(name, risk), *limits.values()]
-        ranking = ranked_rows(scores[rows], flags[rows], [mask[rows] for mask in masks], risks)
-        chosen.append(_threshold_of(name, ranking, delta / len(parts), MOST_STARTS[correction]))
-    return GroupThresholds(risk, delta, correction, tuple(chosen), tuple(limits.items()), tuple(others.items()))
+        chosen.append(_threshold_of(name, ranked_rows(scores[rows], flags[rows], risk), delta / len(parts)))
+    return GroupThresholds(risk, delta, tuple(chosen))
 
 
-def _class_masks(prediction: ArrayLike | None, class_risk: Mapping[int, float]) -> list[Array]:
-    if not class_risk:
-        return []
-    if prediction is None:
-        raise InputError("expected the predicted classes with a risk per class, but got none", "add {prediction}")
-    classes = as_classes(prediction, "prediction")
-    return [classes == number for number in class_risk]
-
-
-def _threshold_of(name: str, rows: RankedRows, level: float, most_starts: int) -> GroupThreshold:
-    accepted, each = most_certified(rows, level, most_starts)
+def _threshold_of(name: str, rows: RankedRows, level: float) -> GroupThreshold:
+    accepted, each = most_certified(rows, level)
     if not accepted:
         return GroupThreshold(name, len(rows), None, number_needed(rows, each))
-    counts = [*zip(rows.number[:, accepted].tolist(), rows.wrong[:, accepted].tolist(), strict=True)]
-    num_accepted, num_wrong = counts[0]
-    bound = risk_bound(num_wrong, num_accepted, each)
-    point = OperatingPoint(float(rows.confidence[accepted - 1]), num_accepted, num_wrong, len(rows), bound)
-    return GroupThreshold(name, len(rows), point, classes=tuple(counts[1:]))
+    wrong = int(rows.wrong[accepted])
+    bound = risk_bound(wrong, accepted, each)
+    return GroupThreshold(
+        name, len(rows), OperatingPoint(float(rows.confidence[accepted - 1]), accepted, wrong, len(rows), bound)
+    )
 
 
 def accepted_by_group(confidence: ArrayLike, group: ArrayLike, thresholds: Mapping[str, float | None]) -> Flags:

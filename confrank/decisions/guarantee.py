@@ -100,7 +100,7 @@ def guaranteed_threshold(
     reached = [point for point in points if _bound(point) <= risk]
     if not reached:
         # For any lower request the search takes the same path, so this is the lowest that can be certified.
-        rows = ranked_rows(as_scores(confidence), as_flags(correct), [np.ones(curve.num_samples, dtype=bool)], [risk])
+        rows = ranked_rows(as_scores(confidence), as_flags(correct), risk)
         raise UnreachableError(risk, min(points, key=_bound), _needed(rows, delta))
     return max(reached, key=lambda point: point.accepted)
 

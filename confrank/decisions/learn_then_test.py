@@ -1,11 +1,11 @@
-"""Learn then Test: how many of the most confident rows can be accepted with guaranteed error rates.
+"""Learn then Test: how many of the most confident rows can be accepted with a guaranteed error rate.
 
 Angelopoulos et al., "Learn then Test" (2021). "More than `risk` of the accepted answers are wrong" is tested for the
 k most confident rows, for growing k, with the exact binomial test. A sequence of tests starts at the smallest k that
 zero errors would certify, and ends at the first test that fails; each of its tests has the full level. Several
-sequences, one for each doubling of that k, share the level, so that one early error does not end the search. With
-several risks, each test must pass for all of them; that needs no further correction. Which k are tested does not
-depend on which answers are right. A confidence that ranks is assumed: lower thresholds have no lower error rate.
+sequences, one for each doubling of that k, share the level, so that one early error does not end the search. Which k
+are tested does not depend on which answers are right. A confidence that ranks is assumed: lower thresholds have no
+lower error rate.
 """
 
 import math
@@ -16,22 +16,23 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr
 
-from confrank.metrics.arrays import TOLERANCE, Array, Flags, Ints
+from confrank.metrics.arrays import TOLERANCE, Array, Ints
 
 # More rows than this are no useful advice.
 MOST_NEEDED = 10**9
+# Sequences of tests that start at most.
+MOST_STARTS = 40
 # Sequences test each number of errors up to this one, then in steps of 2%.
 DENSE = 50
 
 
 @dataclass(frozen=True)
 class RankedRows:
-    """Rows, the most confident first; for each risk, cumulative counts of its rows and of their errors."""
+    """Rows, the most confident first, how many of the first 0, 1, ..., n are wrong, and the risk to certify."""
 
     confidence: Array  # [n]
-    number: Ints  # [risks, n + 1]
-    wrong: Ints  # [risks, n + 1]
-    risks: Array  # [risks]
+    wrong: Ints  # [n + 1]
+    risk: float
 
     def __len__(self) -> int:
         return len(self.confidence)
@@ -42,19 +43,11 @@ class RankedRows:
         accepted: Ints = np.searchsorted(-self.confidence, TOLERANCE - threshold, side="right")
         return accepted
 
-    def passes(self, accepted: Ints, level: float) -> Flags:
-        """Whether accepting so many rows is certified for all risks."""
-        passed = is_certified(self.wrong[:, accepted], self.number[:, accepted], self.risks[:, None], level)
-        every: Flags = passed.all(axis=0)
-        return every
 
-
-def ranked_rows(confidence: Array, correct: Array, masks: list[Array], risks: list[float]) -> RankedRows:
-    """The rows by confidence; each of the risks is about the rows of one of the masks [n]."""
+def ranked_rows(confidence: Array, correct: Array, risk: float) -> RankedRows:
+    """The rows by confidence."""
     order = np.argsort(-confidence, kind="stable")
-    number = np.array([np.append(0, np.cumsum(mask[order])) for mask in masks])
-    wrong = np.array([np.append(0, np.cumsum((mask & ~correct)[order])) for mask in masks])
-    return RankedRows(confidence[order], number, wrong, np.array(risks))
+    return RankedRows(confidence[order], np.append(0, np.cumsum(~correct[order])), risk)
 
 
 def is_certified(wrong: Any, accepted: Any, risk: Any, level: float) -> Any:
@@ -84,35 +77,28 @@ def rows_needed(risk: float, delta: float, rate: float = 0.0) -> int | None:
     return high
 
 
-def most_certified(rows: RankedRows, level: float, most_starts: int) -> tuple[int, float]:
+def most_certified(rows: RankedRows, level: float) -> tuple[int, float]:
     """The largest number of rows that can be accepted (0 for none), and the level of each sequence of tests."""
-    starts, each = _starts(rows, level, most_starts)
+    starts, each = _starts(rows, level)
     return max((_last_certified(rows, start, each) for start in starts), default=0), each
 
 
-def _starts(rows: RankedRows, level: float, most: int) -> tuple[list[int], float]:
+def _starts(rows: RankedRows, level: float) -> tuple[list[int], float]:
     """The numbers of accepted rows at which sequences start, and the level of each sequence."""
     chosen: tuple[list[int], float] = [], level
-    for number in range(1, most + 1):
-        first = _first(rows, level / number)
+    for number in range(1, MOST_STARTS + 1):
+        first = rows_needed(rows.risk, level / number)
         if first is None or first << (number - 1) > len(rows):
             break
         chosen = [first << step for step in range(number)], level / number
     return chosen
 
 
-def _first(rows: RankedRows, level: float) -> int | None:
-    """The smallest number of accepted rows that zero errors would certify for all risks; None if there are fewer."""
-    least = [rows_needed(risk, level) or MOST_NEEDED for risk in rows.risks.tolist()]
-    first = max(int(np.searchsorted(number, few)) for number, few in zip(rows.number, least, strict=True))
-    return first if first <= len(rows) else None
-
-
 def _last_certified(rows: RankedRows, start: int, level: float) -> int:
     """The largest number accepted such that all tests from `start` up to it pass; 0 if the first one fails."""
-    steps = _steps(float(rows.risks[0]), level, len(rows))
+    steps = _steps(rows.risk, level, len(rows))
     tested = np.unique(rows.accepted_with(np.append(start, steps[steps > start])))
-    failed = np.flatnonzero(~rows.passes(tested, level))
+    failed = np.flatnonzero(~is_certified(rows.wrong[tested], tested, rows.risk, level))
     num_passed = failed[0] if len(failed) else len(tested)
     return int(tested[num_passed - 1]) if num_passed else 0
 
@@ -140,11 +126,8 @@ def number_needed(rows: RankedRows, level: float, widest: int = 0) -> int | None
     """
     least = math.inf
     for k in [max(1, len(rows) >> step) for step in range(widest, 10)]:
-        accepted = rows.accepted_with(k)
-        counts = zip(rows.number[:, accepted].tolist(), rows.wrong[:, accepted].tolist(), strict=True)
-        needed = [
-            (rows_needed(risk, level, (wrong + (wrong > 0)) / number) or math.inf) / number if number else math.inf
-            for (number, wrong), risk in zip(counts, rows.risks.tolist(), strict=True)
-        ]
-        least = min(least, max(needed) * len(rows))
+        accepted = int(rows.accepted_with(k))
+        wrong = int(rows.wrong[accepted])
+        needed = rows_needed(rows.risk, level, (wrong + (wrong > 0)) / accepted) or math.inf
+        least = min(least, needed / accepted * len(rows))
     return max(math.ceil(least), len(rows) + 1) if least < MOST_NEEDED else None

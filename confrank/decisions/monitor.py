@@ -20,7 +20,6 @@ from confrank.metrics.groups import rows_by_group
 
 ERRORS = "error rate among accepted answers"
 MISSES = "share of sets without the true class"
-SURE_ERRORS = "share of answers that are wrong"
 
 
 @dataclass(frozen=True)
@@ -159,9 +158,4 @@ def miscoverage_bound(num_calibration: int, level: float, delta: float) -> float
     rank = math.ceil((num_calibration + 1) * level - 1e-9)
     if rank > num_calibration:
         return None
-    return order_statistic_bound(num_calibration + 1 - rank, num_calibration, delta)
-
-
-def order_statistic_bound(rank: int, number: int, delta: float) -> float:
-    """With probability 1 - delta, at most this share of new values exceeds the `rank`-th largest of `number`."""
-    return float(betaincinv(rank, number + 1 - rank, 1 - delta))
+    return float(betaincinv(num_calibration + 1 - rank, rank, 1 - delta))

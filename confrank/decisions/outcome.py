@@ -59,7 +59,8 @@ def outcome_of(policy: Policy, predictions: Predictions) -> Outcome:
 
 def was_made_on(policy: Policy, predictions: Predictions) -> bool:
     """Whether a part of the policy was made on rows of this file."""
-    return made_on(policy.parts(), policy.matched(predictions))
+    used = [part.rows for part in policy.parts().values() if part.rows is not None]
+    return made_on(used, policy.matched(predictions))
 
 
 def _counted(accepted: Flags, right: Flags, threshold: float | None) -> OperatingPoint:

@@ -2,10 +2,10 @@
 
 The parts, in the order of the computation (see `policy_parts` for their fields):
 
-    table_calibrator       temperature or vector scaling: changes the logits
+    table_calibrator       a temperature: divides the logits
     score                  the score that ranks (default: the file's confidence, or the largest probability)
-    confidence_calibrator  isotonic, platt, beta or histogram: confidence -> probability of being right
-    threshold | selection  the acceptance rule: a threshold, one per class or group, or a false-discovery rate
+    confidence_calibrator  isotonic: confidence -> probability of being right
+    threshold              the acceptance rule: a threshold, or one per class or group
     sets                   conformal sets of classes
 
 How a command adds a part:
@@ -49,7 +49,6 @@ from confrank.decisions.policy_parts import (
     Input,
     Part,
     ScorePart,
-    SelectionPart,
     SetsPart,
     ThresholdPart,
     matched,
@@ -58,18 +57,15 @@ from confrank.decisions.policy_parts import (
 from confrank.decisions.policy_rows import check_rows, usable_rows
 from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
-from confrank.decisions.selection import selection_of
 from confrank.errors import InputError, joined, named
 from confrank.files import write_atomically
-from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_classes, as_flags
-from confrank.metrics.samples import with_largest
+from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_flags
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 
 __all__ = [
-    "Answers", "CalibratorPart", "Policy", "ScorePart", "SelectionPart", "SetsPart", "ThresholdPart",
+    "Answers", "CalibratorPart", "Policy", "ScorePart", "SetsPart", "ThresholdPart",
 ]  # fmt: skip
-RULES = ("threshold", "selection")
 
 
 @dataclass(frozen=True)
@@ -90,7 +86,6 @@ class Policy:
     score: ScorePart | None = None
     confidence_calibrator: CalibratorPart | None = None
     threshold: ThresholdPart | None = None
-    selection: SelectionPart | None = None
     sets: SetsPart | None = None
     model: Mapping[str, Any] = field(default_factory=dict)
     replaced: Mapping[str, int] = field(default_factory=dict)
@@ -164,8 +159,7 @@ class Policy:
 
     def replaced_by(self, part: Part) -> list[str]:
         """The slots of the parts that a new part replaces, or whose input it changes."""
-        rivals = RULES if part.slot in RULES else (part.slot,)
-        return [slot for slot in (*rivals, *FEEDS.get(part.slot, ())) if getattr(self, slot) is not None]
+        return [slot for slot in (part.slot, *FEEDS.get(part.slot, ())) if getattr(self, slot) is not None]
 
     def with_part(self, part: Part, *, replace: bool = False) -> "Policy":
         """The policy with one more part; with `replace`, without the parts that the new one makes invalid."""
@@ -225,8 +219,7 @@ class Policy:
         prediction = predictions.prediction
         if self.table_calibrator is not None and predictions.table is not None:
             # Ties survive a temperature, and rounding makes new ones: the prediction decides both.
-            before = predictions.table.argmax(axis=1) if prediction is None else as_classes(prediction, "prediction")
-            prediction = with_largest(before, table["logits"])
+            prediction = predictions.table.argmax(axis=1) if prediction is None else prediction
         return ranking_confidence(self.confidence_calibrator, self.score, confidence, table, prediction)
 
     def confidence(self, predictions: Predictions) -> Array:
@@ -257,19 +250,12 @@ class Policy:
         return Answers(
             prediction,
             confidence,
-            self._accepted(confidence, values.get("threshold")),
+            None if self.threshold is None else accepted_by(self.threshold, confidence, values["threshold"]),
             self._sets(predictions, values.get("sets")),
             predictions.class_names,
             len(np.unique(np.concatenate([np.zeros(0), *(rows for groups in unknown for rows in groups.values())]))),
             tuple(dict.fromkeys(name for groups in unknown for name in groups)),
         )
-
-    def _accepted(self, confidence: Array, values: Array | None) -> Flags | None:
-        """Which rows [n] the acceptance rule accepts, if there is one."""
-        if self.selection is not None:
-            rule = self.selection
-            return selection_of(confidence, rule.scores, rule.n, rule.fdr).selected
-        return None if self.threshold is None else accepted_by(self.threshold, confidence, values)
 
     def _sets(self, predictions: Predictions, group: Array | None) -> Flags | None:
         """The set of each row [n, K], if the policy has sets."""
@@ -289,8 +275,6 @@ def _refuse(part: Part, dropped: Sequence[str]) -> NoReturn:
     start = "start a new policy"
     if part.slot in dropped:
         problem = f"expected a policy without {new}, but this one has {names}"
-    elif part.slot in RULES:
-        problem = f"expected a policy without another acceptance rule to add {new} to, but this one has {names}"
     else:
         problem = f"expected to add {new} before the parts that rest on it, but the policy already has {names}"
         start += f" with {new} first"

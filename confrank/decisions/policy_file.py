@@ -14,6 +14,8 @@ from confrank.errors import InputError, similar_path
 VERSION = 1
 LONGEST_LINE = 120
 MOST_BYTES = 1 << 28
+# Calibrators that policies had before, and those that serve instead.
+FORMER = {"vector": "temperature", "platt": "isotonic", "beta": "isotonic", "histogram": "isotonic"}
 
 
 def policy_text(content: Mapping[str, Any]) -> str:
@@ -38,7 +40,32 @@ def read_policy(path: Path) -> dict[str, Any]:
             f"{path}: expected a policy as confrank wrote it, but its content does not match its checksum",
             "restore the file, or make the policy again: a changed policy has no guarantee",
         )
+    _refuse_former_parts(path, values)
     return values
+
+
+def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
+    """Raise if an earlier version made a part that there is no more, and name the command that makes it anew."""
+    parts = {slot: part for slot, part in values.items() if isinstance(part, dict)}
+    commands: dict[str, str] = {}
+    for slot in ("table_calibrator", "confidence_calibrator"):
+        method = str(parts.get(slot, {}).get("method"))
+        if method in FORMER:
+            commands[f"the calibrator {method}"] = f"calibrate FILE --method {FORMER[method]} --policy NEW.json"
+    if "selection" in parts:
+        commands["a selection"] = f"select FILE --fdr {parts['selection'].get('fdr')} --new NEW --out OUT.csv"
+    threshold = parts.get("threshold", {})
+    settings = threshold.get("settings")
+    if isinstance(settings, dict) and settings.get("class_risk"):
+        groups = f"--by {threshold['column']}" if threshold.get("column") else "--per-class"
+        asked = f"--risk {settings.get('risk')} --delta {settings.get('delta')} {groups}"
+        commands["a risk of single classes"] = f"threshold FILE {asked} --policy NEW.json"
+    if commands:
+        what, command = next(iter(commands.items()))  # one at a time
+        raise InputError(
+            f"{path}: expected a policy of this version of confrank, but it has {what}, which there is no more",
+            f"make it anew: confrank {command}",
+        )
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -25,8 +25,7 @@ def network_rule(policy: Policy) -> "tuple[float | list[float], ConfidenceName, 
     rule, calibrator = policy.threshold, policy.table_calibrator
     if rule is None or rule.per == "group" or (rule.per == "all" and rule.threshold is None):
         _refuse("a threshold for all answers or for each class")
-    others = {"vector scaling": calibrator is not None and calibrator.method != "temperature"}
-    others |= {"a calibrator of confidence": policy.confidence_calibrator is not None}
+    others = {"a calibrator of confidence": policy.confidence_calibrator is not None}
     others |= {"conformal sets": policy.sets is not None, "calibrated predictions": bool(policy.input.calibrator)}
     if given := [name for name, there in others.items() if there]:
         _refuse("only a temperature, a confidence and a threshold", joined(given))

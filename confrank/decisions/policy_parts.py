@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confrank.decisions.calibrators import CALIBRATION_METHODS, TABLE_METHODS
+from confrank.decisions.calibrators import CALIBRATION_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import UsedRows
-from confrank.decisions.selection import Selection
 from confrank.errors import InputError, joined, named, sentence
 from confrank.metrics.arrays import as_classes
 from confrank.predictions import Predictions
@@ -66,7 +65,7 @@ class Input:
 
 @dataclass(frozen=True)
 class CalibratorPart:
-    """A calibrator: of the logits (`TABLE_METHODS`), or of the confidence of the predicted class."""
+    """A calibrator: a temperature of the logits, or an isotonic map of the confidence of the predicted class."""
 
     method: str
     parameters: Values = field(default_factory=dict)
@@ -79,7 +78,7 @@ class CalibratorPart:
     def slot(self) -> str:
         if self.method not in CALIBRATION_METHODS:
             raise ValueError(f"expected a calibrator among {', '.join(CALIBRATION_METHODS)}, but got {self.method!r}")
-        return "table_calibrator" if self.method in TABLE_METHODS else "confidence_calibrator"
+        return "table_calibrator" if self.method == "temperature" else "confidence_calibrator"
 
 
 @dataclass(frozen=True)
@@ -112,29 +111,6 @@ class ThresholdPart:
     settings: Values = field(default_factory=dict)
     date: str = ""
     slot = "threshold"
-
-
-@dataclass(frozen=True)
-class SelectionPart:
-    """Selection of new items with a false-discovery rate of at most `fdr`.
-
-    `scores` are the confidences of the wrong ones among `n` calibration items, ascending.
-    """
-
-    fdr: float
-    scores: tuple[float, ...]
-    n: int
-    rows: UsedRows | None = None
-    promise: str = ""
-    settings: Values = field(default_factory=dict)
-    date: str = ""
-    slot = "selection"
-
-    @classmethod
-    def of(cls, selection: Selection, rows: UsedRows | None = None) -> "SelectionPart":
-        """The part that selects as `selection` did."""
-        scores, promise = tuple(selection.wrong.tolist()), sentence(selection.promise())
-        return cls(selection.fdr, scores, selection.num_calibration, rows, promise)
 
 
 @dataclass(frozen=True)
@@ -172,28 +148,26 @@ class SetsPart:
         return ConformalSets.from_dict({name: getattr(self, name) for name in names})
 
 
-Part = CalibratorPart | ScorePart | ThresholdPart | SelectionPart | SetsPart
+Part = CalibratorPart | ScorePart | ThresholdPart | SetsPart
 # The slots of a policy in the order of the computation, each with what is put there.
 SLOTS: dict[str, type[Part]] = {
     "table_calibrator": CalibratorPart,
     "score": ScorePart,
     "confidence_calibrator": CalibratorPart,
     "threshold": ThresholdPart,
-    "selection": SelectionPart,
     "sets": SetsPart,
 }
 # Whose input a part in the slot changes.
 FEEDS: dict[str, tuple[str, ...]] = {
-    "table_calibrator": ("score", "confidence_calibrator", "threshold", "selection", "sets"),
-    "score": ("confidence_calibrator", "threshold", "selection"),
-    "confidence_calibrator": ("threshold", "selection"),
+    "table_calibrator": ("score", "confidence_calibrator", "threshold", "sets"),
+    "score": ("confidence_calibrator", "threshold"),
+    "confidence_calibrator": ("threshold",),
 }
 WORDS = {
     "table_calibrator": "a calibrator of logits",
     "score": "a score",
     "confidence_calibrator": "a calibrator of confidence",
     "threshold": "a threshold",
-    "selection": "a selection",
     "sets": "conformal sets",
 }
 

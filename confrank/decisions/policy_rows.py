@@ -1,6 +1,6 @@
 """Which rows of a file a new part of a policy may use."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -77,12 +77,11 @@ def _likeness_notes(sketch: Sketch) -> Iterator[str]:
         )
 
 
-def made_on(parts: Parts, predictions: Predictions) -> bool:
-    """Whether a part was made on rows of this file, in any order."""
+def made_on(used: Iterable[UsedRows], predictions: Predictions) -> bool:
+    """Whether a decision used rows of this file, in any order."""
     digest, identity = file_digest(predictions), identity_of(predictions)
-    seen = [part.rows for part in parts.values() if part.rows is not None]
     return any(
-        rows.digest == digest or (rows.sketch is not None and shares_rows(rows.sketch, identity)) for rows in seen
+        rows.digest == digest or (rows.sketch is not None and shares_rows(rows.sketch, identity)) for rows in used
     )
 
 

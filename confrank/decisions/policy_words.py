@@ -8,7 +8,6 @@ from confrank.decisions.policy_parts import (
     Input,
     Part,
     ScorePart,
-    SelectionPart,
     SetsPart,
     ThresholdPart,
 )
@@ -53,9 +52,6 @@ def _does(part: Part) -> str:
         return f"Ranks by the score {part.name}{_made(part, 'chosen on')}."
     if isinstance(part, ThresholdPart):
         return _accepts(part)
-    if isinstance(part, SelectionPart):
-        wrong = f"{len(part.scores):,} wrong ones among {counted(part.n, 'calibration row')}"
-        return f"Compares the answers of a file with the {wrong}, and accepts the surest."
     assert isinstance(part, SetsPart)
     within = {"all": "", "class": " within each true class", "group": f" within each {part.column}"}[part.per]
     return f"Gives each answer a set of classes by {part.method.upper()}, at level {part.level:g}{within}."

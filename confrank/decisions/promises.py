@@ -6,30 +6,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtrc
 
 from confrank.decisions.drift import DriftTest, Reference, drift_test
-from confrank.decisions.monitor import (
-    ERRORS,
-    MISSES,
-    SURE_ERRORS,
-    Claim,
-    Monitored,
-    miscoverage_bound,
-    order_statistic_bound,
-    watched,
-)
+from confrank.decisions.monitor import ERRORS, MISSES, Claim, Monitored, miscoverage_bound, watched
 from confrank.decisions.outcome import was_made_on
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished, group_of
-from confrank.decisions.policy_parts import Part, SelectionPart, SetsPart, ThresholdPart
+from confrank.decisions.policy_parts import Part, SetsPart, ThresholdPart
 from confrank.errors import InputError, class_text
 from confrank.metrics.arrays import Flags, Ints
 from confrank.metrics.groups import rows_by_group
 from confrank.predictions import Predictions
 
-# A share is far above a rate if chance explains it with less than this probability.
-FAR_ABOVE = 1e-3
 MADE_HERE = (
     "Parts of the policy were made on rows of this file, so these answers do not test its guarantee; give newer ones."
 )
@@ -40,9 +28,8 @@ class Followed:
     """A policy on new answers: the tests, and the answers themselves, all in the order of time.
 
     `order` [n] are the rows of the labelled answers in the order of time. `accepted` [n] is None if the policy has no
-    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is guaranteed but not tested. `fdr` is
-    the false-discovery rate of a selection. `seen`: parts of the policy were made on rows among these, which can
-    break its guarantee, but not confirm it.
+    acceptance rule, and `wrong` [n] if there are no labels. `remarks` say what is not tested. `seen`: parts of the
+    policy were made on rows among these, which can break its guarantee, but not confirm it.
     """
 
     monitored: Monitored
@@ -50,7 +37,6 @@ class Followed:
     accepted: Flags | None
     wrong: Flags | None
     remarks: tuple[str, ...]
-    fdr: float | None = None
     seen: bool = False
 
     @property
@@ -59,13 +45,6 @@ class Followed:
         if self.accepted is None or self.wrong is None:
             return None
         return int((self.accepted & self.wrong).sum())
-
-    @property
-    def is_far_above(self) -> bool:
-        """Whether more of the selected answers are wrong than independent errors at the rate `fdr` would explain."""
-        if self.fdr is None or self.accepted is None or not self.num_wrong_accepted:
-            return False
-        return bool(bdtrc(self.num_wrong_accepted - 1, int(self.accepted.sum()), self.fdr) < FAR_ABOVE)
 
 
 def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: float = 0.05) -> Followed:
@@ -76,16 +55,13 @@ def follow(policy: Policy, predictions: Predictions, order: Ints, *, alpha: floa
     predictions = policy.matched(predictions)
     claims = [*_error_claims(policy.threshold, predictions, answers, ~right, order)]
     groups = _calibrated(policy.sets, predictions)
-    ranks = _sure_ranks(policy.selection)
     # Of a guarantee that holds on average over calibration rows, half of the share is for the chance in these rows.
-    level = alpha / max(1, len(claims) + len(groups) + len(ranks)) / 2
-    claims += [*sure_claims(policy.selection, ranks, answers.confidence[order], ~right[order], level)]
+    level = alpha / max(1, len(claims) + len(groups)) / 2
     claims += [*_miss_claims(policy.sets, groups, predictions, answers, order, level)]
     monitored = Monitored(alpha, watched(claims, alpha), drift_of(policy, answers.confidence[order], alpha))
     remarks = [MADE_HERE] if seen else []
-    remarks += _remarks(policy, answers, ~right)
-    fdr = None if policy.selection is None else policy.selection.fdr
-    return Followed(monitored, order, accepted, ~right[order], tuple(remarks), fdr, seen)
+    remarks += _remarks(policy)
+    return Followed(monitored, order, accepted, ~right[order], tuple(remarks), seen)
 
 
 def follow_unlabelled(policy: Policy, predictions: Predictions, order: Ints, *, alpha: float = 0.05) -> Followed:
@@ -103,7 +79,7 @@ def follow_unlabelled(policy: Policy, predictions: Predictions, order: Ints, *, 
 
 def reference_in(policy: Policy) -> Reference | None:
     """The calibration confidences that the acceptance rule, or the sets, recorded."""
-    parts: Sequence[Part | None] = (policy.threshold, policy.selection, policy.sets)
+    parts: Sequence[Part | None] = (policy.threshold, policy.sets)
     records = [part.rows.reference for part in parts if part is not None and part.rows is not None]
     return next(filter(None, records), None)
 
@@ -123,20 +99,13 @@ def _positions(rows: Ints, order: Ints) -> Ints:
 def _error_claims(
     part: ThresholdPart | None, predictions: Predictions, answers: Answers, wrong: Flags, order: Ints
 ) -> Iterator[Claim]:
-    """The error rate among accepted, of each group or class that has a threshold, and of each class with a risk."""
+    """The error rate among accepted, of each group or class that has a threshold."""
     if part is None or not part.promise or part.settings.get("risk") is None:
         return
     assert answers.accepted is not None, "a threshold accepts"
-    risk: float = part.settings["risk"]
-    risks: Mapping[str, float] = part.settings.get("class_risk") or {}
-    own = risks if part.per == "class" else {}  # the risk of a class in place of the common one
-    others = {} if part.per == "class" else _class_risks(risks, predictions, answers)
     for value, rows in _by_value(part, predictions, answers).items():
-        taken = rows[answers.accepted[rows]]
-        yield Claim(ERRORS, own.get(value, risk), wrong[order], _positions(taken, order), value or None)
-        for name, (risk_of_class, flags) in others.items():
-            what = f"{ERRORS} {name}"
-            yield Claim(what, risk_of_class, wrong[order], _positions(taken[flags[taken]], order), value or None)
+        taken = _positions(rows[answers.accepted[rows]], order)
+        yield Claim(ERRORS, part.settings["risk"], wrong[order], taken, value or None)
 
 
 def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -> dict[str, Ints]:
@@ -147,53 +116,6 @@ def _by_value(part: ThresholdPart, predictions: Predictions, answers: Answers) -
     rows = {} if values is None else rows_by_group(values)
     none = np.zeros(0, dtype=np.int64)
     return {value: rows.get(value, none) for value, limit in part.thresholds.items() if limit is not None}
-
-
-def _class_risks(
-    risks: Mapping[str, float], predictions: Predictions, answers: Answers
-) -> dict[str, tuple[float, Flags]]:
-    """The risk of each class that has one, and the answers [n] of this class."""
-    if not risks:
-        return {}
-    assert answers.prediction is not None, "a risk per class needs predicted classes"
-    names = {class_text(predictions.class_names, number): number for number in np.unique(answers.prediction).tolist()}
-    return {name: (risk, answers.prediction == names.get(name, -1)) for name, risk in risks.items()}
-
-
-def _sure_ranks(part: SelectionPart | None) -> list[int]:
-    return [] if part is None or not part.promise else sure_ranks(part.fdr, part.n)
-
-
-def sure_ranks(fdr: float, num_calibration: int) -> list[int]:
-    """The k of the tests of a selection: half of fdr (n + 1), half of that, and so on to 1; no data choose them.
-
-    Benjamini-Hochberg selects p-values up to fdr (number selected) / (number of answers). Wherever that is, a test
-    is near.
-
-    >>> sure_ranks(0.05, 999), sure_ranks(0.05, 20)
-    ([25, 12, 6, 3, 1], [0])
-    """
-    most = fdr * (num_calibration + 1)
-    return [int(most / 2**half) for half in range(1, int(np.log2(max(most, 2))) + 1) if most >= 2**half] or [0]
-
-
-def sure_claims(
-    part: SelectionPart | None, ranks: Sequence[int], confidence: NDArray[Any], wrong: Flags, level: float
-) -> Iterator[Claim]:
-    """How many answers are wrong although they are surer than nearly all wrong ones at calibration.
-
-    A false-discovery rate is an average over files. What it rests on can be tested: if new answers are exchangeable
-    with the n calibration rows, an answer is both wrong and surer than the (k + 1)-th surest wrong one of these with
-    a probability that is at most Beta(k + 1, n - k) distributed. Of equal cuts, the smallest k has the lowest limit.
-    """
-    if part is None:
-        return
-    surest = sorted(part.scores, reverse=True)
-    cuts = {surest[number] if number < len(surest) else -np.inf: number for number in sorted(ranks, reverse=True)}
-    for cut, number in cuts.items():
-        what = SURE_ERRORS if np.isinf(cut) else f"{SURE_ERRORS} at a confidence above {cut:.4g}"
-        bound = order_statistic_bound(number + 1, part.n, level)
-        yield Claim(what, bound, wrong & (confidence > cut), np.arange(len(wrong)), parts=2)
 
 
 def _miss_claims(
@@ -229,16 +151,9 @@ def _calibrated(part: SetsPart | None, predictions: Predictions) -> dict[str, tu
     return {value: (count, rows.get(value, none)) for value, count in part.counts.items()}
 
 
-def _remarks(policy: Policy, answers: Answers, wrong: Flags) -> Iterator[str]:
-    """What is guaranteed but not tested as such, and why."""
-    if policy.selection is not None and answers.accepted is not None:
-        selected, errors = int(answers.accepted.sum()), int((answers.accepted & wrong).sum())
-        yield (
-            f"The false-discovery rate of at most {policy.selection.fdr:g} is an average over files. Here {errors:,}"
-            f" of {selected:,} selected answers are wrong. The tests are of what the rate rests on: how many answers"
-            " are sure and wrong."
-        )
+def _remarks(policy: Policy) -> Iterator[str]:
+    """What is not tested, and why."""
     if policy.threshold is not None and not policy.threshold.promise:
         yield "The threshold guarantees no error rate, so there is none to test."
-    if policy.threshold is None and policy.selection is None and policy.sets is None:
+    if policy.threshold is None and policy.sets is None:
         yield "The policy accepts nothing and gives no sets, so there is no guarantee to test."

@@ -79,16 +79,11 @@ def select_with_fdr(
     [True, True, False]
     """
     refuse_weights(sample_weight)
-    scores, flags = scores_and_flags(confidence, correct, "labelled rows to compare new ones with")
-    return selection_of(new_confidence, scores[~flags], len(scores), fdr)
-
-
-def selection_of(new_confidence: ArrayLike, wrong: ArrayLike, num_calibration: int, fdr: float) -> Selection:
-    """`select_with_fdr` from what a policy stores: the confidences of wrong calibration items, the number of all."""
     check_shares(fdr=fdr)
-    ordered = np.sort(as_scores(wrong).astype(np.float64))
-    p_value = conformal_p_values(as_scores(new_confidence).astype(np.float64), ordered, num_calibration)
-    return Selection(benjamini_hochberg(p_value, fdr), p_value, fdr, ordered, num_calibration)
+    scores, flags = scores_and_flags(confidence, correct, "labelled rows to compare new ones with")
+    wrong = np.sort(scores[~flags].astype(np.float64))
+    p_value = conformal_p_values(as_scores(new_confidence).astype(np.float64), wrong, len(scores))
+    return Selection(benjamini_hochberg(p_value, fdr), p_value, fdr, wrong, len(scores))
 
 
 def conformal_p_values(new_confidence: Array, wrong: Array, num_calibration: int) -> Floats:

@@ -234,18 +234,6 @@ def _check_prediction(prediction: Array, table: Array) -> None:
         )
 
 
-def with_largest(prediction: Array, table: Array) -> Array:
-    """The prediction [n] where it has the largest value of its row [n, K], otherwise the first class that has it.
-
-    >>> with_largest(np.array([1, 1]), np.array([[0.5, 0.5], [0.9, 0.1]])).tolist()
-    [1, 0]
-    """
-    inside = (prediction >= 0) & (prediction < table.shape[1])
-    chosen = table[np.arange(len(table)), np.where(inside, prediction, 0)]
-    is_largest = inside & (chosen >= table.max(axis=1))
-    return prediction if is_largest.all() else np.where(is_largest, prediction, table.argmax(axis=1))
-
-
 def first_not_largest(prediction: Array, table: Array) -> int | None:
     """The first row of a table [n, K] whose prediction [n] is not a class with its largest value; None if all are."""
     inside = (prediction >= 0) & (prediction < table.shape[1])

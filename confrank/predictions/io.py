@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from confrank.errors import InputError, about, similar_path
+from confrank.errors import InputError, about, class_text, similar_path
 from confrank.files import canonical_safetensors, write_atomically
-from confrank.metrics.arrays import Classes, HasArray, to_numpy
+from confrank.metrics.arrays import Classes, HasArray, as_classes, to_numpy
 from confrank.metrics.frames import cell_text
 from confrank.predictions.arrays import (
     open_arrays,
@@ -35,6 +35,7 @@ from confrank.predictions.schema import Predictions
 from confrank.predictions.signature import refuse_other_format
 from confrank.predictions.text_file import PACKED, suffix_of
 from confrank.predictions.truth import with_truth
+from confrank.spreadsheet import csv_text
 
 
 def _open_parquet(path: Path) -> Opened:
@@ -261,15 +262,23 @@ def _roles(header: Sequence[str], layout: Layout, predictions: Predictions) -> d
 
 
 def save_predictions(path: str | Path, predictions: Predictions) -> None:
-    """Write a safetensors file of predictions atomically, after checking that `load_predictions` can read it."""
+    """Write predictions as .safetensors, or as .csv, atomically, after checking that `load_predictions` reads them.
+
+    A CSV file has a column for each key, `index`, `label`, `prediction`, `correct` and `confidence`, and
+    `probability_NAME` or `logit_NAME` for each class. It does not say which model the predictions are of.
+    """
     path = Path(path)
-    if path.suffix.lower() != ".safetensors":
-        raise ValueError(f"expected a predictions file ending in .safetensors to write, but got {path}")
+    if path.suffix.lower() not in (".safetensors", ".csv"):
+        raise ValueError(f"expected a predictions file ending in .safetensors or .csv to write, but got {path}")
     checked = predictions.arrays()
     checked.pop("key", None)
     opened = open_arrays(checked, predictions.metadata)
     layout = layout_of(opened.header, lists=opened.lists, bare=False)
     predictions_of(opened.load(layout), layout, PLAIN)
+    if path.suffix.lower() == ".csv":
+        columns = _columns(predictions)
+        write_atomically(path, csv_text([[*columns], *zip(*columns.values(), strict=True)]))
+        return
     arrays = {name: np.ascontiguousarray(value) for name, value in predictions.arrays().items()}
     arrays.pop("key", None)
     for name, keys in predictions.keys.items():  # the format has no strings
@@ -277,3 +286,21 @@ def save_predictions(path: str | Path, predictions: Predictions) -> None:
             raise ValueError(f"expected keys to be named one of {', '.join(KEY_NAMES)}, but got {name!r}")
         arrays[name] = np.ascontiguousarray(keys).view(np.uint8).reshape(len(keys), -1)
     write_atomically(path, canonical_safetensors(save(arrays, metadata=predictions.metadata)))
+
+
+def _columns(predictions: Predictions) -> dict[str, list[Any]]:
+    """The columns of predictions in a CSV file, with classes by name if they have names."""
+    names, arrays = predictions.class_names, predictions.arrays()
+    columns: dict[str, list[Any]] = {}
+    for name, keys in predictions.keys.items():
+        columns[name] = [bytes(key).decode(errors="surrogateescape") for key in keys]
+    for name in ("index", "label", "prediction", "correct", "confidence"):
+        if name in arrays:
+            columns[name] = (arrays[name] * 1).tolist()  # 1 or 0 for True or False
+    for name in ("label", "prediction"):
+        if name in arrays:
+            columns[name] = [class_text(names, number) for number in as_classes(arrays[name], name).tolist()]
+    for name, kind in (("logits", "logit"), ("probabilities", "probability")):
+        if name in arrays:
+            columns |= {f"{kind}_{class_text(names, k)}": values.tolist() for k, values in enumerate(arrays[name].T)}
+    return columns

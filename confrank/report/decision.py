@@ -9,14 +9,7 @@ from confrank.errors import counted
 from confrank.report.scales import SHOWN, shown
 from confrank.report.verdict import percent
 
-NAMES = {
-    "temperature": "temperature scaling",
-    "vector": "vector scaling",
-    "platt": "Platt scaling",
-    "beta": "beta calibration",
-    "isotonic": "isotonic regression",
-    "histogram": "histogram binning",
-}
+NAMES = {"temperature": "temperature scaling", "isotonic": "isotonic regression"}
 CALIBRATION_ERRORS = {
     "adaptive_ece": ("adaptive ECE %", "the same with 15 bins of equal numbers of predictions"),
     "classwise_ece": ("classwise ECE %", "mean over classes of the ECE of the probability of the class"),
@@ -107,16 +100,7 @@ def _parameters(calibrator: Calibrator) -> str:
     if calibrator.method == "temperature":
         word = "overconfident" if values["temperature"] > 1 else "underconfident"
         return f"temperature {values['temperature']:.6g} (the model was {word})"
-    if calibrator.method == "vector":
-        low, high = min(values["factor"]), max(values["factor"])
-        return f"{NAMES['vector']} (factors from {low:.4g} to {high:.4g})"
-    if calibrator.method == "platt":
-        return f"{NAMES['platt']} of the {values['input']} (slope {values['slope']:.4g})"
-    if calibrator.method == "beta":
-        return f"{NAMES['beta']} (a {values['a']:.4g}, b {values['b']:.4g})"
-    if calibrator.method == "isotonic":
-        return f"{NAMES['isotonic']} ({counted(len(values['probability']), 'point')})"
-    return f"{NAMES['histogram']} ({counted(len(values['probability']), 'bin')})"
+    return f"{NAMES['isotonic']} ({counted(len(values['probability']), 'point')})"
 
 
 def calibration_rows(errors: Mapping[str, Mapping[str, float | None]]) -> list[list[str]]:

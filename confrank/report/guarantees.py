@@ -18,13 +18,13 @@ def group_threshold_lines(
 ) -> list[str]:
     """A table of the groups: rows, threshold, coverage, error rate, and what the thresholds do to other rows.
 
-    `of` says what the groups are; it is "" if there is only one, of all rows.
+    `of` says what the groups are.
     """
     header = [of, "rows", "threshold", "coverage", "error rate", *(["error rate of other rows"] if checks else [])]
     rows = [[shortened(one.group, WIDEST), f"{one.num_samples:,}", *_cells(one.point)] for one in result.groups]
     if checks:
         rows = [[*row, _rate(checks.get(one.group))] for row, one in zip(rows, result.groups, strict=True)]
-    shown = [row if of else row[1:] for row in [header, *rows[:MOST_LINES]]]
+    shown = [header, *rows[:MOST_LINES]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in shown]
     return [*lines, *_more(len(rows))]
@@ -46,32 +46,18 @@ def _rate(point: OperatingPoint | None) -> str:
     return f"{percent(point.risk, 2)} ({point.wrong:,} of {point.accepted:,})"
 
 
-def class_risk_lines(result: GroupThresholds, class_names: Sequence[str]) -> list[str]:
-    """The error rates among accepted answers of the classes that have a risk."""
-    lines = []
-    for position, (number, risk) in enumerate(result.class_risk):
-        counts = [one.classes[position] for one in result.groups if one.point is not None]
-        accepted, wrong = sum(few[0] for few in counts), sum(few[1] for few in counts)
-        share = percent(wrong / accepted, 2) if accepted else "none"
-        lines.append(f"class {class_names[number]}: {share} ({wrong:,} of {accepted:,}) wrong, limit {risk:g}")
-    return lines
-
-
 def group_shortage_lines(result: GroupThresholds, of: str) -> list[str]:
     """Which groups have no threshold, and how many rows they would need; `of` as for `group_threshold_lines`."""
     lacking = [one for one in result.groups if one.point is None]
     lines = []
     if more := [one for one in lacking if one.needed is not None]:
-        whom = f", for {of} {named([f'{shortened(one.group, WIDEST)} ({_needs(one)})' for one in more])}"
-        lines.append(f"nothing is guaranteed, and no answer accepted{whom if of else f': {_needs(more[0])}'}")
+        whom = named([f"{shortened(one.group, WIDEST)} ({_needs(one)})" for one in more])
+        lines.append(f"nothing is guaranteed, and no answer accepted, for {of} {whom}")
     if never := [shortened(one.group, WIDEST) for one in lacking if one.needed is None]:
-        whom = f", for {of} {named(never)}" if of else ""
         lines.append(
-            f"nothing is guaranteed, and no answer accepted{whom}: too many answers are wrong, so more rows like"
-            " these would not suffice"
+            f"nothing is guaranteed, and no answer accepted, for {of} {named(never)}: too many answers are wrong, so"
+            " more rows like these would not suffice"
         )
-    if lacking and result.correction == "fixed-sequence":
-        lines.append("one early error ends a fixed sequence; the correction bonferroni may find a threshold")
     return lines
 
 
@@ -114,11 +100,8 @@ def size_line(sets: Flags, of: str) -> str:
 def selection_lines(selection: Selection) -> list[str]:
     """How many new rows are selected, and what they were compared with."""
     share = f" ({percent(selection.num_selected / len(selection.selected))})" if len(selection.selected) else ""
-    chosen = f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}"
-    return [chosen, compared_line(selection)]
-
-
-def compared_line(selection: Selection) -> str:
-    """The calibration rows of a selection, and how many of them are wrong."""
     rows = counted(selection.num_calibration, "calibration row")
-    return f"compared    with {rows}, {len(selection.wrong):,} of them wrong"
+    return [
+        f"selected    {selection.num_selected:,} of {counted(len(selection.selected), 'new row')}{share}",
+        f"compared    with {rows}, {len(selection.wrong):,} of them wrong",
+    ]

@@ -72,7 +72,7 @@ def _kind(followed: Followed) -> str:
     if holds is False:
         return "bad"
     untested = followed.seen or holds is None
-    return "unsure" if untested or followed.is_far_above or (drift and drift.alarm is not None) else "good"
+    return "unsure" if untested or (drift and drift.alarm is not None) else "good"
 
 
 def _nearness(watch: Watch) -> float:

@@ -5,7 +5,7 @@ from typing import Any
 
 from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
-from confrank.decisions.monitor import MISSES, SURE_ERRORS, Watch
+from confrank.decisions.monitor import MISSES, Watch
 from confrank.decisions.promises import Followed
 from confrank.errors import counted
 from confrank.report.verdict import percent
@@ -46,10 +46,7 @@ def answers_sentence(followed: Followed, times: Times = None) -> str:
 
 
 def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
-    """Whether the guarantee holds, and since when it does not.
-
-    The false-discovery rate of a selection is an average over files, so only its assumption can be tested.
-    """
+    """Whether the guarantee holds, and since when it does not."""
     watches = followed.monitored.watches
     if not watches:
         return ["No guarantee was tested."]
@@ -57,43 +54,11 @@ def verdict_sentences(followed: Followed, times: Times = None) -> list[str]:
         return ["No guarantee was tested: parts of the policy were made on rows of this file."]
     if followed.monitored.holds is None:
         return ["The guarantee cannot be tested: it covers none of these answers."]
-    of_selection, others = (
-        [watch for watch in watches if watch.what.startswith(SURE_ERRORS) == is_sure] for is_sure in (True, False)
-    )
-    excess = [_excess(followed)] if followed.is_far_above else []
     if not followed.monitored.holds:
-        broken = [f"The guarantee is broken: {_broken(one, followed, times)}" for one in others if not one.test.holds]
-        return broken + _refuted(of_selection, followed, times) + excess
-    held = [f"There is no sign in {_these(others)} that the guarantee is broken."] if _tested(others) else []
-    no_evidence = f"There is no evidence in {_these(of_selection)} against the assumption of the selection."
-    return held + excess + ([no_evidence] if of_selection else [])
-
-
-def _tested(watches: Sequence[Watch]) -> int:
-    """How many answers the tests are about."""
-    return len({*(row for watch in watches for row in watch.rows.tolist())})
-
-
-def _these(watches: Sequence[Watch]) -> str:
-    number = _tested(watches)
-    return "this 1 answer" if number == 1 else f"these {counted(number, 'answer')}"
-
-
-def _refuted(watches: Sequence[Watch], followed: Followed, times: Times) -> list[str]:
-    """What the first alarm of the tests of a selection says."""
-    alarms = [watch for watch in watches if watch.alarm_row is not None]
-    first = min(alarms, key=lambda watch: watch.alarm_row or 0, default=None)
-    text = "The assumption of the selection does not hold, so neither need its false-discovery rate: "
-    return [] if first is None else [text + _broken(first, followed, times)]
-
-
-def _excess(followed: Followed) -> str:
-    assert followed.accepted is not None and followed.num_wrong_accepted is not None
-    wrong, selected = followed.num_wrong_accepted, int(followed.accepted.sum())
-    return (
-        f"{wrong:,} of {counted(selected, 'selected answer')} are wrong ({percent(wrong / selected)}). This is far"
-        f" above {followed.fdr:g}, the false-discovery rate that is guaranteed on average over files."
-    )
+        return [f"The guarantee is broken: {_broken(one, followed, times)}" for one in watches if not one.test.holds]
+    tested = len({*(row for watch in watches for row in watch.rows.tolist())})
+    these = "this 1 answer" if tested == 1 else f"these {counted(tested, 'answer')}"
+    return [f"There is no sign in {these} that the guarantee is broken."]
 
 
 def _broken(watch: Watch, followed: Followed, times: Times) -> str:
