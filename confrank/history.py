@@ -42,8 +42,8 @@ class CorrectnessHistory(nn.Module):
         self.resolution = _positive(resolution, "resolution")
         if self.resolution > FINEST:
             raise ValueError(
-                f"expected a resolution of at most {FINEST:,}, since counts have 32 bits, but got {self.resolution:,};"
-                " 1,000 is a good choice"
+                f"expected resolution to be at most {FINEST:,}, since counts have 32 bits, but got"
+                f" {self.resolution:,}; 1,000 is a good choice"
             )
         for name in ("examined", "correct"):
             self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))

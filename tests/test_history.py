@@ -244,7 +244,9 @@ def test_shares_are_counted_in_units():
         history.update(torch.tensor([0]), torch.tensor([1.5]))
     with pytest.raises(ValueError, match="resolution to be a positive integer, but got 0.5"):
         CorrectnessHistory(3, resolution=0.5)
-    with pytest.raises(ValueError, match="resolution of at most 100,000, .*32 bits, but got 1,000,000,000; 1,000 is"):
+    with pytest.raises(
+        ValueError, match="resolution to be at most 100,000, .*32 bits, but got 1,000,000,000; 1,000 is"
+    ):
         CorrectnessHistory(3, resolution=10**9)
 
 

@@ -714,7 +714,9 @@ def test_the_verdict_says_what_was_counted():
     pair = with_intervals(
         [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
-    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC ×10³ differs by +")
+    area, separation = comparisons(pair)
+    assert area.startswith("other has more errors among the accepted than model: its AURC ×10³ differs by +")
+    assert separation.startswith("other separates right from wrong worse than model: its AUROC % differs by -")
 
 
 @pytest.mark.parametrize(("confidence", "weight", "sentence"), [

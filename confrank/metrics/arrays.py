@@ -29,6 +29,8 @@ Classes: TypeAlias = ArrayLike | Sequence[str]
 
 # Confidences closer than this are equal: numpy and torch round a softmax differently in its last digit.
 TOLERANCE = 1e-12
+# Shares closer than this are equal: sums of weights are rounded, each order of the rows in its own way.
+EQUAL_SHARES = 1e-9
 # Values per chunk: small enough for the processor's cache, large enough to hide Python's overhead.
 CHUNK = 1 << 16
 # Rows of a few rounded probabilities sum to 1 within 0.01, which is itself rounded (0.33 + 0.33 + 0.33).

@@ -89,9 +89,8 @@ def evaluation_of(
     """Every metric that the samples define; `ranked` and `bins` are reused if given."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
     weight = samples.weight
-    if not len(samples) or (weight is not None and not weight.any()):
-        reason = "there are no predictions" if not len(samples) else "all predictions have weight 0"
-        return Evaluation(metrics, dict.fromkeys(KEYS, reason), len(samples), samples.num_classes)
+    if not len(samples):
+        return Evaluation(metrics, dict.fromkeys(KEYS, "there are no predictions"), 0, samples.num_classes)
     undefined: dict[str, str] = {}
     metrics |= _ranking_metrics(ranked or ranking.ranked(samples.confidence, samples.correct, weight))
     if samples.probability is None:
@@ -108,8 +107,7 @@ def evaluation_of(
             undefined[key] = "the logits of a class and of the label are too far apart for a finite value"
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
-            counted = samples.correct if weight is None else samples.correct[weight > 0]
-            kind = "wrong" if counted.all() else "right"
+            kind = "wrong" if samples.correct.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
     return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes + samples.nll_notes)
 

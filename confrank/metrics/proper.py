@@ -27,12 +27,11 @@ def nll(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | 
     >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
     0.4904
     """
-    table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities, probabilities=table)
+    table, labels, weights = _checked(probabilities, label, sample_weight)
     values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
-    return mean_of(values, None if sample_weight is None else as_weights(sample_weight, len(labels)))
+    return mean_of(values, weights)
 
 
 def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
@@ -41,16 +40,27 @@ def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike 
     >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])
     0.3125
     """
-    table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities, probabilities=table)
-    weights = None if sample_weight is None else as_weights(sample_weight, len(labels))
+    table, labels, weights = _checked(probabilities, label, sample_weight)
     return mean_of(sample_brier(table, labels), weights)
 
 
+def _checked(
+    probabilities: ArrayLike, label: Classes, sample_weight: ArrayLike | None
+) -> tuple[Array, Ints, Floats | None]:
+    """Probabilities [n, K], labels [n] and weights [n], without rows of weight 0."""
+    table = as_probabilities(probabilities)
+    labels = labels_for(label, probabilities, probabilities=table)
+    if sample_weight is None:
+        return table, labels, None
+    weights = as_weights(sample_weight, len(labels))
+    rows = weights > 0
+    return table[rows], labels[rows], weights[rows]
+
+
 def mean_of(values: Floats, weights: Floats | None = None) -> float | None:
-    if weights is not None:
-        return weighted_mean(values, weights) if weights.any() else None
-    return float(values.mean()) if len(values) else None
+    if not len(values):
+        return None
+    return float(values.mean()) if weights is None else weighted_mean(values, weights)
 
 
 def sample_nll(table: Array, labels: Ints) -> tuple[Floats, int]:

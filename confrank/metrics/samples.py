@@ -72,11 +72,15 @@ class Samples:
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
-        """The same samples with weights [n], scaled to mean 1."""
+        """The samples of weight above 0 with their weights [n], scaled to mean 1; a note counts the others."""
         weights = as_weights(sample_weight, len(self))
-        absent = len(weights) - int(np.count_nonzero(weights))
-        notes = [f"{absent:,} of {len(weights):,} rows have weight 0 and do not count"] if absent else []
-        return replace(self, weight=weights, notes=self.notes + notes)
+        whole = replace(self, weight=weights)
+        if weights.all():
+            return whole
+        left = whole.select(weights > 0)
+        note = f"{len(self) - len(left):,} of {len(self):,} rows have weight 0 and do not count"
+        probability = _shares(left.confidence) if left.brier is None else left.probability
+        return replace(left, probability=probability, notes=[*self.notes, note])
 
 
 def sample_values(
@@ -130,14 +134,18 @@ def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, cor
     same_length(confidence=scores, correct=right, **classes)
     # Summaries per class need numbered classes.
     numbered = {name: values for name, values in classes.items() if values.ndim == 1 and values.dtype.kind in "iu"}
-    inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
     return Samples(
         scores,
         right,
-        probability=scores if inside else None,
+        probability=_shares(scores),
         label=numbered.get("label"),
         prediction=numbered.get("prediction"),
     )
+
+
+def _shares(scores: Array) -> Array | None:
+    """The scores [n] if all are within [0, 1], where they may be probabilities; otherwise None."""
+    return scores if len(scores) and scores.min() >= 0 and scores.max() <= 1 else None
 
 
 def predicted_values(
