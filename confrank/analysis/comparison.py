@@ -21,7 +21,6 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
-from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
 from confrank.metrics.weights import as_weights
@@ -149,10 +148,9 @@ def compare(
             f"expected groups and weights with names of their own, but both are called {min(shared)!r}; rename one of"
             " them, as in sample_weight.rename('weight')"
         )
-    if isinstance(first, Mapping):
-        same_rows(**{name: values for name, values in first.items() if name != "classes"} | arrays | weights)
-    predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
-    cells = {column: to_numpy(values) for column, values in (arrays | weights).items()}
+    named, given = [*columns, *weight_name], arrays | weights
+    predictions = [as_predictions(first, named, given), *(as_predictions(model, named) for model in others)]
+    cells = {column: to_numpy(values) for column, values in given.items()}
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]

@@ -21,7 +21,6 @@ from confrank.metrics.arrays import (
     scores_and_flags,
     to_numpy,
 )
-from confrank.metrics.frames import same_rows
 from confrank.metrics.weights import as_weights, weighted_mean
 from confrank.phrasing import InputError
 
@@ -160,8 +159,8 @@ def _checked(
     cost_reject: float,
     sample_weight: ArrayLike | None,
 ) -> _Rows:
-    same_rows(confidence=confidence, correct=correct, cost_error=cost_error, sample_weight=sample_weight)
-    scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured")
+    further = {"cost_error": cost_error, "sample_weight": sample_weight}
+    scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured", **further)
     if not 0 <= cost_reject < math.inf:
         raise InputError(f"expected a cost of at least 0, but got {cost_reject}", "change {cost_reject}")
     given: Any = cost_error

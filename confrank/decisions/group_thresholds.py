@@ -157,8 +157,8 @@ def group_thresholds(
     check_shares(**{f"the risk of {name}": limit for name, limit in others.items()})
     if correction not in MOST_STARTS:
         raise ValueError(f"expected a correction among {', '.join(MOST_STARTS)}, but got {correction!r}")
-    same_rows(confidence=confidence, correct=correct, group=group, prediction=prediction)
-    scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
+    further = {"group": group, "prediction": prediction}
+    scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from", **further)
     scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
     masks = [np.ones(len(scores), dtype=bool), *_class_masks(prediction, limits)]

@@ -219,9 +219,14 @@ def at_or_above(confidence: ArrayLike, threshold: float) -> Flags:
     return scores >= threshold - TOLERANCE
 
 
-def scores_and_flags(confidence: ArrayLike, correct: ArrayLike, some: str = "") -> tuple[Array, Flags]:
-    """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one."""
-    same_rows(confidence=confidence, correct=correct)
+def scores_and_flags(
+    confidence: ArrayLike, correct: ArrayLike, some: str = "", **others: object
+) -> tuple[Array, Flags]:
+    """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one.
+
+    `others` are further arguments by name, whose index must be the same if they have one.
+    """
+    same_rows(confidence=confidence, correct=correct, **others)
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
     if some and not len(scores):

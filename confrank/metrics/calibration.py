@@ -55,7 +55,7 @@ def reliability_bins(
     >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
     [0.5, 1.0]
     """
-    scores, flags = scores_and_flags(confidence, correct)
+    scores, flags = scores_and_flags(confidence, correct, sample_weight=sample_weight)
     weights = None
     if sample_weight is not None:
         weights = as_weights(sample_weight, len(scores))

@@ -2,12 +2,10 @@
 
 import warnings
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from confrank.display import Displayed, Grid, Shown
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
-from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 from confrank.phrasing import counted
 
@@ -66,21 +64,19 @@ def evaluate(
     >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
     'confidence is outside [0, 1]: it is a score, not a probability'
     """
-    given: dict[str, Any] = {
-        "logits": logits,
-        "probabilities": probabilities,
-        "label": label,
-        "confidence": confidence,
-        "correct": correct,
-        "prediction": prediction,
-    }
-    samples = sample_values(**given, classes=classes)
+    samples = sample_values(
+        logits=logits,
+        probabilities=probabilities,
+        label=label,
+        confidence=confidence,
+        correct=correct,
+        prediction=prediction,
+        classes=classes,
+        sample_weight=sample_weight,
+    )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    if sample_weight is None:
-        return evaluation_of(samples)
-    same_rows(**given, sample_weight=sample_weight)
-    return evaluation_of(samples.weighted(sample_weight))
+    return evaluation_of(samples)
 
 
 def evaluation_of(

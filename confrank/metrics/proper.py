@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 
 from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_flags, as_probabilities, chunks
+from confrank.metrics.frames import same_rows
 from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights, weighted_mean
 
@@ -15,6 +16,7 @@ def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> f
     >>> accuracy([True, False, True, True])
     0.75
     """
+    same_rows(correct=correct, sample_weight=sample_weight)
     flags = as_flags(correct)
     if sample_weight is not None:
         return mean_of(flags.astype(np.float64), as_weights(sample_weight, len(flags)))
@@ -49,7 +51,7 @@ def _checked(
 ) -> tuple[Array, Ints, Floats | None]:
     """Probabilities [n, K], labels [n] and weights [n], without rows of weight 0."""
     table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities, probabilities=table)
+    labels = labels_for(label, probabilities, {"sample_weight": sample_weight}, probabilities=table)
     if sample_weight is None:
         return table, labels, None
     weights = as_weights(sample_weight, len(labels))

@@ -92,18 +92,29 @@ def sample_values(
     correct: ArrayLike | None = None,
     prediction: Classes | None = None,
     classes: Classes | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Samples:
     """Check the arrays and reduce them to values per sample; see `evaluate` for what you can give."""
     if logits is not None and probabilities is not None:
         raise ValueError("expected logits or probabilities, but got both")
     given_table, kind = (probabilities, "probabilities") if logits is None else (logits, "logits")
-    same_rows(**{kind: given_table}, label=label, prediction=prediction, confidence=confidence, correct=correct)
+    same_rows(
+        **{kind: given_table},
+        label=label,
+        prediction=prediction,
+        confidence=confidence,
+        correct=correct,
+        sample_weight=sample_weight,
+    )
     given = {name: one for name, one in (("label", label), ("prediction", prediction)) if one is not None}
     names = names_of_classes(given_table, classes)
     if given_table is None and len(given) < 2:  # next to `correct`, labels may be anything
-        return _from_scores({name: to_numpy(one) for name, one in given.items()}, confidence, correct)
+        samples = _from_scores({name: to_numpy(one) for name, one in given.items()}, confidence, correct)
+        return samples if sample_weight is None else samples.weighted(sample_weight)
     numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
-    if given_table is not None:
+    if given_table is None:
+        samples = _from_scores(numbers, confidence, correct)
+    else:
         if label is None:
             raise ValueError("expected label with logits or probabilities, but got none")
         table, notes = _checked_table(given_table, is_logits=logits is not None)
@@ -111,8 +122,8 @@ def sample_values(
             raise ValueError(f"expected the names of {table.shape[1]} classes, but got {len(names)}")
         labels = as_labels(numbers["label"], table.shape[1])
         predicted = numbers.get("prediction")
-        return _from_table(table, labels, confidence, correct, predicted, notes, is_logits=logits is not None)
-    return _from_scores(numbers, confidence, correct)
+        samples = _from_table(table, labels, confidence, correct, predicted, notes, is_logits=logits is not None)
+    return samples if sample_weight is None else samples.weighted(sample_weight)
 
 
 def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, correct: ArrayLike | None) -> Samples:
