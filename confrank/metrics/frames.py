@@ -30,9 +30,7 @@ def same_rows(**given: Any) -> None:
     indexes = {name: values.index for name, values in given.items() if _is_indexed(values)}
     first = next(iter(indexes), "")
     for name, index in indexes.items():
-        if len(index) != len(indexes[first]):
-            return  # an error about the lengths follows
-        if not index.equals(indexes[first]):
+        if len(index) == len(indexes[first]) and not index.equals(indexes[first]):  # others raise by their length
             one, other = (np.asarray(indexes[each], dtype=object) for each in (first, name))
             row = int((one != other).argmax())
             raise ValueError(

@@ -109,9 +109,9 @@ def sample_values(
     given = {name: one for name, one in (("label", label), ("prediction", prediction)) if one is not None}
     names = names_of_classes(given_table, classes)
     if given_table is None and len(given) < 2:  # next to `correct`, labels may be anything
-        samples = _from_scores({name: to_numpy(one) for name, one in given.items()}, confidence, correct)
-        return samples if sample_weight is None else samples.weighted(sample_weight)
-    numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
+        numbers = {name: to_numpy(one) for name, one in given.items()}
+    else:
+        numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
     if given_table is None:
         samples = _from_scores(numbers, confidence, correct)
     else:
