@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 _NO_LABEL = torch.iinfo(torch.int64).max
+FINEST = 100_000  # each sample may then be examined 21,474 times
 SQUEEZED = "squeeze() removes the dimension of a batch of one sample too: use squeeze(1)"
 
 
@@ -39,6 +40,11 @@ class CorrectnessHistory(nn.Module):
         super().__init__()
         self.num_samples = num_samples = _positive(num_samples, "num_samples")
         self.resolution = _positive(resolution, "resolution")
+        if self.resolution > FINEST:
+            raise ValueError(
+                f"expected resolution to be at most {FINEST:,}, since counts have 32 bits, but got"
+                f" {self.resolution:,}; 1,000 is a good choice"
+            )
         for name in ("examined", "correct"):
             self.register_buffer(name, torch.zeros(num_samples, dtype=torch.int32))
         # A sample has one label, so the lowest and the highest label seen with it must agree.

@@ -65,7 +65,9 @@ def test_no_threshold_costs_less(seed, size, levels, error, reject, by_row, weig
         confidence, correct, cost_error=errors if by_row else error, cost_reject=reject, folds=0,
         sample_weight=weight if weighted else None,
     )  # fmt: skip
-    costs = brute(confidence, correct, errors, reject, weight)
+    counted = weight > 0  # the others are absent
+    confidence, correct, errors = confidence[counted], correct[counted], errors[counted]
+    costs = brute(confidence, correct, errors, reject, weight[counted])
     near = 1e-9 * max(errors.max(), reject, 1)
     assert rule.cost == pytest.approx(costs[rule.threshold], abs=near)
     assert rule.cost == pytest.approx(min(costs.values()), abs=near)
@@ -250,6 +252,9 @@ def test_threshold_of_least_cost_from_the_command_line(predictions, tmp_path, ca
     command("threshold", predictions, *costs, "--sample-weight", "w", "--json", tmp_path / "t.json")
     weighted = cost_threshold(confidence, correct, cost_error=4, cost_reject=1, sample_weight=weight)
     assert json.loads((tmp_path / "t.json").read_text())["cost"] == weighted.cost
+    line = f"new rows    {weighted.held_out.value:.4g} per prediction (no interval with weights)"
+    assert line in capsys.readouterr().out
+    assert "[" not in str(weighted) and weighted.held_out.low is weighted.held_out.high is None
     command("threshold", predictions, *costs, "--split", 0.4, "--json", tmp_path / "t.json")
     rows, others = random_split(300, 0.4)
     rule = cost_threshold(confidence[rows], correct[rows], cost_error=4, cost_reject=1)

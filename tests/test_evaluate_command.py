@@ -61,7 +61,27 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
     printed = capsys.readouterr().out
     assert "read 2,000 predictions, 4 classes, logits" in printed
     assert "from 200 resamples; ECE: interval by test inversion, since the estimate is biased upward" in printed
-    assert "ranks its answers worse than" in printed
+    assert "has more errors among the accepted than" in printed
+    assert "separates right from wrong worse than" in printed
+
+
+def test_fewer_errors_are_not_called_better_ranking(tmp_path, capsys, command):
+    """Two models with random scores, of which A is right in 90% and B in 70% of the rows."""
+    rng = np.random.default_rng(0)
+    for name, share in (("a", 0.9), ("b", 0.7)):
+        np.savez(
+            tmp_path / f"{name}.npz",
+            confidence=rng.random(2000),
+            correct=rng.random(2000) < share,
+            index=np.arange(2000),
+        )
+    command("evaluate", tmp_path / "b.npz", tmp_path / "a.npz", "--resamples", 200, "--report", tmp_path / "r.html")
+    printed = " ".join(capsys.readouterr().out.split())
+    page = " ".join((tmp_path / "r.html").read_text().replace("\N{NO-BREAK SPACE}", " ").split())
+    for text in (printed, page):
+        assert "a.npz has fewer errors among the accepted than" in text
+        assert "No clear difference in AUROC % between" in text
+        assert "right from wrong" not in text
 
 
 def test_the_command_says_how_overconfident_a_model_is(tmp_path, capsys, command):

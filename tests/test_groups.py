@@ -11,7 +11,8 @@ import confrank
 from confrank.analysis import grouping_of
 from confrank.analysis.groups import exact_interval
 from confrank.metrics import KEYS, Samples, evaluate, risk_at_coverage, sample_values
-from confrank.metrics.groups import MOST_GROUPS, Acceptance, accepted_at, rows_by_group
+from confrank.metrics.groups import MOST_GROUPS, accepted_at, rows_by_group
+from confrank.metrics.resampling import NO_INTERVALS
 from confrank.predictions import Predictions
 from confrank.report.groups import group_lines, verdict_sentences
 
@@ -112,13 +113,9 @@ def test_the_threshold_accepts_the_chosen_share_of_all():
 @pytest.mark.parametrize(("wrong", "number"), [(0, 10), (5, 50), (7, 7), (456, 1234)])
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_the_interval_of_the_error_rate_is_scipys_exact_one(wrong, number, level):
-    found = exact_interval(Acceptance(0.5, number, wrong, 1.0, wrong / number, number), level)
+    found = exact_interval(wrong, number, level)
     expected = binomtest(wrong, number).proportion_ci(level, method="exact")
     assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_an_error_rate_of_no_accepted_predictions_may_be_anything():
-    assert exact_interval(Acceptance(0.5, 0, 0, 0.0, None, 0.0)) == (0, 1)
 
 
 def test_acceptance_with_weights_counts_rows_and_shares_weight():
@@ -126,7 +123,6 @@ def test_acceptance_with_weights_counts_rows_and_shares_weight():
     point = accepted_at(samples, 0.5)
     assert (point.accepted, point.wrong) == (2, 1)
     assert (point.coverage, point.risk) == (pytest.approx(0.5), pytest.approx(0.75))
-    assert point.num_effective == pytest.approx(4**2 / (1 + 9))
     assert accepted_at(samples, 2.0).risk is None
 
 
@@ -213,6 +209,8 @@ def test_a_matched_model_takes_the_columns_of_the_first():
     assert result.metrics == explicit.metrics
     for one, other in zip(result.groups, explicit.groups, strict=True):
         assert one["region"].as_dict() == other["region"].as_dict()
+    assert result.groups[1]["region"]["north"].differences == {}
+    result = confrank.compare(first, second, by="region", resamples=100)
     gap = result.groups[1]["region"]["north"].differences["acc"]
     values = [groups["region"]["north"].evaluation.metrics["acc"] for groups in result.groups]
     assert gap.value == pytest.approx(values[1] - values[0])
@@ -269,11 +267,14 @@ def test_the_command_prints_groups_and_writes_them(tmp_path, capsys, command):
         sample_weight=cells[rows, 5].astype(float),
     )
     found = result["groups"]["site"]["A"]
-    assert found["n"] == 150 and set(found["intervals"]) == set(KEYS)
+    assert found["n"] == 150 and not found["intervals"] and found["at_threshold"]["risk_interval"] is None
     assert found["metrics"] == pytest.approx(alone.metrics)
-    low, high = found["intervals"]["acc"]
-    assert low < found["metrics"]["acc"] < high
-    assert result["weighted_by"] == "w"
+    assert result["weighted_by"] == "w" and result["no_intervals"] == NO_INTERVALS
+    assert " ".join(text.split()).count(NO_INTERVALS) == 1
+    command("evaluate", path, "--by", "site", "--json", out, "--resamples", 100)
+    plain = json.loads(out.read_text())["groups"]["site"]["A"]
+    low, high = plain["intervals"]["acc"]
+    assert low < plain["metrics"]["acc"] < high and set(plain["intervals"]) == set(KEYS)
     worst = result["worst_group"]["site"]
     assert worst in ("A", "B") and f"By site, {worst} is worst" in text
     assert f"{100 * found['metrics']['acc']:.2f}" in text

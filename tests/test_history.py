@@ -244,6 +244,18 @@ def test_shares_are_counted_in_units():
         history.update(torch.tensor([0]), torch.tensor([1.5]))
     with pytest.raises(ValueError, match="resolution to be a positive integer, but got 0.5"):
         CorrectnessHistory(3, resolution=0.5)
+    with pytest.raises(
+        ValueError, match="resolution to be at most 100,000, .*32 bits, but got 1,000,000,000; 1,000 is"
+    ):
+        CorrectnessHistory(3, resolution=10**9)
+
+
+def test_the_finest_resolution_counts_20000_epochs_without_overflow():
+    history = CorrectnessHistory(1, resolution=100_000)
+    index = torch.zeros(20_000, dtype=torch.int64)
+    history.update(index, torch.full((20_000,), 0.75))
+    assert history.correct.tolist() == [20_000 * 75_000]
+    assert history.rate(index[:1]).tolist() == [0.75]
 
 
 def test_a_state_in_other_units_is_refused():

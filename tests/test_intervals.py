@@ -79,26 +79,6 @@ def test_accuracy_has_wilsons_interval(right, size):
     limits = intervals_of(resampled, metrics, level=0.9, samples=samples)["acc"]
     assert (limits.low, limits.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
     assert limits.method == "Wilson"
-    # Rows of weight 0 do not count, and equal weights are none.
-    weights = np.append(np.full(size, 3.0), np.zeros(5))
-    padded = Samples(np.linspace(0, 1, size + 5), np.arange(size + 5) < right).weighted(weights)
-    resampled = dict.fromkeys(KEYS, np.full(100, right / size)) | {"acc": np.full(100, right / size)}
-    again = intervals_of(resampled, evaluation_of(padded).metrics, level=0.9, samples=padded)["acc"]
-    assert (again.low, again.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
-
-
-def test_an_accuracy_with_weights_is_worth_fewer_rows():
-    """Of 400 rows, ten have 30 times the weight of the others: the interval is that of their standard error."""
-    rng = np.random.default_rng(0)
-    samples = Samples(rng.random(400), rng.random(400) < 0.7).weighted(np.where(np.arange(400) < 10, 30.0, 1.0))
-    metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 2000)
-    limits = intervals_of(resampled, metrics, samples=samples)["acc"]
-    spread = resampled["acc"].std()
-    size = min(690**2 / (10 * 900 + 390), metrics["acc"] * (1 - metrics["acc"]) / spread**2)
-    square = norm.ppf(0.975) ** 2 / size
-    # (p - accuracy)^2 = square p (1 - p), solved for p
-    expected = np.roots([1 + square, -2 * metrics["acc"] - square, metrics["acc"] ** 2])
-    assert [limits.low, limits.high] == pytest.approx(sorted(expected), abs=1e-9)
 
 
 def test_resamples_with_one_error_or_none_equal_their_rows():
@@ -143,23 +123,18 @@ def test_percentiles_of_few_rows_are_farther_out_as_students_t_is(degrees, shift
 
 
 def test_what_decides_a_difference_is_counted():
-    rng = np.random.default_rng(2)
     first, second = (example(seed, size=90) for seed in (3, 4))
-    weight = rng.random(90) + 0.5
-    found = intervals._paired_degrees(first.weighted(weight), second.weighted(weight))
-    weight /= weight.mean()
+    found = intervals._paired_degrees(first, second)
 
     def kish(values):
         return sum(values) ** 2 / sum(value**2 for value in values)
 
-    wrong = [w for w, a, b in zip(weight, first.correct, second.correct, strict=True) if not (a and b)]
-    right = [w for w, a, b in zip(weight, first.correct, second.correct, strict=True) if a or b]
-    assert found["aupr_error"] == pytest.approx(min(kish(wrong), kish(right)) - 1)
+    wrong = sum(not (a and b) for a, b in zip(first.correct, second.correct, strict=True))
+    right = sum(bool(a or b) for a, b in zip(first.correct, second.correct, strict=True))
+    assert found["aupr_error"] == min(wrong, right) - 1
     gaps = second.brier - first.brier
-    mean = sum(weight * gaps) / sum(weight)
-    assert found["brier"] == pytest.approx(
-        kish([w * abs(gap - mean) for w, gap in zip(weight, gaps, strict=True)]) - 1
-    )
+    mean = sum(gaps) / 90
+    assert found["brier"] == pytest.approx(kish([abs(gap - mean) for gap in gaps]) - 1)
     assert set(found) == {"aupr_error", "nll", "brier"}
 
 
@@ -210,16 +185,11 @@ def test_ranking_limits_are_students_t_on_the_logit_scale():
     assert limits["fpr95"].method == "bootstrap" and limits["ece"].method == "test inversion"
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_limits_of_areas_are_students_t_on_the_root_scale(weighted):
-    """With weights, the rarer kind has its effective number of samples, (sum w)^2 / sum w^2."""
+def test_limits_of_areas_are_students_t_on_the_root_scale():
     samples = example(size=60)
-    weight = np.random.default_rng(1).random(60) if weighted else np.ones(60)
-    samples = samples.weighted(weight) if weighted else samples
     metrics, (resampled,) = evaluation_of(samples).metrics, bootstrap([samples], 300)
     limits = intervals_of(resampled, metrics, level=0.9, samples=samples)
-    kinds = weight[samples.correct], weight[~samples.correct]
-    degrees = min(kind.sum() ** 2 / (kind**2).sum() for kind in kinds) - 1
+    degrees = min(samples.correct.sum(), (~samples.correct).sum()) - 1
     for key in ("aurc", "e_aurc", "augrc"):
         assert resampled[key].min() > 0
         reach = np.sqrt(resampled[key]).std(ddof=1) * student_t.ppf(0.95, degrees)
@@ -227,8 +197,7 @@ def test_limits_of_areas_are_students_t_on_the_root_scale(weighted):
         assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
         assert limits[key].method == "square-root bootstrap"
     for key, values in (("nll", samples.nll), ("brier", samples.brier)):
-        large = weight * values
-        reach = np.sqrt(resampled[key]).std(ddof=1) * student_t.ppf(0.95, large.sum() ** 2 / (large**2).sum() - 1)
+        reach = np.sqrt(resampled[key]).std(ddof=1) * student_t.ppf(0.95, values.sum() ** 2 / (values**2).sum() - 1)
         expected = (np.sqrt(metrics[key]) + np.array([-reach, reach])) ** 2
         assert [limits[key].low, limits[key].high] == pytest.approx(expected, abs=2e-4)
         assert limits[key].method == "square-root bootstrap"

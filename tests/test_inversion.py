@@ -33,7 +33,7 @@ def exact_tail(confidence, accuracy, size, accepted):
 )
 def test_one_bin_agrees_with_the_exact_distribution(confidence, right, size):
     """At each limit the estimate has the tail probability, summed over binomial terms; one bin has one gap."""
-    limits = ece_limits(reliability_bins([confidence] * size, np.arange(size) < right), size)
+    limits = ece_limits(reliability_bins([confidence] * size, np.arange(size) < right))
     observed, sign = abs(right / size - confidence), 1 if right / size > confidence else -1
     below = exact_tail(confidence, confidence + sign * limits[1], size, lambda one: one <= observed + 1e-9)
     assert TAIL * 0.4 <= below <= TAIL * 1.8
@@ -48,7 +48,7 @@ def test_two_bins_agree_with_a_loop_over_samples():
     confidence, size = np.array([0.5, 0.9]), 80
     correct = np.concatenate([np.arange(40) < 12, np.arange(40) < 26])
     bins = reliability_bins(np.repeat(confidence, 40), correct)
-    low, high = ece_limits(bins, size)
+    low, high = ece_limits(bins)
     observed, gap = ece(np.repeat(confidence, 40), correct), (np.array([12, 26]) + 2) / 44 - confidence
     scale = 2 / np.abs(gap).sum()
     at_low = list(naive_estimates(confidence, confidence + low * scale * gap, size, 1))
@@ -102,18 +102,6 @@ def test_limits_surround_the_estimate_and_repeat():
         assert isinstance(interval, Interval) and interval.method == "test inversion"
         narrow = ece_interval(confidence, correct, level=0.5, seed=2)
         assert interval.low <= narrow.low and narrow.high < interval.high
-
-
-def test_equal_weights_change_nothing_and_unequal_ones_widen():
-    rng = np.random.default_rng(6)
-    confidence = rng.beta(4, 1, 500)
-    correct, weight = rng.random(500) < confidence**2, rng.exponential(size=500)
-    plain, equal = ece_interval(confidence, correct), ece_interval(confidence, correct, sample_weight=[3] * 500)
-    assert [equal.low, equal.high] == pytest.approx([plain.low, plain.high])
-    weighted = ece_interval(confidence, correct, sample_weight=weight)
-    assert weighted.low < ece(confidence, correct, sample_weight=weight) < weighted.high
-    # Exponential weights are worth half as many equal ones.
-    assert (weighted.high - weighted.low) / (plain.high - plain.low) == pytest.approx(2**0.5, rel=0.2)
 
 
 def test_the_interval_shrinks_with_the_root_of_n():

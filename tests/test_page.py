@@ -673,7 +673,9 @@ def test_the_verdict_says_what_was_counted():
     pair = with_intervals(
         [analyse("model", samples), analyse("other", worse)], [samples, worse], [(np.arange(1000), "")] * 2, [199] * 2
     )
-    assert comparisons(pair)[0].startswith("other ranks its answers worse than model: its AURC ×10³ differs by +")
+    area, separation = comparisons(pair)
+    assert area.startswith("other has more errors among the accepted than model: its AURC ×10³ differs by +")
+    assert separation.startswith("other separates right from wrong worse than model: its AUROC % differs by -")
 
 
 @pytest.mark.parametrize(("confidence", "weight", "sentence"), [
@@ -724,8 +726,8 @@ def test_pictures_become_small_pngs():
     assert len(data_uri(np.zeros((500, 400, 3), dtype=np.uint8))) < 2000
 
 
-def grouped_page(num_groups=5):
-    """Two models with weights, two columns of groups, and a group that is too small to say."""
+def grouped_page(num_groups=5, *, weighted=False):
+    """Two models, two columns of groups, and a group that is too small to say."""
     rng = np.random.default_rng(0)
     size = 900
     site = np.array([NASTY[number % len(NASTY)] for number in rng.integers(0, num_groups, size)], dtype=object)
@@ -739,7 +741,7 @@ def grouped_page(num_groups=5):
             {"confidence": confidence, "label": label, "prediction": np.where(right, label, (label + 1) % 3)}
         )
     by = {"site": site, "age": rng.integers(0, 4, size) * 10}
-    result = compare(*models, by=by, sample_weight=rng.random(size) + 0.1, resamples=100)
+    result = compare(*models, by=by, sample_weight=rng.random(size) + 0.1 if weighted else None, resamples=100)
     return page(list(result.models)), result
 
 
@@ -835,8 +837,18 @@ def test_histograms_of_many_models_fill_the_space_below_the_diagram(watch):
     assert 0 < below[0]["y"] - (diagram["y"] + diagram["height"]) < 40
 
 
-def test_the_slider_shows_shares_of_weight(watch, grouped):
-    path, result = grouped
+def test_a_page_with_weights_says_that_it_has_no_intervals():
+    content, _ = grouped_page(weighted=True)
+    assert "numbers of answers are not, and there are no intervals." in content
+    assert "With sample weights there are no intervals." in content
+    assert "95% interval" not in content and "too small to say" not in content
+    assert "are not compared pair by pair (rows have weights)" in content
+
+
+def test_the_slider_shows_shares_of_weight(watch, tmp_path):
+    content, result = grouped_page(weighted=True)
+    path = tmp_path / "report.html"
+    path.write_text(content, encoding="utf-8")
     watched = watch(path, 1280)
     curve = result.models[0].curve
     watched.page.locator("#slider").evaluate(SLIDE, 0.5)

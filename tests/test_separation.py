@@ -38,15 +38,42 @@ def test_metrics_equal_scikit_learn_and_brute_force_under_ties(inside, outside):
     assert found["fpr95"] == pytest.approx(fpr, abs=1e-12)
 
 
+def published_fpr(label, score, weight=None, tpr=0.95):
+    """What the paper's code computes: the first corner of scikit-learn's curve whose TPR is nearest."""
+    fprs, tprs, _ = sk.roc_curve(label, score, sample_weight=weight)
+    return fprs[np.argmin(np.abs(tprs - tpr))]
+
+
 @settings(max_examples=100, deadline=None)
 @given(SCORES, SCORES)
-def test_the_nearest_point_of_the_roc_curve_equals_scikit_learns(inside, outside):
-    """As in the published code, on all points of the curve; its default leaves out some of them."""
+def test_the_nearest_corner_of_the_roc_curve_is_that_of_the_published_code(inside, outside):
     label, score = labelled(inside, outside)
-    fpr, tpr, _ = sk.roc_curve(label, score, drop_intermediate=False)
-    expected = fpr[np.argmin(np.abs(tpr - 0.95))]
+    expected = published_fpr(label, score)
     assert detection(inside, outside, fpr_point="nearest").metrics["fpr95"] == pytest.approx(expected, abs=1e-12)
     assert fpr_at_tpr(score, label, point="nearest") == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("decimals", [None, 3, 2, 1])
+@pytest.mark.parametrize("size", [30, 400, 200_000])  # the last in several blocks of steps
+def test_the_nearest_corner_of_random_rankings(size, decimals):
+    rng = np.random.default_rng(size)
+    for share in (0.03, 0.2, 0.6):
+        score = rng.normal(size=size)
+        right = score + rng.normal(size=size) > np.quantile(score, share)
+        score = score if decimals is None else score.round(decimals)
+        assert fpr_at_tpr(score, right, point="nearest") == published_fpr(right, score)
+        weight = rng.integers(1, 4, size).astype(float)
+        found = fpr_at_tpr(score, right, point="nearest", sample_weight=weight)
+        assert found == pytest.approx(published_fpr(right, score, weight), abs=1e-12)
+
+
+def test_points_on_a_straight_line_of_the_roc_curve_are_no_corners():
+    """At 19 of 20 right ones the curve goes straight on: the corner before, at 18, is the nearest."""
+    score, right = np.arange(21.0)[::-1], np.arange(21) != 18
+    assert published_fpr(right, score) == 0.0
+    assert fpr_at_tpr(score, right, point="nearest") == 0.0
+    assert fpr_at_tpr(score, right) == 1.0
+    assert fpr_at_tpr([0.5, 0.5], [True, False], point="nearest") == 1.0
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,22 +7,17 @@ from hypothesis import strategies as st
 from scipy.special import digamma
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score, roc_curve
 
+from confrank import compare
 from confrank import metrics as module
-from confrank.metrics import (
-    KEYS,
-    Samples,
-    bootstrap,
-    evaluate,
-    evaluation_of,
-    intervals_of,
-    paired_differences,
-    resampling,
-    sample_values,
-)
+from confrank.decisions import cost_at, cost_threshold, threshold_for_coverage
+from confrank.metrics import bootstrap, evaluate, sample_values
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.curve import curve_of
 from confrank.metrics.ranking import ranked
-from confrank.metrics.weights import as_weights, effective_number
+from confrank.metrics.resampling import NO_INTERVALS
+from confrank.metrics.weights import as_weights
+from confrank.report.table import interval_note
+from confrank.report.verdict import comparisons
 
 
 def example(seed=0, size=300, decimals=None):
@@ -94,27 +89,104 @@ def test_weighted_aurc_is_its_formula(decimals):
     assert module.e_aurc(confidence, correct, sample_weight=weight) == pytest.approx(expected - best, rel=1e-10)
 
 
-@given(
-    rows=st.lists(
-        st.tuples(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), st.booleans(), st.integers(0, 3)),
-        min_size=1,
-        max_size=30,
-    ).filter(lambda rows: any(weight for *_, weight in rows)),
-    factor=st.sampled_from([1.0, 0.37, 1e6]),
-)
+ROWS = st.lists(
+    st.tuples(st.sampled_from([0.1, 0.3, 0.5, 0.7, 0.9]), st.booleans(), st.integers(0, 3)),
+    min_size=1,
+    max_size=30,
+).filter(lambda rows: any(weight for *_, weight in rows))
+SHARES = (0.1, 0.3, 0.5, 0.75, 0.9, 0.95, 1.0)
+
+
+def measured(confidence, correct, weight=None):
+    """Every value that depends on the shares of weight alone, by name."""
+    confidence, correct = np.array(confidence), np.array(correct)
+    given = {"confidence": confidence, "correct": correct, "sample_weight": weight}
+    values = {key: value for key, value in evaluate(**given).metrics.items() if key not in ("aurc", "e_aurc")}
+    values["thresholds"] = module.aurc(**given, estimator="thresholds")
+    table, label = np.stack([confidence, 1 - confidence], axis=1), (~correct).astype(int)
+    values |= {name: getattr(module, name)(table, label, sample_weight=weight) for name in ("nll", "brier")}
+    for share in SHARES:
+        values["fpr", share] = module.fpr_at_tpr(**given, tpr=share)
+        values["risk", share] = module.risk_at_coverage(**given, coverage=share)
+        values["coverage", share] = module.coverage_at_risk(**given, risk=share)
+        values["threshold", share] = threshold_for_coverage(**given, coverage=share).threshold
+    values["nearest"] = module.fpr_at_tpr(**given, point="nearest")
+    curve = module.risk_coverage_curve(**given)
+    for name in ("threshold", "coverage", "risk"):
+        values |= {(name, position): value for position, value in enumerate(getattr(curve, name).tolist())}
+    bins = module.reliability_bins(**given)
+    values |= {("bin", number): value for number, value in enumerate(bins.accuracy.tolist())}
+    for error, reject in ((1, 1), (3, 1), (10, 3), (0, 1)):
+        rule = cost_threshold(**given, cost_error=error, cost_reject=reject, folds=0)
+        found = cost_at(**given, threshold=0.5, cost_error=error, cost_reject=reject)
+        values["costs", error] = (rule.threshold, rule.cost, rule.accept_all, found.value)
+    return values
+
+
+def check_equal(found, expected):
+    assert [*found] == [*expected]
+    for key, value in expected.items():
+        assert found[key] == pytest.approx(value, abs=1e-9, nan_ok=True), key
+
+
+@given(rows=ROWS, factor=st.sampled_from([1.0, 0.37, 1e6]))
 @settings(max_examples=80, deadline=None)
 def test_integer_weights_are_repeated_rows(rows, factor):
-    """All metrics but the AURC, which depends on the number of samples, and not on shares alone."""
+    """Of all values but the AURC of k = 1..n, which depends on the number of samples, and not on shares alone."""
     confidence, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    repeated = evaluate(confidence=np.repeat(confidence, weight), correct=np.repeat(correct, weight))
+    repeated = measured(np.repeat(confidence, weight), np.repeat(correct, weight))
+    check_equal(measured(confidence, correct, weight * factor), repeated)
     weighted = evaluate(confidence=confidence, correct=correct, sample_weight=weight * factor)
-    assert weighted.undefined == repeated.undefined
-    for key in ("acc", "augrc", "aupr_error", "fpr95", "auroc", "ece"):
-        assert weighted.metrics[key] == pytest.approx(repeated.metrics[key], abs=1e-12), key
-    for coverage in (0.2, 0.5, 1.0):
-        expected = module.risk_at_coverage(np.repeat(confidence, weight), np.repeat(correct, weight), coverage)
-        found = module.risk_at_coverage(confidence, correct, coverage, sample_weight=weight * factor)
-        assert found == pytest.approx(expected)
+    whole = evaluate(confidence=np.repeat(confidence, weight), correct=np.repeat(correct, weight))
+    assert weighted.undefined == whole.undefined
+
+
+@given(rows=ROWS, seed=st.integers(0, 99), unit=st.sampled_from([1.0, 0.1, 1 / 3, 7.7]))
+@settings(max_examples=80, deadline=None)
+def test_no_weighted_value_depends_on_the_order_of_rows(rows, seed, unit):
+    confidence, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
+    order = np.random.default_rng(seed).permutation(len(rows))
+    arrays = confidence, correct, unit * weight
+    shuffled = [values[order] for values in arrays]
+    check_equal(measured(*shuffled), measured(*arrays))
+    for metric in (module.aurc, module.e_aurc):
+        assert metric(*shuffled[:2], sample_weight=shuffled[2]) == pytest.approx(
+            metric(*arrays[:2], sample_weight=arrays[2]), abs=1e-9
+        )
+
+
+@given(rows=ROWS, absent=st.lists(st.tuples(st.sampled_from([0.0, 0.4, 0.5, 1.0]), st.booleans()), max_size=5))
+@settings(max_examples=80, deadline=None)
+def test_rows_of_weight_zero_are_absent(rows, absent):
+    counted = [row for row in rows if row[2]]
+    alone = [[*column] for column in zip(*counted, strict=True)]
+    padded = [[*column] for column in zip(*counted, *[(*row, 0) for row in absent], strict=True)]
+    check_equal(measured(*padded), measured(*alone))
+    results, curves, counts = [], [], []
+    for confidence, correct, weight in (padded, alone):
+        results.append(evaluate(confidence=confidence, correct=correct, sample_weight=weight))
+        curves.append(module.risk_coverage_curve(confidence, correct, sample_weight=weight))
+        counts.append(module.reliability_bins(confidence, correct, sample_weight=weight).count.tolist())
+    (result, expected), (curve, whole) = results, curves
+    assert result.metrics == pytest.approx(expected.metrics, abs=1e-12) and result.undefined == expected.undefined
+    assert result.num_samples == expected.num_samples == curve.num_samples == len(counted)
+    assert curve.accepted.tolist() == whole.accepted.tolist() and curve.wrong.tolist() == whole.wrong.tolist()
+    assert counts[0] == counts[1]
+
+
+def test_targets_that_are_met_exactly_do_not_depend_on_the_order_of_rows():
+    arguments = [0.5, 0.1, 0.7, 0.9], [1, 1, 1, 0], 0.3
+    assert module.coverage_at_risk(*arguments, sample_weight=[1, 3, 3, 3]) == pytest.approx(1)
+    assert module.coverage_at_risk([0.7, 0.1, 0.5, 0.9], [1, 1, 1, 0], 0.3, sample_weight=[3, 3, 1, 3]) == 1
+
+
+def test_rows_of_weight_zero_may_be_anything_that_can_be_read():
+    """A score above 1 would leave the ECE undefined, and a probability of 0 the NLL clipped, with a warning."""
+    assert evaluate(confidence=[0.5, 7.0], correct=[1, 1], sample_weight=[1, 0]).metrics["ece"] == 0.5
+    assert module.ece([0.5, 7.0], [1, 1], sample_weight=[1, 0]) == 0.5
+    assert module.nll([[0.5, 0.5], [0.0, 1.0]], [0, 0], sample_weight=[1, 0]) == pytest.approx(np.log(2))
+    rule = cost_threshold([0.9, 0.1], [1, 0], cost_error=[2.0, 99.0], cost_reject=1, sample_weight=[1, 0])
+    assert (rule.threshold, rule.num_samples, rule.accepted, rule.cost_error) == (-np.inf, 1, 1, 2.0)
 
 
 def test_repeated_rows_have_nearly_the_aurc_of_integer_weights():
@@ -156,40 +228,39 @@ def test_a_weighted_curve_keeps_counts_and_has_shares_of_weight():
     assert risk == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("decimals", [None, 1])
-def test_each_weighted_resample_is_the_metric_of_the_repeated_rows(decimals, monkeypatch):
-    table, label, confidence, _, weight = example(size=90, decimals=decimals)
-    weight[::4] = 0
-    samples = sample_values(probabilities=table, label=label, confidence=confidence).weighted(weight)
-    monkeypatch.setattr(resampling, "BLOCK", 7 * len(samples))
-    found = bootstrap([samples], 30, seed=3)[0]
-    assert set(found) == set(KEYS)
-    drawn = np.concatenate(list(resampling._resamples(len(samples), 30, np.random.default_rng(3))))
-    for position, counts in enumerate(drawn):
-        rows = np.repeat(np.arange(len(samples)), counts)
-        metrics = evaluation_of(samples.select(rows)).metrics
-        assert {key: values[position] for key, values in found.items()} == pytest.approx(metrics, abs=1e-12)
+def test_values_with_weights_have_no_intervals():
+    table, label, _, _, weight = example()
+    model = {"probabilities": table, "label": label}
+    with pytest.raises(ValueError, match="expected predictions without weights to resample: .* no intervals"):
+        bootstrap([sample_values(**model).weighted(weight)], 100)
+    result = compare(model, model, sample_weight=weight, resamples=100)
+    assert result.metrics[1] == evaluate(**model, sample_weight=weight).metrics
+    assert result.intervals == ({}, {}) and result.differences == ({},)
+    assert NO_INTERVALS in str(result) and "in brackets" not in str(result)
+    for one in result.models:
+        assert one.as_dict()["no_intervals"] == NO_INTERVALS and "intervals" not in one.as_dict()
+    assert comparisons(result.models) == ["model 2 and model 1 are not compared pair by pair (rows have weights)."]
+    assert interval_note(result.models) == NO_INTERVALS
 
 
-def test_the_accuracy_of_the_same_answers_does_not_differ_by_rounding():
-    """Two rankings add up the same weights in other orders."""
-    _, _, confidence, correct, weight = example(size=400)
-    models = [Samples(scores, correct).weighted(weight) for scores in (confidence, -confidence)]
-    first, second = (evaluation_of(one).metrics for one in models)
-    found = paired_differences(*bootstrap(models, 200), first, second)["acc"]
-    assert (found.value, found.low, found.high, found.p) == (0, 0, 0, 1)
-
-
-def test_weighted_intervals_are_wider_for_fewer_effective_samples():
-    table, label, _, _, weight = example(size=2000)
-    samples = sample_values(probabilities=table, label=label)
-    widths = []
-    for values in (np.ones(2000), weight**2):
-        weighted = samples.weighted(values)
-        limits = intervals_of(bootstrap([weighted], 400)[0], evaluation_of(weighted).metrics)["acc"]
-        widths.append((limits.high - limits.low) * np.sqrt(effective_number(values)))
-    assert widths[1] == pytest.approx(widths[0], rel=0.2)
-    assert effective_number(weight**2) < 1000
+def test_rows_of_weight_zero_are_absent_from_a_comparison():
+    table, label, _, _, weight = example()
+    group, weight[::3] = np.arange(300) % 5, 0
+    group[::3] = 9
+    model = {"probabilities": table, "label": label, "index": np.arange(300)}
+    other = {name: values[::-1] for name, values in model.items()}
+    result = compare(model, other, by=group, sample_weight=weight)
+    alone = {name: values[weight > 0] for name, values in model.items()}
+    expected = compare(alone, by=group[weight > 0], sample_weight=weight[weight > 0])
+    for metrics in result.metrics:
+        assert metrics == pytest.approx(expected.metrics[0])
+    assert [one.value for one in result.groups[0]["group"].groups] == ["0", "1", "2", "3", "4"]
+    for one, rest in zip(result.groups[0]["group"].groups, expected.groups[0]["group"].groups, strict=True):
+        assert one.evaluation.metrics == pytest.approx(rest.evaluation.metrics)
+        assert one.acceptance.accepted == rest.acceptance.accepted
+    assert not {mistake.row for mistake in result.models[0].mistakes} & {*range(0, 300, 3)}
+    assert [one.row for one in result.models[0].mistakes] == [299 - one.row for one in result.models[1].mistakes]
+    assert result.models[0].classes[0].num_samples == np.count_nonzero(label[weight > 0] == 0)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +297,6 @@ def test_rows_of_weight_zero_are_counted_in_a_note():
     samples = sample_values(confidence=[0.5, 0.75, 1.0, 0.25], correct=[True, False, True, True])
     assert samples.weighted([1, 0, 2, 0]).notes == ["2 of 4 rows have weight 0 and do not count"]
     assert samples.weighted([1, 1, 2, 3]).notes == []
-    assert effective_number(np.zeros(3)) == 0
 
 
 def test_a_thinned_curve_by_weight_ends_where_all_are_accepted():

@@ -22,9 +22,9 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
-from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
-from confrank.metrics.resampling import default_resamples
+from confrank.metrics.resampling import NO_INTERVALS, default_resamples
+from confrank.metrics.weights import as_weights
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
@@ -52,12 +52,12 @@ class Comparison:
 
     @property
     def intervals(self) -> tuple[dict[str, Interval | None], ...]:
-        """95% intervals; empty without resamples."""
+        """95% intervals; empty without resamples and with weights."""
         return tuple(model.intervals for model in self.models)
 
     @property
     def differences(self) -> tuple[dict[str, PairedDifference | None], ...]:
-        """Each later model minus the first, on the same samples; empty where `pairings` gives the reason."""
+        """Each later model minus the first, on the same samples; empty with weights, or where `pairings` says why."""
         return tuple(model.differences for model in self.models[1:])
 
     @property
@@ -82,6 +82,7 @@ class Comparison:
         if len(sources) > 1:
             sources = [f"{model.name}: {model.source}" for model in self.models]
         note = ["in brackets: 95% intervals"] if any(self.intervals) else []
+        note += [NO_INTERVALS] if self.models[0].weighted_by else []
         return "\n".join([*sources, aligned(rows), *note, *map(self._groups, self.groups[0])])
 
     def _groups(self, column: str) -> str:
@@ -122,7 +123,8 @@ def compare(
     `by` groups the rows: the name of a column in `Predictions.extra` or in the mapping, a list of such names, or
     arrays by name (or a data frame), in the order of the first model's rows. `.groups` then has all of this for each
     group, and the error rate among accepted at the threshold that accepts the share `coverage` of all predictions.
-    `sample_weight` is the name of a column or an array [n]. `names` are those of the models, for tables and reports.
+    `sample_weight` is the name of a column or an array [n]; with weights there are no intervals and no differences.
+    `names` are those of the models, for tables and reports.
 
     >>> label, right = np.arange(300) % 2, np.arange(300) % 3 > 0
     >>> a = {"confidence": np.linspace(0, 1, 300), "label": label, "prediction": np.where(right, label, 1 - label)}
@@ -140,10 +142,9 @@ def compare(
             f"expected groups and weights with names of their own, but both are called {min(shared)!r}; rename one of"
             " them, as in sample_weight.rename('weight')"
         )
-    if isinstance(first, Mapping):
-        same_rows(**{name: values for name, values in first.items() if name != "classes"} | arrays | weights)
-    predictions = [as_predictions(model, [*columns, *weight_name]) for model in (first, *others)]
-    cells = {column: to_numpy(values) for column, values in (arrays | weights).items()}
+    named, given = [*columns, *weight_name], arrays | weights
+    predictions = [as_predictions(first, named, given), *(as_predictions(model, named) for model in others)]
+    cells = {column: to_numpy(values) for column, values in given.items()}
     predictions[0] = replace(predictions[0], extra=predictions[0].extra | cells)
     names = _distinct_names(names, len(predictions))
     samples = [_samples_of(name, model) for name, model in zip(names, predictions, strict=True)]
@@ -196,10 +197,10 @@ def compare_samples(
     """
     check_resamples(resamples)
     pairings = [pairing(predictions[0], one) for one in predictions]
-    wanted = list(dict.fromkeys([*by, *([] if sample_weight is None else [sample_weight])]))
-    columns = shared_columns(names, predictions, pairings, wanted)
     if sample_weight is not None:
-        samples = [_weighted(*one, sample_weight) for one in zip(names, samples, columns, strict=True)]
+        predictions, samples = _weighted(names, predictions, samples, pairings, sample_weight)
+        pairings, resamples = [pairing(predictions[0], one) for one in predictions], 0
+    columns = shared_columns(names, predictions, pairings, by)
     models = []
     for name, one, values in zip(names, predictions, samples, strict=True):
         parser = one.metadata.get("parser")
@@ -234,9 +235,22 @@ def _joined(on_progress: Progress, total: int) -> Progress:
     return advance
 
 
-def _weighted(name: str, samples: Samples, columns: Mapping[str, Array], column: str) -> Samples:
-    with about(name):
-        return samples.weighted(weights_of(columns[column], column))
+def _weighted(
+    names: Sequence[str],
+    predictions: Sequence[Predictions],
+    samples: Sequence[Samples],
+    pairings: Sequence[Pairing],
+    column: str,
+) -> tuple[list[Predictions], list[Samples]]:
+    """The rows of weight above 0 of each model, with their weights."""
+    left, weighted = [], []
+    shared = shared_columns(names, predictions, pairings, [column])
+    for name, model, values, cells in zip(names, predictions, samples, shared, strict=True):
+        with about(name):
+            weights = weights_of(cells[column], column)
+            weighted.append(values.weighted(weights))
+            left.append(model.select(as_weights(weights, len(model)) > 0))
+    return left, weighted
 
 
 def _with_groups(

@@ -28,42 +28,41 @@ class Group:
     """One group: its metrics, its curve, and what the threshold of the whole set does to it.
 
     `risk_at_coverage` is the error rate among its own most confident share instead. `too_small` means that the 95%
-    interval of its error rate among accepted includes that of the whole set and is wider than it is high. `weight` is
-    its share of all weight.
+    interval of its error rate among accepted includes that of the whole set and is wider than it is high; it is None
+    with weights, which leave no interval. `weight` is its share of all weight.
     """
 
     value: str
     evaluation: Evaluation
     acceptance: Acceptance
-    risk_at_coverage: float | None
+    risk_at_coverage: float
     curve: RiskCoverageCurve
     weight: float
-    too_small: bool
+    too_small: bool | None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""
 
     @property
-    def risk_interval(self) -> tuple[float, float]:
-        """The exact 95% interval of its error rate among accepted."""
-        return exact_interval(self.acceptance)
+    def risk_interval(self) -> tuple[float, float] | None:
+        """The exact 95% interval of its error rate among accepted; None with weights, or if nothing is accepted."""
+        accepted, wrong = self.acceptance.accepted, self.acceptance.wrong
+        return None if self.too_small is None or not accepted else exact_interval(wrong, accepted)
 
     @property
     def cells(self) -> list[str]:
         """What is printed of it, under the headings `CELLS`."""
-        point, metrics = self.acceptance, self.evaluation.metrics
-        rate = "none accepted"
-        if point.risk is not None:
-            low, high = self.risk_interval
-            rate = f"{point.risk:.4f} [{low:.4f}, {high:.4f}]"
+        point, metrics, limits = self.acceptance, self.evaluation.metrics, self.risk_interval
+        rate = "none accepted" if point.risk is None else f"{point.risk:.4f}"
+        if limits is not None:
+            rate += f" [{limits[0]:.4f}, {limits[1]:.4f}]"
         values = ("-" if (value := metrics[key]) is None else f"{value:.4f}" for key in PRINTED)
         return [f"{self.evaluation.num_samples:,}", f"{point.coverage:.4f}", rate, *values]
 
     def as_dict(self) -> dict[str, Any]:
-        point = self.acceptance
-        at_threshold = asdict(point)
-        at_threshold["risk_interval"] = None if point.risk is None else list(self.risk_interval)
+        at_threshold = asdict(self.acceptance)
+        at_threshold["risk_interval"] = self.risk_interval and list(self.risk_interval)
         result: dict[str, Any] = {
             "n": self.evaluation.num_samples,
             "metrics": self.evaluation.metrics,
@@ -98,7 +97,7 @@ class Grouping:
     @property
     def by_risk(self) -> list[Group]:
         """The groups with the highest error rate among accepted first, those too small to say last."""
-        return sorted(self.groups, key=lambda one: (one.too_small, -(one.acceptance.risk or 0)))
+        return sorted(self.groups, key=lambda one: (one.too_small is True, -(one.acceptance.risk or 0)))
 
     @property
     def notes(self) -> list[str]:
@@ -120,7 +119,10 @@ class Grouping:
 
     def is_clear(self, group: Group) -> bool:
         """Whether a group's error rate exceeds that of all predictions beyond chance, for this many groups."""
-        low, _ = exact_interval(group.acceptance, 1 - (1 - LEVEL) / len(self.groups))
+        if group.risk_interval is None:
+            return False
+        point = group.acceptance
+        low, _ = exact_interval(point.wrong, point.accepted, 1 - (1 - LEVEL) / len(self.groups))
         return low > (self.overall.risk or 0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -141,16 +143,15 @@ def grouping_of(column: str, samples: Samples, rows: Mapping[str, Ints], coverag
 def _group(value: str, part: Samples, overall: Acceptance, coverage: float, total: float) -> Group:
     ranking = ranked(part.confidence, part.correct, part.weight)
     point, curve = accepted_at(part, overall.threshold), curve_of(ranking)
-    counts = part.weight is None or bool(part.weight.any())
-    own = curve.last_accepted(curve.threshold[curve.at_coverage(coverage)]) if counts else None
+    own = curve.last_accepted(curve.threshold[curve.at_coverage(coverage)])
     return Group(
         value=value,
         evaluation=evaluation_of(part, ranking),
         acceptance=point,
-        risk_at_coverage=None if own is None else float(curve.risk[own]),
+        risk_at_coverage=float(curve.risk[own]),
         curve=thinned_curve(ranking, NUM_POINTS),
         weight=part.total / total,
-        too_small=_is_too_small(point, overall),
+        too_small=_is_too_small(point, overall) if part.weight is None else None,
     )
 
 
@@ -158,23 +159,22 @@ def _is_too_small(point: Acceptance, overall: Acceptance) -> bool:
     """Whether the interval of the error rate includes that of all predictions, and is wider than that is high."""
     if point.risk is None:
         return True
-    risk, (low, high) = overall.risk or 0.0, exact_interval(point)
+    risk, (low, high) = overall.risk or 0.0, exact_interval(point.wrong, point.accepted)
     return risk > 0 and low <= risk <= high and high - low > risk
 
 
-def exact_interval(point: Acceptance, level: float = LEVEL) -> tuple[float, float]:
-    """The interval of Clopper and Pearson of the error rate among accepted; (0, 1) if nothing is accepted.
+def exact_interval(wrong: int, accepted: int, level: float = LEVEL) -> tuple[float, float]:
+    """The interval of Clopper and Pearson of the error rate among accepted.
 
-    It is for a threshold that was not chosen on these predictions. With weights, it is that of the effective number.
-    Approximate intervals exclude the true rate too often where groups are small and errors rare.
+    It is for a threshold that was not chosen on these predictions. Approximate intervals exclude the true rate too
+    often where groups are small and errors rare.
 
-    >>> tuple(round(limit, 4) for limit in exact_interval(Acceptance(0.5, 50, 5, 1.0, 0.1, 50)))
+    >>> tuple(round(limit, 4) for limit in exact_interval(5, 50))
     (0.0333, 0.2181)
     """
     from scipy.special import betaincinv  # slow to import, and only groups need it
 
-    number, tail = point.num_effective, (1 - level) / 2
-    wrong = number * (point.risk or 0.0)
-    low = float(betaincinv(wrong, number - wrong + 1, tail)) if wrong else 0.0
-    high = float(betaincinv(wrong + 1, number - wrong, 1 - tail)) if wrong < number else 1.0
+    tail = (1 - level) / 2
+    low = float(betaincinv(wrong, accepted - wrong + 1, tail)) if wrong else 0.0
+    high = float(betaincinv(wrong + 1, accepted - wrong, 1 - tail)) if wrong < accepted else 1.0
     return low, high

@@ -26,6 +26,7 @@ from confrank.metrics.curve import curve_of, has_near_ties
 from confrank.metrics.hull import cheapest_curve
 from confrank.metrics.proper import mean_of
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
+from confrank.metrics.resampling import NO_INTERVALS
 
 if TYPE_CHECKING:
     from confrank.analysis.groups import Grouping
@@ -113,7 +114,7 @@ class Analysis:
         if self.differences:
             extra["difference_to_first"] = {key: gap and asdict(gap) for key, gap in self.differences.items()}
         if self.weighted_by:
-            extra["weighted_by"] = self.weighted_by
+            extra |= {"weighted_by": self.weighted_by, "no_intervals": NO_INTERVALS}
         if self.groups:
             extra["groups"] = {column: grouping.as_dict() for column, grouping in self.groups.items()}
             worst = {column: grouping.worst for column, grouping in self.groups.items()}

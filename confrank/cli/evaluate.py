@@ -67,7 +67,7 @@ def _evaluate_arguments(parser: Parser) -> None:
     add_option(groups, "--by", str, "COLUMN,...", "report every metric for each value of these columns")
     coverage = "share of all predictions to accept where groups are compared"
     add_option(groups, "--coverage", float, "SHARE", coverage, 0.8)
-    add_option(groups, "--sample-weight", str, "COLUMN", "weight of each row; weights are scaled to mean 1")
+    add_option(groups, "--sample-weight", str, "COLUMN", "weight of each row, scaled to mean 1; no intervals")
     intervals = parser.add_argument_group("intervals")
     resamples = "bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)"
     add_option(intervals, "--resamples", int, "N", resamples)
@@ -192,7 +192,8 @@ def _print_models(console: "Console", models: "list[Analysis]") -> None:
             say(console, threshold_sentence(grouping), style="dim")
     if any(IN_BOTH in model.pairing for model in models):
         say(console, "--common compares the rows that all files have")
-    remedy = "" if any(model.num_resamples for model in models) else "; --resamples 200 computes them"
+    known = any(model.num_resamples or model.weighted_by for model in models)
+    remedy = "" if known else "; --resamples 200 computes them"
     say(console, *comparisons(models), *footnotes(evaluations.items()), interval_note(models) + remedy, style="dim")
 
 

@@ -140,13 +140,16 @@ def print_read(
 def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
     """The predictions of a command's file and their values per sample, with weights if there is a column of them."""
     from confrank.analysis.columns import weights_of
+    from confrank.metrics.weights import as_weights
 
     reading = reading_of(arguments)
     column = weight_column(arguments, reading)
     source = read_source(arguments.file, reading=reading, keep=kept(reading, arguments.sample_weight))
     if column is None:
         return source.predictions, source.samples
-    return source.predictions, source.samples.weighted(weights_of(source.predictions.extra[column], column))
+    weights = weights_of(source.predictions.extra[column], column)
+    samples = source.samples.weighted(weights)
+    return source.predictions.select(as_weights(weights, len(weights)) > 0), samples
 
 
 def predictions_path(file: str) -> Path:

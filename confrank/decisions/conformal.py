@@ -183,8 +183,7 @@ def conformal_sets(
         raise InputError("expected sets per class or per group, but got both", "choose {per_class} or {by}")
     table = table_of(logits, probabilities)
     given = probabilities if logits is None else logits
-    same_rows(predictions=given, group=group, key=key)
-    labels = labels_for(label, given, predictions=table.values)
+    labels = labels_for(label, given, {"group": group, "key": key}, predictions=table.values)
     if not len(table):
         raise ValueError("expected labelled rows to calibrate sets on, but got none")
     if key is not None and uniform is None and method != "lac":

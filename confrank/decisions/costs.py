@@ -22,8 +22,7 @@ from confrank.metrics.arrays import (
     scores_and_flags,
     to_numpy,
 )
-from confrank.metrics.frames import same_rows
-from confrank.metrics.weights import as_weights, effective_number, weighted_mean
+from confrank.metrics.weights import as_weights, weighted_mean
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent
@@ -37,11 +36,11 @@ ACCEPT_ALL = -sys.float_info.max
 
 @dataclass(frozen=True)
 class MeanCost:
-    """The mean cost of a prediction and its 95% interval, measured on `num_samples` rows."""
+    """The mean cost of a prediction on `num_samples` rows, and its 95% interval, which is None with weights."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     num_samples: int
 
 
@@ -68,8 +67,9 @@ class CostThreshold:
         rows = OperatingPoint(self.threshold, self.accepted, self.wrong, self.num_samples).rows
         rows.append(["cost per prediction", f"{self.cost:.4g}"])
         if self.held_out is not None:
-            low, high = self.held_out.low, self.held_out.high
-            rows.append(["on rows it was not chosen on", f"{self.held_out.value:.4g} [{low:.4g}, {high:.4g}]"])
+            value, low, high = self.held_out.value, self.held_out.low, self.held_out.high
+            limits = "" if low is None else f" [{low:.4g}, {high:.4g}]"
+            rows.append(["on rows it was not chosen on", f"{value:.4g}{limits}"])
         rows.append(["cost of accepting everything", f"{self.accept_all:.4g}"])
         rows.append(["cost of rejecting everything", f"{self.cost_reject:.4g}"])
         return aligned(rows)
@@ -120,7 +120,7 @@ def cost_threshold(
         each = np.empty(size)
         for others, fold in random_folds(size, min(folds, size), seed):
             each[fold] = _cheapest(rows.select(others), cost_reject)
-        held_out = _mean_cost(rows, each, cost_reject, CROSS_FITTED)
+        held_out = _mean_cost(rows, each, cost_reject, CROSS_FITTED if sample_weight is None else None)
     return CostThreshold(
         threshold=threshold,
         cost=weighted_mean(_costs(rows, threshold, cost_reject), rows.weight),
@@ -143,12 +143,13 @@ def cost_at(
     cost_reject: float,
     sample_weight: ArrayLike | None = None,
 ) -> MeanCost:
-    """The mean cost of a threshold that was not chosen on these rows, with its interval.
+    """The mean cost of a threshold that was not chosen on these rows, with its interval unless there are weights.
 
     >>> round(cost_at([0.9, 0.8, 0.7], [True, False, False], 0.8, cost_error=10, cost_reject=1).value, 4)
     3.6667
     """
-    return _mean_cost(_checked(confidence, correct, cost_error, cost_reject, sample_weight), threshold, cost_reject)
+    rows = _checked(confidence, correct, cost_error, cost_reject, sample_weight)
+    return _mean_cost(rows, threshold, cost_reject, 1.0 if sample_weight is None else None)
 
 
 def _checked(
@@ -158,8 +159,8 @@ def _checked(
     cost_reject: float,
     sample_weight: ArrayLike | None,
 ) -> _Rows:
-    same_rows(confidence=confidence, correct=correct, cost_error=cost_error, sample_weight=sample_weight)
-    scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured")
+    further = {"cost_error": cost_error, "sample_weight": sample_weight}
+    scores, flags = scores_and_flags(confidence, correct, "predictions whose cost can be measured", **further)
     if not 0 <= cost_reject < math.inf:
         raise InputError(f"expected a cost of at least 0, but got {cost_reject}", "change {cost_reject}")
     given: Any = cost_error
@@ -173,7 +174,8 @@ def _checked(
     if wrong.any():
         raise InputError(f"expected a cost of at least 0, but got {errors[wrong][0]}", "change {cost_error}")
     weights = np.ones(len(scores)) if sample_weight is None else as_weights(sample_weight, len(scores))
-    return _Rows(scores, flags, errors, weights)
+    rows = _Rows(scores, flags, errors, weights)
+    return rows if weights.all() else rows.select(weights > 0)
 
 
 def _single(errors: Floats) -> float | None:
@@ -208,40 +210,36 @@ def _costs(rows: _Rows, threshold: float | Floats, cost_reject: float) -> Floats
     return np.where(_accepted(rows, threshold), np.where(rows.correct, 0.0, rows.error), float(cost_reject))
 
 
-def _mean_cost(rows: _Rows, threshold: float | Floats, cost_reject: float, share: float = 1.0) -> MeanCost:
-    accepted = _accepted(rows, threshold)
+def _mean_cost(rows: _Rows, threshold: float | Floats, cost_reject: float, share: float | None) -> MeanCost:
+    """`mean_cost` of a threshold, or of one for each row; without a `share`, there is no interval."""
+    accepted, costs = _accepted(rows, threshold), _costs(rows, threshold, cost_reject)
+    if share is None:
+        return MeanCost(weighted_mean(costs, rows.weight), None, None, len(costs))
     if np.all(np.asarray(threshold) == math.inf):  # known without any measurement
         return MeanCost(float(cost_reject), float(cost_reject), float(cost_reject), len(accepted))
     # Rows that are rejected cannot be errors.
     highest = max(float(rows.error.max(initial=0, where=accepted)), cost_reject)
-    return mean_cost(_costs(rows, threshold, cost_reject), highest, sample_weight=rows.weight, share=share)
+    return mean_cost(costs, highest, share)
 
 
-def mean_cost(
-    costs: ArrayLike,
-    highest: float,
-    *,
-    sample_weight: ArrayLike | None = None,
-    share: float = 1.0,
-) -> MeanCost:
+def mean_cost(costs: ArrayLike, highest: float, share: float = 1.0) -> MeanCost:
     """The mean of costs [n] between 0 and `highest`, with a 95% interval that is wide enough if errors are rare.
 
     It is the interval of Agresti and Coull, for costs instead of shares: the normal one after adding z^2 / 2 rows of
-    cost 0 and as many of the highest cost, with z = 1.96. With weights, n is Kish's effective number. If rows are not
-    independent, only a `share` of them counts.
+    cost 0 and as many of the highest cost, with z = 1.96. If rows are not independent, only a `share` of them counts.
 
     >>> measured = mean_cost([0, 0, 1, 0, 10, 0, 0, 0, 1, 0], highest=10)
     >>> measured.value, round(measured.low, 2), round(measured.high, 2)
     (1.2, 0.14, 4.37)
     """
     values = as_scores(costs, "costs").astype(np.float64)
-    weights = np.ones(len(values)) if sample_weight is None else as_weights(sample_weight, len(values))
-    value, size = weighted_mean(values, weights), share * effective_number(weights)
+    each = np.ones(len(values))
+    value, size = weighted_mean(values, each), share * len(values)
     z = NormalDist().inv_cdf(0.975)
     added = z**2 / 2
     total = size + 2 * added
     centre = (size * value + added * highest) / total
-    square = (size * weighted_mean(values**2, weights) + added * highest**2) / total
+    square = (size * weighted_mean(values**2, each) + added * highest**2) / total
     reach = z * math.sqrt(max(0.0, square - centre**2) / total)
     low, high = max(0.0, centre - reach), min(highest, centre + reach)
     return MeanCost(value, min(low, value), max(high, value), len(values))

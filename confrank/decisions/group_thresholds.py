@@ -120,8 +120,7 @@ def group_thresholds(
     """
     refuse_weights(sample_weight)
     check_shares(risk=risk, delta=delta)
-    same_rows(confidence=confidence, correct=correct, group=group)
-    scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from")
+    scores, flags = scores_and_flags(confidence, correct, "predictions to choose thresholds from", group=group)
     scores = scores.astype(np.float64)
     parts = {ALL: np.arange(len(scores))} if group is None else rows_by_group(group)
     same_length(confidence=scores, group=np.concatenate([*parts.values()]))

@@ -1,6 +1,6 @@
 """Risk and coverage of accepting the most confident predictions."""
 
-from confrank.metrics.arrays import ArrayLike
+from confrank.metrics.arrays import EQUAL_SHARES, ArrayLike
 from confrank.metrics.curve import risk_coverage_curve
 
 
@@ -40,4 +40,4 @@ def coverage_at_risk(
     if not curve.num_samples:
         return None
     positions = curve.last_accepted(curve.threshold)
-    return float(curve.coverage[positions].max(initial=0, where=curve.risk[positions] <= risk))
+    return float(curve.coverage[positions].max(initial=0, where=curve.risk[positions] <= risk + EQUAL_SHARES))

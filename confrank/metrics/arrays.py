@@ -29,6 +29,8 @@ Classes: TypeAlias = ArrayLike | Sequence[str]
 
 # Confidences closer than this are equal: numpy and torch round a softmax differently in its last digit.
 TOLERANCE = 1e-12
+# Shares closer than this are equal: sums of weights are rounded, each order of the rows in its own way.
+EQUAL_SHARES = 1e-9
 # Values per chunk: small enough for the processor's cache, large enough to hide Python's overhead.
 CHUNK = 1 << 16
 # Rows of a few rounded probabilities sum to 1 within 0.01, which is itself rounded (0.33 + 0.33 + 0.33).
@@ -217,9 +219,14 @@ def at_or_above(confidence: ArrayLike, threshold: float) -> Flags:
     return scores >= threshold - TOLERANCE
 
 
-def scores_and_flags(confidence: ArrayLike, correct: ArrayLike, some: str = "") -> tuple[Array, Flags]:
-    """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one."""
-    same_rows(confidence=confidence, correct=correct)
+def scores_and_flags(
+    confidence: ArrayLike, correct: ArrayLike, some: str = "", **others: object
+) -> tuple[Array, Flags]:
+    """Both [n], checked and of one length; with `some`, which says what they are for, there must be at least one.
+
+    `others` are further arguments by name, whose index must be the same if they have one.
+    """
+    same_rows(confidence=confidence, correct=correct, **others)
     scores, flags = as_scores(confidence), as_flags(correct)
     same_length(confidence=scores, correct=flags)
     if some and not len(scores):

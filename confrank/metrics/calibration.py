@@ -56,22 +56,26 @@ def reliability_bins(
     >>> reliability_bins([0.1, 0.5, 0.9], [False, True, True], bins=2).accuracy.tolist()
     [0.5, 1.0]
     """
-    scores, flags = scores_and_flags(confidence, correct)
+    scores, flags = scores_and_flags(confidence, correct, sample_weight=sample_weight)
+    weights = None
+    if sample_weight is not None:
+        weights = as_weights(sample_weight, len(scores))
+        rows = weights > 0
+        scores, flags, weights = scores[rows], flags[rows], weights[rows]
     check_bins(bins)
     check_shares(scores)
     bins = int(bins)  # a small numpy integer type would overflow
     edges = bin_edges(bins)
-    weights = None if sample_weight is None else as_weights(sample_weight, len(scores))
     count, confidence_sum, correct_sum = np.zeros(bins, dtype=np.int64), np.zeros(bins), np.zeros(bins)
     weight = np.zeros(bins)
-    for rows in chunks(len(scores)):
-        part = scores[rows].astype(np.float64)
+    for chunk in chunks(len(scores)):
+        part = scores[chunk].astype(np.float64)
         bin_of = bin_index(part, edges)
         count += np.bincount(bin_of, minlength=bins)
-        right: Array = flags[rows]
+        right: Array = flags[chunk]
         if weights is not None:
-            part, right = weights[rows] * part, weights[rows] * right
-            weight += np.bincount(bin_of, weights=weights[rows], minlength=bins)
+            part, right = weights[chunk] * part, weights[chunk] * right
+            weight += np.bincount(bin_of, weights=weights[chunk], minlength=bins)
         confidence_sum += np.bincount(bin_of, weights=part, minlength=bins)
         correct_sum += np.bincount(bin_of, weights=right, minlength=bins)
     total = count if weights is None else weight

@@ -40,9 +40,7 @@ def class_summaries(samples: Samples) -> list[ClassSummary]:
     starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
     num_wrong, summaries = samples.select(~samples.correct).total, []
     for label, rows in zip(ordered[starts].tolist(), np.split(order, starts[1:]), strict=True):
-        part = samples.select(rows)
-        if part.weight is None or part.weight.any():
-            summaries.append(_summary(label, part, num_wrong))
+        summaries.append(_summary(label, samples.select(rows), num_wrong))
     return summaries
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from confrank.errors import counted
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats, Ints
+from confrank.metrics.arrays import EQUAL_SHARES, TOLERANCE, ArrayLike, Floats, Ints
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.metrics.weights import WeightedRanking
 
@@ -17,7 +17,7 @@ from confrank.metrics.weights import WeightedRanking
 class RiskCoverageCurve:
     """For each threshold, from the highest down: how many predictions it accepts and how many of these are wrong.
 
-    With sample weights, there are also their sums; coverage and risk are shares of weight.
+    With sample weights, there are also their sums; coverage and risk are shares of weight, without rows of weight 0.
     """
 
     threshold: Floats
@@ -49,7 +49,7 @@ class RiskCoverageCurve:
     def at_coverage(self, coverage: float) -> int:
         """Position of the largest threshold that accepts at least this share."""
         if self.accepted_weight is not None:
-            return int(np.searchsorted(self.coverage, coverage - 1e-9))
+            return int(np.searchsorted(self.coverage, coverage - EQUAL_SHARES))
         return int(np.searchsorted(self.accepted, np.ceil(coverage * self.num_samples - 1e-9)))
 
     def last_accepted(self, threshold: Floats | float) -> Ints:

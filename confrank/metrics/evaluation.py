@@ -2,13 +2,11 @@
 
 import warnings
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from confrank.display import aligned
 from confrank.errors import counted
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
-from confrank.metrics.frames import same_rows
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
@@ -66,21 +64,19 @@ def evaluate(
     >>> evaluate(confidence=[3.0, 7.5], correct=[True, True]).undefined["ece"]
     'confidence is outside [0, 1]: it is a score, not a probability'
     """
-    given: dict[str, Any] = {
-        "logits": logits,
-        "probabilities": probabilities,
-        "label": label,
-        "confidence": confidence,
-        "correct": correct,
-        "prediction": prediction,
-    }
-    samples = sample_values(**given, classes=classes)
+    samples = sample_values(
+        logits=logits,
+        probabilities=probabilities,
+        label=label,
+        confidence=confidence,
+        correct=correct,
+        prediction=prediction,
+        classes=classes,
+        sample_weight=sample_weight,
+    )
     if LOGITS_LIKE_PROBABILITIES in samples.notes:
         warnings.warn(LOGITS_LIKE_PROBABILITIES, stacklevel=2)
-    if sample_weight is None:
-        return evaluation_of(samples)
-    same_rows(**given, sample_weight=sample_weight)
-    return evaluation_of(samples.weighted(sample_weight))
+    return evaluation_of(samples)
 
 
 def evaluation_of(
@@ -89,9 +85,8 @@ def evaluation_of(
     """Every metric that the samples define; `ranked` and `bins` are reused if given."""
     metrics: dict[str, float | None] = dict.fromkeys(KEYS)
     weight = samples.weight
-    if not len(samples) or (weight is not None and not weight.any()):
-        reason = "there are no predictions" if not len(samples) else "all predictions have weight 0"
-        return Evaluation(metrics, dict.fromkeys(KEYS, reason), len(samples), samples.num_classes)
+    if not len(samples):
+        return Evaluation(metrics, dict.fromkeys(KEYS, "there are no predictions"), 0, samples.num_classes)
     undefined: dict[str, str] = {}
     metrics |= _ranking_metrics(ranked or ranking.ranked(samples.confidence, samples.correct, weight))
     if samples.probability is None:
@@ -108,8 +103,7 @@ def evaluation_of(
             undefined[key] = "the logits of a class and of the label are too far apart for a finite value"
     for key in ("aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
-            counted = samples.correct if weight is None else samples.correct[weight > 0]
-            kind = "wrong" if counted.all() else "right"
+            kind = "wrong" if samples.correct.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
     return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes + samples.nll_notes)
 

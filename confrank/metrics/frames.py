@@ -26,26 +26,17 @@ def check_columns(table: object, expected: list[Any] | None) -> None:
 
 
 def same_rows(**given: Any) -> None:
-    """Raise if the rows of two arguments do not belong together by their index, which only pandas has.
-
-    An index that numbers the rows from 0 says nothing about a part of other data, so it agrees with any other, unless
-    that has the same numbers in another order.
-    """
-    indexes: dict[str, Any] = {name: values.index for name, values in given.items() if _is_indexed(values)}
-    if len({*map(len, indexes.values())}) > 1:
-        return  # an error about the lengths follows
-    first = next((name for name, index in indexes.items() if not is_numbered(index)), None)
+    """Raise if the rows of two arguments do not belong together by their index, which only pandas has."""
+    indexes = {name: values.index for name, values in given.items() if _is_indexed(values)}
+    first = next(iter(indexes), "")
     for name, index in indexes.items():
-        if first is not None and not _agree(indexes[first], index):
-            pairs = enumerate(zip(indexes[first], index, strict=True))
-            differing = next((pair for pair in pairs if str(pair[1][0]) != str(pair[1][1])), None)
-            if differing is None:  # 7 and "7"
-                continue
-            row, (one, other) = differing
+        if len(index) == len(indexes[first]) and not index.equals(indexes[first]):  # others raise by their length
+            one, other = (np.asarray(indexes[each], dtype=object) for each in (first, name))
+            row = int((one != other).argmax())
             raise ValueError(
-                f"expected {first} and {name} with their rows in the same order, but the index of row {row} is {one}"
-                f" in {first} and {other} in {name}; select the rows by one index, as in {name}.loc[{first}.index],"
-                f" or give {name}.to_numpy() if the rows belong together as they are"
+                f"expected {first} and {name} with their rows in the same order, but the index of row {row} is"
+                f" {one[row]!r} in {first} and {other[row]!r} in {name}; select the rows by one index, as in"
+                f" {name}.loc[{first}.index], or give {name}.to_numpy() if the rows belong together as they are"
             )
 
 
@@ -61,22 +52,10 @@ def row_numbers(*given: Any) -> NDArray[Any] | None:
 
 
 def identifies(index: Any) -> bool:
-    """Whether an index without a name has distinct numbers other than those of the rows."""
-    return [*index.names] == [None] and index.dtype.kind in "iu" and index.is_unique and not is_numbered(index)
-
-
-def is_numbered(index: Any) -> bool:
-    """Whether an index numbers the rows from 0."""
-    numbers = np.asarray(index)
-    return numbers.dtype.kind in "iu" and bool((numbers == np.arange(len(numbers))).all())
-
-
-def _agree(index: Any, other: Any) -> bool:
-    if index.equals(other):
-        return True
-    numbers = np.asarray(index)
-    is_shuffled = numbers.dtype.kind in "iu" and is_numbered(np.sort(numbers))
-    return is_numbered(other) and not is_shuffled
+    """Whether an index without a name has distinct numbers that do not merely count the rows from 0."""
+    if [*index.names] != [None] or index.dtype.kind not in "iu" or not index.is_unique:
+        return False
+    return not np.array_equal(np.asarray(index), np.arange(len(index)))
 
 
 def coded(column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:

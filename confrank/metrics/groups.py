@@ -8,7 +8,7 @@ import numpy as np
 from confrank.metrics.arrays import Classes, Ints, at_or_above, to_numpy
 from confrank.metrics.frames import cell_text, coded
 from confrank.metrics.samples import Samples
-from confrank.metrics.weights import effective_number, weighted_mean
+from confrank.metrics.weights import weighted_mean
 
 # More groups than this are hardly groups: each row of an id column would be one.
 MOST_GROUPS = 2000
@@ -59,7 +59,7 @@ class Acceptance:
     """What a threshold does to some predictions: rows accepted, how many of them are wrong, and the shares.
 
     `coverage` and `risk`, the error rate among accepted, are shares of weight where there are weights. `risk` is None
-    if nothing is accepted. `num_effective` is the number of equally weighted rows that the risk is worth.
+    if nothing is accepted.
     """
 
     threshold: float
@@ -67,7 +67,6 @@ class Acceptance:
     wrong: int
     coverage: float
     risk: float | None
-    num_effective: float
 
 
 def accepted_at(samples: Samples, threshold: float) -> Acceptance:
@@ -81,8 +80,6 @@ def accepted_at(samples: Samples, threshold: float) -> Acceptance:
     counts = int(np.count_nonzero(chosen)), int(np.count_nonzero(wrong))
     if samples.weight is None:
         risk = counts[1] / counts[0] if counts[0] else None
-        return Acceptance(threshold, *counts, counts[0] / max(1, len(samples)), risk, float(counts[0]))
-    weight = samples.weight[chosen]
-    coverage = weighted_mean(chosen, samples.weight) if samples.weight.any() else 0.0
-    risk = weighted_mean(wrong[chosen], weight) if weight.any() else None
-    return Acceptance(threshold, *counts, coverage, risk, effective_number(weight))
+        return Acceptance(threshold, *counts, counts[0] / max(1, len(samples)), risk)
+    risk = weighted_mean(wrong[chosen], samples.weight[chosen]) if counts[0] else None
+    return Acceptance(threshold, *counts, weighted_mean(chosen, samples.weight), risk)

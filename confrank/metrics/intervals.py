@@ -7,12 +7,11 @@ from typing import Literal
 import numpy as np
 
 from confrank.metrics import calibration
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, Floats
+from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Floats
 from confrank.metrics.evaluation import KEYS
 from confrank.metrics.inversion import ece_limits
 from confrank.metrics.resampling import BINS
 from confrank.metrics.samples import Samples
-from confrank.metrics.weights import as_weights, effective_number
 
 IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap", "test inversion", "Wilson"]
 # Percentiles of these are too narrow with few errors. Shares of a rare kind are skewed close to 0 and 1; the areas
@@ -62,40 +61,29 @@ def intervals_of(
         if value is None or values is None or key == "ece":
             intervals[key] = None
         elif key == "acc" and samples is not None:
-            intervals[key] = _share_interval(values, value, level, samples)
+            intervals[key] = _share_interval(value, level, len(samples))
         elif key in ON_LOGIT_SCALE or key in ON_ROOT_SCALE:
             intervals[key] = _scaled_interval(key, values, value, level, samples)
         else:
             intervals[key] = _interval(values, value, level)
     if samples is not None and samples.probability is not None:
         given = samples.probability, samples.correct
-        intervals["ece"] = ece_interval(*given, sample_weight=samples.weight, level=level, seed=seed)
+        intervals["ece"] = ece_interval(*given, level=level, seed=seed)
     return intervals
 
 
 def ece_interval(
-    confidence: ArrayLike,
-    correct: ArrayLike,
-    bins: int = BINS,
-    *,
-    sample_weight: ArrayLike | None = None,
-    level: float = 0.95,
-    seed: int = 0,
+    confidence: ArrayLike, correct: ArrayLike, bins: int = BINS, *, level: float = 0.95, seed: int = 0
 ) -> Interval | None:
     """An interval of the population's ECE with these bins, by test inversion; None for no predictions.
 
     The bootstrap cannot give one, since the estimate is biased upward. A calibrated model's interval starts at 0.
-    With weights, it is that of Kish's effective number of samples.
 
     >>> interval = ece_interval([0.9] * 50, [True] * 45 + [False] * 5)
     >>> interval.low, interval.high < 0.15
     (0.0, True)
     """
-    counted = calibration.reliability_bins(confidence, correct, bins, sample_weight=sample_weight)
-    total = int(counted.count.sum())
-    if sample_weight is not None:
-        total = round(effective_number(as_weights(sample_weight, total)))
-    limits = ece_limits(counted, total, level, seed)
+    limits = ece_limits(calibration.reliability_bins(confidence, correct, bins), level, seed)
     return None if limits is None else Interval(*limits, "test inversion")
 
 
@@ -125,7 +113,7 @@ def paired_differences(
 
 
 def _rounded(difference: float | Floats) -> Floats:
-    """0 instead of a rounding error: sums of weights depend on the order of their rows, which each model sorts."""
+    """0 instead of a rounding error: sums depend on the order of their rows, which each model sorts."""
     return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
 
 
@@ -169,13 +157,11 @@ def _paired_degrees(first: Samples, second: Samples) -> dict[str, float]:
     For means, these are Kish's effective number of the rows' differences; for AUPR-Error, the rows that either model
     gets wrong, or those that either gets right if they are fewer.
     """
-    weight = np.ones(len(first)) if first.weight is None else first.weight
     wrong, right = ~first.correct | ~second.correct, first.correct | second.correct
-    numbers = {"aupr_error": min(effective_number(weight[wrong]), effective_number(weight[right]))}
+    numbers = {"aupr_error": float(min(np.count_nonzero(wrong), np.count_nonzero(right)))}
     for key, one, two in (("nll", first.nll, second.nll), ("brier", first.brier, second.brier)):
         if one is not None and two is not None:
-            change = two - one
-            numbers[key] = effective_number(weight * np.abs(change - np.average(change, weights=weight)))
+            numbers[key] = effective_number(np.abs(two - one - (two - one).mean()))
     return {key: number - 1 for key, number in numbers.items()}
 
 
@@ -187,12 +173,8 @@ def _interval(resampled: Floats, value: float, level: float) -> Interval | None:
     return Interval(float(np.clip(limits[0], 0.0, 1.0)), float(np.clip(limits[1], 0.0, 1.0)))
 
 
-def _share_interval(resampled: Floats, value: float, level: float, samples: Samples) -> Interval:
-    """Wilson's (1927) interval of a share. With weights, for as many rows as have the bootstrap's standard error."""
-    size = float(len(samples))
-    if samples.weight is not None:
-        size, variance = effective_number(samples.weight), float(np.nanvar(resampled))
-        size = min(size, value * (1 - value) / variance) if variance else size
+def _share_interval(value: float, level: float, size: int) -> Interval:
+    """Wilson's (1927) interval of a share of `size` rows."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre, reach = value + z**2 / (2 * size), z * (value * (1 - value) / size + (z / (2 * size)) ** 2) ** 0.5
     low, high = ((centre + side) / (1 + z**2 / size) for side in (-reach, reach))
@@ -232,10 +214,21 @@ def _quantile(key: str, level: float, samples: Samples | None) -> float:
     normal = NormalDist().inv_cdf((1 + level) / 2)
     if samples is None:
         return normal
-    weight = np.ones(len(samples)) if samples.weight is None else samples.weight
     values = {"nll": samples.nll, "brier": samples.brier}.get(key)
-    parts = [weight[samples.correct], weight[~samples.correct]] if values is None else [weight * values]
-    return _student(normal, min(map(effective_number, parts)) - 1)
+    if values is not None:
+        return _student(normal, effective_number(values) - 1)
+    right = int(np.count_nonzero(samples.correct))
+    return _student(normal, min(right, len(samples) - right) - 1)
+
+
+def effective_number(values: Array) -> float:
+    """Kish's effective number of samples: how many equal values carry as much information.
+
+    >>> effective_number(np.array([1.0, 1.0])), effective_number(np.array([1.0, 0.0]))
+    (2.0, 1.0)
+    """
+    squares = float(np.square(values).sum())
+    return float(values.sum()) ** 2 / squares if squares else 0.0
 
 
 def _student(normal: float, degrees: float) -> float:

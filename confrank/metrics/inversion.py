@@ -22,17 +22,17 @@ TAIL_FACTOR = 0.8
 ROUNDING = 1e-12
 
 
-def ece_limits(bins: ReliabilityBins, total: int, level: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
-    """The limits, around the estimate, for the bins of `total` samples (with weights: their effective number).
+def ece_limits(bins: ReliabilityBins, level: float = 0.95, seed: int = 0) -> tuple[float, float] | None:
+    """The limits around the estimate of these bins.
 
     They depend on nothing but the arguments. None without predictions.
     """
     observed = ece_of(bins)
     if observed is None:
         return None
-    size = bins.count if bins.weight is None else bins.weight
-    filled, tail = size > 0, TAIL_FACTOR * (1 - level) / 2
-    share, confidence = size[filled] / size.sum(), bins.confidence[filled]
+    filled, tail = bins.count > 0, TAIL_FACTOR * (1 - level) / 2
+    total = int(bins.count.sum())
+    share, confidence = bins.count[filled] / total, bins.confidence[filled]
     family = _family(share, confidence, bins.accuracy[filled], total)
     counts = np.random.default_rng([seed, 0]).multinomial(total, share, NUM_DRAWS)
 

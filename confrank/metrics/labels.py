@@ -32,16 +32,19 @@ def as_labels(values: ArrayLike, num_classes: int) -> Ints:
     return labels
 
 
-def labels_for(label: Classes, given: object = None, **named: Array) -> Ints:
+def labels_for(
+    label: Classes, given: object = None, others: Mapping[str, object] | None = None, **named: Array
+) -> Ints:
     """Class numbers [n] of labels, checked against a table [n, K], which is given by its name.
 
-    `given` is the table as the caller gave it: a data frame names the classes of its columns.
+    `given` is the table as the caller gave it: a data frame names the classes of its columns. Its index must be that
+    of the labels and of the `others`, as far as they have one.
 
     >>> labels_for([1, 0], logits=np.eye(2)).tolist()
     [1, 0]
     """
     ((name, table),) = named.items()
-    same_rows(**{name: given, "label": label})
+    same_rows(**{name: given, "label": label, **(others or {})})
     numbers, _ = class_numbers({"label": label}, column_names(given), NAME_COLUMNS)
     labels = as_labels(numbers["label"], table.shape[1])
     same_length(**named, label=labels)

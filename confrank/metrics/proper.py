@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 
 from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_flags, as_probabilities, chunks
+from confrank.metrics.frames import same_rows
 from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights, weighted_mean
 
@@ -15,6 +16,7 @@ def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> f
     >>> accuracy([True, False, True, True])
     0.75
     """
+    same_rows(correct=correct, sample_weight=sample_weight)
     flags = as_flags(correct)
     if sample_weight is not None:
         return mean_of(flags.astype(np.float64), as_weights(sample_weight, len(flags)))
@@ -27,12 +29,11 @@ def nll(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | 
     >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
     0.4904
     """
-    table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities, probabilities=table)
+    table, labels, weights = _checked(probabilities, label, sample_weight)
     values, clipped = sample_nll(table, labels)
     if clipped:
         warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
-    return mean_of(values, None if sample_weight is None else as_weights(sample_weight, len(labels)))
+    return mean_of(values, weights)
 
 
 def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
@@ -41,16 +42,27 @@ def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike 
     >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])
     0.3125
     """
-    table = as_probabilities(probabilities)
-    labels = labels_for(label, probabilities, probabilities=table)
-    weights = None if sample_weight is None else as_weights(sample_weight, len(labels))
+    table, labels, weights = _checked(probabilities, label, sample_weight)
     return mean_of(sample_brier(table, labels), weights)
 
 
+def _checked(
+    probabilities: ArrayLike, label: Classes, sample_weight: ArrayLike | None
+) -> tuple[Array, Ints, Floats | None]:
+    """Probabilities [n, K], labels [n] and weights [n], without rows of weight 0."""
+    table = as_probabilities(probabilities)
+    labels = labels_for(label, probabilities, {"sample_weight": sample_weight}, probabilities=table)
+    if sample_weight is None:
+        return table, labels, None
+    weights = as_weights(sample_weight, len(labels))
+    rows = weights > 0
+    return table[rows], labels[rows], weights[rows]
+
+
 def mean_of(values: Floats, weights: Floats | None = None) -> float | None:
-    if weights is not None:
-        return weighted_mean(values, weights) if weights.any() else None
-    return float(values.mean()) if len(values) else None
+    if not len(values):
+        return None
+    return float(values.mean()) if weights is None else weighted_mean(values, weights)
 
 
 def sample_nll(table: Array, labels: Ints) -> tuple[Floats, int]:

@@ -13,7 +13,6 @@ import numpy as np
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
 from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, chunks, scores_and_flags
-from confrank.metrics.frames import same_rows
 from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
 
 
@@ -74,8 +73,7 @@ def ranked(confidence: ArrayLike, correct: ArrayLike, sample_weight: ArrayLike |
     """`rank`, or a ranking by weight if there are weights [n]."""
     if sample_weight is None:
         return rank(confidence, correct)
-    same_rows(confidence=confidence, correct=correct, sample_weight=sample_weight)
-    scores, flags = scores_and_flags(confidence, correct)
+    scores, flags = scores_and_flags(confidence, correct, sample_weight=sample_weight)
     return weighted_ranking(scores, flags, as_weights(sample_weight, len(flags)))
 
 

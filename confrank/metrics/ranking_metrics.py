@@ -10,8 +10,7 @@ from typing import Literal
 import numpy as np
 
 from confrank.metrics import areas
-from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, scores_and_flags
+from confrank.metrics.arrays import EQUAL_SHARES, Array, ArrayLike, Flags, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
 from confrank.metrics.ranking import AnyRanking, ranked, sum_over_steps
 
@@ -62,33 +61,35 @@ def fpr_at_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
     if not ranking.has_both:
         return None
     for accepted, wrong in ranking.steps():
-        reached = (accepted - wrong) / ranking.num_correct >= tpr - rounding_of(accepted)
+        reached = (accepted - wrong) / ranking.num_correct >= tpr - EQUAL_SHARES
         if reached.any():
             return float(wrong[reached.argmax()] / ranking.num_wrong)
     raise AssertionError("the last step accepts everything")
 
 
 def fpr_nearest_tpr_of(ranking: AnyRanking, tpr: float = 0.95) -> float | None:
-    """Share of the errors accepted where the accepted share of the right ones is nearest to `tpr`."""
+    """Share of the errors accepted at the corner of the ROC curve whose share of the right ones is nearest to `tpr`.
+
+    As in scikit-learn, the first and the last step are corners whatever the curve does there.
+    """
     if not ranking.has_both:
         return None
-    gap, rate = tpr, 0.0  # before anything is accepted
-    for accepted, wrong in ranking.steps():
-        gaps = np.abs((accepted - wrong) / ranking.num_correct - tpr)
-        if len(gaps) and gaps.min() < gap:
-            gap, rate = float(gaps.min()), float(wrong[gaps.argmin()] / ranking.num_wrong)
-    return rate
+    steps = [
+        np.stack([(accepted - wrong) / ranking.num_correct, wrong / ranking.num_wrong])
+        for accepted, wrong in ranking.steps()
+    ]
+    rates = np.concatenate(steps, axis=1)
+    bends = (np.abs(np.diff(rates, 2)) > EQUAL_SHARES).any(axis=0)
+    corners = np.concatenate([[True], bends, [True]])[: rates.shape[1]]
+    right, wrong = np.concatenate([np.zeros((2, 1)), rates[:, corners]], axis=1)  # from where nothing is accepted
+    gaps = np.abs(right - tpr)
+    return float(wrong[np.argmax(gaps <= gaps.min() + EQUAL_SHARES)])
 
 
 FPR_POINTS: dict[str, Callable[[AnyRanking, float], float | None]] = {
     "at_least": fpr_at_tpr_of,
     "nearest": fpr_nearest_tpr_of,
 }
-
-
-def rounding_of(amounts: Amounts) -> float:
-    """How far a share of these amounts may be off: counts are exact, sums of weights are not."""
-    return 0.0 if amounts.dtype.kind == "i" else TOLERANCE
 
 
 def aurc(
@@ -187,8 +188,9 @@ def fpr_at_tpr(
 ) -> float | None:
     """Share of errors accepted when at least `tpr` of the right predictions are; None without both kinds.
 
-    Use `point` "nearest" to compare with published numbers: the threshold whose share of right predictions is nearest
-    to `tpr`, above or below it, as in the code of the paper; of two equally near, the higher one.
+    Use `point` "nearest" to compare with published numbers. The code of the paper takes the corner of the ROC curve,
+    as scikit-learn's `roc_curve` returns them, whose share of right predictions is nearest to `tpr`, above or below
+    it; of two equally near, the one with the higher threshold.
 
     >>> fpr_at_tpr([0.7, 0.9, 0.8], [True, False, True])
     1.0

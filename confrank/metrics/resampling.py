@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.metrics import areas, calibration
-from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import Floats, Ints
+from confrank.metrics.arrays import EQUAL_SHARES, Floats, Ints
 from confrank.metrics.evaluation import KEYS
-from confrank.metrics.ranking_metrics import rounding_of
 from confrank.metrics.samples import Samples
 
+NO_INTERVALS = "with sample weights there are no intervals and no paired differences, only the values"
 BLOCK = 1 << 20
 BINS = 15
 # Total draws: 1,000 resamples up to 50,000 rows, fewer above; by default none if even 200 would take minutes.
@@ -34,7 +33,7 @@ def default_resamples(num_samples: int) -> int:
 def bootstrap(
     sets: Sequence[Samples], num_resamples: int, seed: int = 0, on_progress: Callable[[int, int], None] | None = None
 ) -> list[dict[str, Floats]]:
-    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN if undefined.
+    """Each metric of each set on the same `num_resamples` resamples of the rows; NaN if undefined. None has weights.
 
     `on_progress` is called with the number of rows resampled so far, over all sets, and their total.
     """
@@ -43,6 +42,8 @@ def bootstrap(
     sizes = {len(samples) for samples in sets}
     if len(sizes) != 1 or 0 in sizes:
         raise ValueError(f"expected sets of predictions for the same samples, but got lengths {sorted(sizes)}")
+    if any(samples.weight is not None for samples in sets):
+        raise ValueError(f"expected predictions without weights to resample: {NO_INTERVALS}; leave out the weights")
     size = sizes.pop()
     done, total = 0, num_resamples * size * len(sets)
     report = on_progress or (lambda done, total: None)
@@ -68,7 +69,6 @@ class _Sorted:
     bins: list[tuple[Ints, Floats]]
     nll: Floats | None
     brier: Floats | None
-    weight: Floats | None
 
 
 def _sorted(samples: Samples) -> _Sorted:
@@ -81,7 +81,7 @@ def _sorted(samples: Samples) -> _Sorted:
         surplus: Floats = samples.correct.astype(np.float64) - samples.probability
         bins = [(rows, surplus[rows]) for rows in (np.flatnonzero(inside == k) for k in range(BINS)) if len(rows)]
     wrong = (~samples.correct[order]).astype(np.int64)
-    return _Sorted(order, ends, wrong, bins, samples.nll, samples.brier, samples.weight)
+    return _Sorted(order, ends, wrong, bins, samples.nll, samples.brier)
 
 
 def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -> Iterator[Ints]:
@@ -95,33 +95,21 @@ def _resamples(num_samples: int, num_resamples: int, rng: np.random.Generator) -
 
 
 def _metrics(item: _Sorted, counts: Ints) -> dict[str, Floats]:
-    amounts: Amounts
-    num_samples: Amounts
-    if item.weight is None:
-        amounts, num_samples = counts, np.full(len(counts), counts.shape[1])
-    else:
-        amounts, num_samples = _weighted(counts, item.weight)
-    metrics = _ranking_metrics(item, amounts[:, item.order], num_samples)
+    num_samples = counts.shape[1]
+    metrics = _ranking_metrics(item, counts[:, item.order])
     if item.bins or item.brier is not None:
-        weights = amounts.astype(np.float64, copy=False)
+        times = counts.astype(np.float64)
         if item.bins:
-            surplus = np.stack([weights[:, rows] @ values for rows, values in item.bins], axis=1)
+            surplus = np.stack([times[:, rows] @ values for rows, values in item.bins], axis=1)
             metrics["ece"] = calibration.mean_gap(surplus, num_samples)
         for key, values in (("nll", item.nll), ("brier", item.brier)):
             if values is not None:
-                metrics[key] = weights @ values / num_samples
+                metrics[key] = times @ values / num_samples
     return metrics
 
 
-def _weighted(counts: Ints, weight: Floats) -> tuple[Floats, Floats]:
-    """Each resample's weights, with mean 1 over its rows of weight above 0 (NaN without any), and their sum."""
-    num_samples = (counts @ (weight > 0)).astype(np.float64)
-    num_samples[num_samples == 0] = np.nan
-    amounts = counts * weight
-    return amounts * (num_samples / areas.at_least_some(amounts.sum(axis=1)))[:, None], num_samples
-
-
-def _ranking_metrics(item: _Sorted, counts: Amounts, num_samples: Amounts) -> dict[str, Floats]:
+def _ranking_metrics(item: _Sorted, counts: Ints) -> dict[str, Floats]:
+    num_samples = counts.shape[1]
     accepted, wrong = np.cumsum(counts, axis=1), np.cumsum(counts * item.wrong, axis=1)
     if len(item.ends) < counts.shape[1]:
         accepted, wrong = accepted[:, item.ends], wrong[:, item.ends]
@@ -133,7 +121,7 @@ def _ranking_metrics(item: _Sorted, counts: Amounts, num_samples: Amounts) -> di
     both = np.where((num_wrong > 0) & (num_right > 0), 1.0, np.nan)
     some_wrong, some_right = areas.at_least_some(num_wrong), areas.at_least_some(num_right)
     totals = accepted[:, -1:], num_wrong[:, None]
-    reached = (accepted - wrong) / some_right[:, None] >= 0.95 - rounding_of(accepted)
+    reached = (accepted - wrong) / some_right[:, None] >= 0.95 - EQUAL_SHARES
     at_tpr = np.take_along_axis(wrong, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
     return {
         "acc": 1 - risk,

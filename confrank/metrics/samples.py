@@ -72,11 +72,15 @@ class Samples:
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
-        """The same samples with weights [n], scaled to mean 1."""
+        """The samples of weight above 0 with their weights [n], scaled to mean 1; a note counts the others."""
         weights = as_weights(sample_weight, len(self))
-        absent = len(weights) - int(np.count_nonzero(weights))
-        notes = [f"{absent:,} of {len(weights):,} rows have weight 0 and do not count"] if absent else []
-        return replace(self, weight=weights, notes=self.notes + notes)
+        whole = replace(self, weight=weights)
+        if weights.all():
+            return whole
+        left = whole.select(weights > 0)
+        note = f"{len(self) - len(left):,} of {len(self):,} rows have weight 0 and do not count"
+        probability = _shares(left.confidence) if left.brier is None else left.probability
+        return replace(left, probability=probability, notes=[*self.notes, note])
 
 
 def sample_values(
@@ -88,18 +92,29 @@ def sample_values(
     correct: ArrayLike | None = None,
     prediction: Classes | None = None,
     classes: Classes | None = None,
+    sample_weight: ArrayLike | None = None,
 ) -> Samples:
     """Check the arrays and reduce them to values per sample; see `evaluate` for what you can give."""
     if logits is not None and probabilities is not None:
         raise ValueError("expected logits or probabilities, but got both")
     given_table, kind = (probabilities, "probabilities") if logits is None else (logits, "logits")
-    same_rows(**{kind: given_table}, label=label, prediction=prediction, confidence=confidence, correct=correct)
+    same_rows(
+        **{kind: given_table},
+        label=label,
+        prediction=prediction,
+        confidence=confidence,
+        correct=correct,
+        sample_weight=sample_weight,
+    )
     given = {name: one for name, one in (("label", label), ("prediction", prediction)) if one is not None}
     names = names_of_classes(given_table, classes)
     if given_table is None and len(given) < 2:  # next to `correct`, labels may be anything
-        return _from_scores({name: to_numpy(one) for name, one in given.items()}, confidence, correct)
-    numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
-    if given_table is not None:
+        numbers = {name: to_numpy(one) for name, one in given.items()}
+    else:
+        numbers, names = class_numbers(given, names, "" if given_table is None else GIVE_CLASSES)
+    if given_table is None:
+        samples = _from_scores(numbers, confidence, correct)
+    else:
         if label is None:
             raise ValueError("expected label with logits or probabilities, but got none")
         table, notes = _checked_table(given_table, is_logits=logits is not None)
@@ -107,8 +122,8 @@ def sample_values(
             raise ValueError(f"expected the names of {table.shape[1]} classes, but got {len(names)}")
         labels = as_labels(numbers["label"], table.shape[1])
         predicted = numbers.get("prediction")
-        return _from_table(table, labels, confidence, correct, predicted, notes, is_logits=logits is not None)
-    return _from_scores(numbers, confidence, correct)
+        samples = _from_table(table, labels, confidence, correct, predicted, notes, is_logits=logits is not None)
+    return samples if sample_weight is None else samples.weighted(sample_weight)
 
 
 def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, correct: ArrayLike | None) -> Samples:
@@ -130,14 +145,18 @@ def _from_scores(classes: Mapping[str, Array], confidence: ArrayLike | None, cor
     same_length(confidence=scores, correct=right, **classes)
     # Summaries per class need numbered classes.
     numbered = {name: values for name, values in classes.items() if values.ndim == 1 and values.dtype.kind in "iu"}
-    inside = bool(len(scores)) and scores.min() >= 0 and scores.max() <= 1
     return Samples(
         scores,
         right,
-        probability=scores if inside else None,
+        probability=_shares(scores),
         label=numbered.get("label"),
         prediction=numbered.get("prediction"),
     )
+
+
+def _shares(scores: Array) -> Array | None:
+    """The scores [n] if all are within [0, 1], where they may be probabilities; otherwise None."""
+    return scores if len(scores) and scores.min() >= 0 and scores.max() <= 1 else None
 
 
 def predicted_values(

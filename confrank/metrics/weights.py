@@ -31,18 +31,7 @@ def as_weights(values: ArrayLike, num_samples: int) -> Floats:
 
 def scaled(weights: Floats) -> Floats:
     """Weights with mean 1 over the rows of weight above 0. [n] -> [n]"""
-    total = weights.sum()
-    return weights * (np.count_nonzero(weights) / total) if total else weights
-
-
-def effective_number(weights: Floats) -> float:
-    """Kish's effective number of samples: how many equal weights carry as much information.
-
-    >>> effective_number(np.array([1.0, 1.0])), effective_number(np.array([1.0, 0.0]))
-    (2.0, 1.0)
-    """
-    squares = float(np.square(weights).sum())
-    return float(weights.sum()) ** 2 / squares if squares else 0.0
+    return weights * (np.count_nonzero(weights) / weights.sum()) if len(weights) else weights
 
 
 def weighted_mean(values: Array, weights: Floats) -> float:
@@ -88,7 +77,8 @@ class WeightedRanking:
 
 def weighted_ranking(scores: Array, flags: Flags, weights: Floats) -> WeightedRanking:
     """Sort `scores` [n] from the highest down and sum the weights (`as_weights`) of right and wrong predictions."""
-    order = np.argsort(-scores, kind="stable")
+    rows = np.flatnonzero(weights)  # the others are absent
+    order = rows[np.argsort(-scores[rows], kind="stable")]
     ordered, right, weights = scores[order], flags[order], scaled(weights[order])
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else order
     return WeightedRanking(

@@ -145,10 +145,14 @@ class Predictions:
         return ", ".join(parts) + (f" (ignored: {ignored})" if ignored else "")
 
 
-def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collection[str] = ()) -> Predictions:
+def as_predictions(
+    model: Predictions | Mapping[str, Classes],
+    columns: Collection[str] = (),
+    others: Mapping[str, Classes] | None = None,
+) -> Predictions:
     """A mapping of arrays as predictions, with the named columns as `extra`; see `evaluate` for names of classes.
 
-    The index of pandas is the `index`, if it identifies the rows.
+    The index of pandas is the `index`, if it identifies the rows. `others` are arrays that must have the same one.
 
     >>> as_predictions({"label": ["b", "a"], "prediction": ["b", "b"], "confidence": [0.9, 0.8]}).class_names
     ['a', 'b']
@@ -161,7 +165,7 @@ def as_predictions(model: Predictions | Mapping[str, Classes], columns: Collecti
     if unknown := [name for name in model if name not in (*ARRAYS, "classes", *columns)]:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got {', '.join(map(repr, unknown))}")
     given = {name: values for name, values in model.items() if name != "classes"}
-    same_rows(**given)
+    same_rows(**(given | dict(others or {})))
     arrays: dict[str, Any] = {name: to_numpy(values) for name, values in given.items()}
     table = model.get("logits", model.get("probabilities"))
     extra = {name: values for name, values in arrays.items() if name in columns}

@@ -63,9 +63,8 @@ def cost_lines(rule: CostThreshold, checked: str, cost_of_others: float | None =
     lines.append(f"            accepting all would cost {rule.accept_all:.4g}, rejecting all {rule.cost_reject:.4g}")
     if rule.held_out is not None:
         low, high = rule.held_out.low, rule.held_out.high
-        lines.append(
-            f"new rows    {rule.held_out.value:.4g} per prediction (95% interval {low:.4g} to {high:.4g}), {checked}"
-        )
+        limits = "no interval with weights" if low is None else f"95% interval {low:.4g} to {high:.4g}"
+        lines.append(f"new rows    {rule.held_out.value:.4g} per prediction ({limits}), {checked}")
     return lines
 
 

@@ -43,9 +43,10 @@ def _accepted(group: Group) -> list[str]:
     point = group.acceptance
     if point.risk is None:
         return [percent(point.coverage), "none accepted"]
-    low, high = group.risk_interval
+    limits = group.risk_interval
+    below = "" if limits is None else f"\n({100 * limits[0]:.2f}, {100 * limits[1]:.2f})"
     small = "\ntoo small to say" if group.too_small else ""
-    return [percent(point.coverage), f"{percent(point.risk, 2)}\n({100 * low:.2f}, {100 * high:.2f}){small}"]
+    return [percent(point.coverage), f"{percent(point.risk, 2)}{below}{small}"]
 
 
 def risk_text(group: Group) -> str:
@@ -100,12 +101,12 @@ def _worst_sentence(grouping: Grouping) -> str:
         if not grouping.overall.wrong:
             return f"By {column}: no accepted prediction is wrong in any group."
         return f"By {column}: no group is large enough to say which is worst."
-    low, high = worst.risk_interval
     assert worst.acceptance.risk is not None
+    limits = worst.risk_interval
+    interval = "" if limits is None else f" (95% interval {percent(limits[0], 2)} to {percent(limits[1], 2)})"
     sentence = (
         f"By {column}, {shortened(worst.value)} is worst: {percent(worst.acceptance.risk, 2)} of its accepted"
-        f" predictions are wrong (95% interval {percent(low, 2)} to {percent(high, 2)}), against {percent(risk, 2)}"
-        " of all."
+        f" predictions are wrong{interval}, against {percent(risk, 2)} of all."
     )
     if grouping.is_clear(worst):
         return sentence
@@ -153,8 +154,7 @@ def _chart(group: Group, grouping: Grouping, limit: float) -> dict[str, Any]:
 
 
 def _row(group: Group, order: int) -> dict[str, Any]:
-    point, metrics = group.acceptance, group.evaluation.metrics
-    low, high = group.risk_interval
+    point, metrics, limits = group.acceptance, group.evaluation.metrics, group.risk_interval
     return {
         "value": group.value,
         "order": order,
@@ -163,7 +163,7 @@ def _row(group: Group, order: int) -> dict[str, Any]:
         "coverage_text": percent(point.coverage),
         "risk": -1 if point.risk is None else point.risk,
         "risk_text": "-" if point.risk is None else percent(point.risk, 2),
-        "risk_limits": None if point.risk is None else f"{100 * low:.2f} to {100 * high:.2f}",
+        "risk_limits": None if limits is None else f"{100 * limits[0]:.2f} to {100 * limits[1]:.2f}",
         "too_small": group.too_small,
         "cells": [
             {"sort": -1 if metrics[key] is None else metrics[key]}

@@ -62,14 +62,14 @@ def _gap(key: str, gap: Difference | None) -> Gap:
 
 
 def repeats_verdict(repeats: Repeats) -> list[str]:
-    """Does each later method rank its answers better than the first? One sentence each, by AURC."""
+    """Does each later method have fewer errors among the accepted than the first? One sentence each, by AURC."""
     row, (first, *others) = _row(repeats, "aurc"), repeats.evaluations
     sentences = []
     for number, (name, gap) in enumerate(zip(others, row.gaps, strict=True), start=1):
         values = f"{row.heading} {row.values[number]} against {row.values[0]}, paired difference {gap.text}"
         if gap.is_clear:
-            word = "better" if gap.is_better else "worse"
-            start = f"Over {repeats.num_seeds} seeds, {name} ranks its answers {word} than {first}"
+            word = "fewer" if gap.is_better else "more"
+            start = f"Over {repeats.num_seeds} seeds, {name} has {word} errors among the accepted than {first}"
         else:
             start = f"Over {repeats.num_seeds} seeds, no clear difference between {name} and {first}"
         sentences.append(f"{start}: {values}.")

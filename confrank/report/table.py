@@ -11,6 +11,7 @@ from rich.text import Text
 from confrank.analysis import Analysis, Repeats
 from confrank.metrics import Evaluation, Interval, PairedDifference
 from confrank.metrics.repeats import summarise
+from confrank.metrics.resampling import NO_INTERVALS
 from confrank.report.repeats import repeats_rows
 from confrank.report.scales import SHOWN, metric_text, p_text, with_spread
 from confrank.report.verdict import ece_note
@@ -133,6 +134,8 @@ def _gap(factor: float, gap: PairedDifference | None) -> str:
 def interval_note(models: Sequence[Analysis]) -> str:
     """How many resamples the intervals are from, or that there are none."""
     counts = list(dict.fromkeys(model.num_resamples for model in models))
+    if models[0].weighted_by:
+        return NO_INTERVALS
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
     number = ", ".join(f"{count:,}" for count in counts)

@@ -12,6 +12,12 @@ from confrank.report.names import shortened
 from confrank.report.scales import SHOWN, p_text, shown
 
 CLEAR = 0.05
+# What a lower and a higher value mean. A model with fewer errors has a lower AURC even if its confidence is random;
+# AUROC does not depend on how many are wrong.
+CLAIMS = {
+    "aurc": ("has fewer errors among the accepted", "has more errors among the accepted"),
+    "auroc": ("separates right from wrong worse", "separates right from wrong better"),
+}
 ROUNDING = 1e-10  # a share of weight that is all, or nothing, may differ from it by less than this, in per cent
 AURC = SHOWN["aurc"].heading
 
@@ -115,28 +121,26 @@ def _calibration(claimed: float, accuracy: float) -> str:
 
 
 def comparisons(models: Sequence[Analysis]) -> list[str]:
-    """A sentence for each later model: its paired difference in AURC to the first, or why there is none."""
+    """For each later model, its paired differences in AURC and AUROC to the first, or why there are none."""
     first, sentences = shortened(models[0].name), []
     for model in models[1:]:
         name = shortened(model.name)
-        gap = model.differences.get("aurc")
-        if gap is None:
+        if not model.differences:
             reason = model.pairing if model.num_resamples else "no resamples were drawn"
+            reason = "rows have weights" if model.weighted_by else reason
             sentences.append(f"{name} and {first} are not compared pair by pair ({reason}).")
             continue
-        detail = f"95% interval {_signed(gap.low)} to {_signed(gap.high)}, {p_text(gap.p)}"
-        if gap.p <= CLEAR and gap.value:
-            word = "better" if gap.value < 0 else "worse"
-            pair = f"{name} ranks its answers {word} than {first}"
-            sentences.append(f"{pair}: its {AURC} differs by {_signed(gap.value)} ({detail}).")
-        else:
-            pair = f"No clear difference in {AURC} between {name} and {first}"
-            sentences.append(f"{pair}: {_signed(gap.value)} ({detail}).")
+        for key, (less, more) in CLAIMS.items():
+            gap, how = model.differences.get(key), SHOWN[key]
+            if gap is None:
+                continue
+            value, low, high = (f"{number * how.factor:+.2f}" for number in (gap.value, gap.low, gap.high))
+            pair = f"No clear difference in {how.heading} between {name} and {first}: {value}"
+            if gap.p <= CLEAR and not gap.low <= 0 <= gap.high:
+                claim = less if gap.value < 0 else more
+                pair = f"{name} {claim} than {first}: its {how.heading} differs by {value}"
+            sentences.append(f"{pair} (95% interval {low} to {high}, {p_text(gap.p)}).")
     return sentences
-
-
-def _signed(value: float) -> str:
-    return f"{value * SHOWN['aurc'].factor:+.2f}"
 
 
 def footnotes(evaluations: Collection[tuple[str, Evaluation]]) -> list[str]:
