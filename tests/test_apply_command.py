@@ -115,6 +115,10 @@ REFUSED = {
     "newer": ('{"confrank_policy": 2}', "version 1 or earlier, but got version 2; update confrank"),
     "not finite": ('{"confrank_policy": 1, "threshold": {"threshold": NaN}, "checksum": "x"}', "not a JSON object"),
     "nested": ("[" * 100000, "not a JSON object"),
+    "twice": (
+        '{"confrank_policy": 1, "confrank_policy": 1}',
+        "distinct names in each object, but got 'confrank_policy' twice",
+    ),
 }
 
 
@@ -145,6 +149,28 @@ def test_a_changed_policy_is_refused(files, command, capsys):
         assert "expected a policy that confrank wrote, but got" in last_error(capsys)
     (files / "p.json").write_text(json.dumps(json.loads(content), indent=7, sort_keys=True))  # spaces may change
     command("apply", "p.json", "val.csv")
+
+
+def test_a_part_that_is_there_twice_is_refused(files, command, capsys):
+    """The last one alone would count, so the checksum would hold although people read the first one."""
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    content = (files / "p.json").read_text()
+    (files / "p.json").write_text(content.replace("{", '{"threshold": {"threshold": 0.1},', 1))
+    capsys.readouterr()
+    command("apply", "p.json", "val.csv", code=2)
+    assert "distinct names in each object, but got 'threshold' twice; restore the file" in last_error(capsys)
+
+
+def test_a_class_that_is_there_twice_is_refused(files, command, capsys):
+    table, label = made().probabilities, made().label
+    np.savez("val.npz", probabilities=table, label=label, class_names=["a", "b", "c"])
+    np.savez("new.npz", probabilities=table, class_names=["a", "b", "a"])
+    command("threshold", "val.npz", "--risk", 0.2, "--policy", "p.json")
+    capsys.readouterr()
+    command("apply", "p.json", "new.npz", code=2)
+    assert "new.npz: expected the classes that the policy was made on, each once, but got a twice" in last_error(
+        capsys
+    )
 
 
 def test_predictions_of_another_kind_are_refused(files, command, capsys):

@@ -120,6 +120,11 @@ def test_lists_in_json_are_tables(tmp_path):
         ("a.json", '{"label": [1, 2], "confidence": [1]}', "2 in label, 1 in confidence"),
         ("a.json", '[{"label": 1, "label": 2}]', "distinct names in each object, but got 'label' twice"),
         ("a.json", '{"columns": ["a"], "data": [3]}', "a list of 1 values in each row, but row 0 is another"),
+        (
+            "a.json",
+            '{"columns": ["label", "conf", "label"], "data": [[1, 0.5, 0]]}',
+            "distinct columns, but got 'label' twice, as columns 1 and 3",
+        ),
         ("a.jsonl", '{"label": 1}\n{"label": \n', "cannot be parsed in line 2"),
         ("a.jsonl", '{"label": 1}\n[2]\n', "an object in each row, but got a list in row 1"),
         (

@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.phrasing import InputError, similar_path
+from confrank.predictions.text_file import distinct_names
 
 VERSION = 1
 LONGEST_LINE = 120
@@ -48,7 +49,9 @@ def _parsed(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: expected a policy file, but it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant, object_pairs_hook=distinct_names)
+    except InputError as error:
+        raise InputError(f"{path}: {error.problem}", "restore the file") from None
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
