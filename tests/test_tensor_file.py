@@ -158,6 +158,13 @@ def test_tensors_without_plain_values_are_refused(tmp_path, kind):
             read(tmp_path / "a.pt")
 
 
+def test_indices_beyond_a_sparse_tensor_do_not_end_the_process(tmp_path):
+    beyond = torch.sparse_coo_tensor([[0, 10**12], [0, 0]], [1.0, 2.0], (4, 3), check_invariants=False)
+    torch.save({"logits": beyond, "label": LABEL}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="expected a file that torch.save wrote, but it cannot be read: size is"):
+        read(tmp_path / "a.pt")
+
+
 def test_bare_labels_belong_to_one_array(tmp_path):
     torch.save({"logits": LOGITS}, tmp_path / "named.pt")
     torch.save(LABEL, tmp_path / "label.pt")
