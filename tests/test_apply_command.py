@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -441,6 +442,22 @@ def test_no_command_writes_over_its_predictions(files, command, capsys, asked):
         command(asked[0], "val.csv", *asked[1:], *flags, code=2)
         assert "linked.json is an input of this command; choose another path" in last_error(capsys)
     assert not (files / "p.json").exists()
+
+
+@pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: "".join(map(str, asked)))
+@pytest.mark.parametrize("link", ["same", "./same", "symbolic", "hard"])
+def test_no_command_writes_two_results_to_one_path(files, command, capsys, asked, link):
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "old.json")
+    policy, result = "new.json", "./new.json" if link == "./same" else "new.json"
+    if link in ("symbolic", "hard"):
+        policy, result = "old.json", "linked.json"
+        (files / result).symlink_to(policy) if link == "symbolic" else (files / result).hardlink_to(policy)
+    content = (files / "old.json").read_bytes()
+    capsys.readouterr()
+    command(asked[0], "val.csv", *asked[1:], "--replace", "--policy", policy, "--json", result, code=2)
+    message = f"expected a file for each result, but {Path(result)} and {policy} are one; choose another path"
+    assert message in last_error(capsys)
+    assert (files / "old.json").read_bytes() == content and not (files / "new.json").exists()
 
 
 @pytest.mark.parametrize("asked", [COMMANDS[1], ("sets",), ("select",)], ids=lambda asked: asked[0])

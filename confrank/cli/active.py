@@ -21,7 +21,7 @@ from confrank.cli.command import (
     terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path, picture_path
+from confrank.cli.paths import folder_path, keep_inputs, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def _run(arguments: Arguments) -> None:
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console(lasting=True)
     results = (folder_path(arguments.results) or out) / f"{stem}.json"
+    keep_inputs([], picture, results)
     check_results(results, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are not repeated)")
@@ -116,6 +117,7 @@ def _show(arguments: Arguments) -> None:
 
     curves = load_curves(Path(arguments.curves))
     picture = picture_path(arguments.figure)
+    keep_inputs([arguments.curves], picture)
     if arguments.markdown:
         print(active_markdown(curves.labelled(), curves.values()), end="")
     _show_curves(None if arguments.markdown else make_console(), curves, picture)

@@ -30,7 +30,7 @@ def add_reading(parser: Parser, *, labelled: bool = True) -> None:
     columns = "what columns hold, as in label=gold,prediction=answer,confidence=conf,probability:cat=p1"
     add_option(reading, "--columns", str, "ROLE=COLUMN,...", columns)
     if labelled:
-        add_option(reading, "--truth", str, "FILE", "take the labels, or grades in a column correct, from this file")
+        add_option(reading, "--truth", str, "FILE", "take the labels from this file")
         add_option(reading, "--on", str, "COLUMN", "column to join --truth by, or COLUMN=COLUMN if the names differ")
     add_option(reading, "--positive", str, "CLASS", "the score is the probability of this class")
     add_option(reading, "--scale", str, "X", "divide probabilities and confidence by this, e.g. 100; log: logarithms")

@@ -81,7 +81,7 @@ def open_text(path: Path, encoding: str) -> TextIO:
 
 
 def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The `object_pairs_hook` of everything that reads JSON: of two values with one name, the last alone would count."""
+    """The `object_pairs_hook` of what reads JSON: of two values with one name, the last alone would count."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
