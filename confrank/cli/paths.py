@@ -95,7 +95,7 @@ def write_json(path: Path | None, values: Any) -> None:
 
 
 def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> None:
-    """Raise if a file to write is, directly or through a link, an input, a file that training wrote, or another output.
+    """Raise if a file to write is, also through a link, an input, a file that training wrote, or another output.
 
     Every command calls it with all it reads and all it writes. Those that were not given are None.
     """

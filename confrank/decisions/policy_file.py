@@ -2,18 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from filelock import FileLock, Timeout
+
+from confrank.atomic import NAME_START
 from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.phrasing import InputError, similar_path
 from confrank.predictions.text_file import distinct_names
 
 VERSION = 1
 LONGEST_LINE = 120
+LONGEST_WAIT = 60.0  # seconds; to add a part takes less than one
 MOST_BYTES = 1 << 28
 
 
@@ -40,6 +46,24 @@ def read_policy(path: Path) -> dict[str, Any]:
             "restore the file, or make the policy again: a changed policy has no guarantee",
         )
     return values
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let no other process change a policy file meanwhile; the lock is a hidden file next to it."""
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(path.with_name(f".{path.name[:NAME_START]}.lock"), fallback_to_soft=False)
+        lock.acquire(timeout=LONGEST_WAIT)
+    except Timeout:
+        raise InputError(
+            f"{path}: expected to change this policy, but another command is doing so", "try again"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _parsed(path: Path) -> dict[str, Any]:
