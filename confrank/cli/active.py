@@ -1,5 +1,6 @@
 """Active learning: the paper's experiment, and asking for labels in a real pool."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from confrank.cli.command import (
     device_of,
     listed,
     make_console,
+    plain,
     root_of,
     say,
     say_once,
@@ -144,6 +146,7 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
         print(
             render(active_cells({config["dataset"]: values}), "terminal", ours_only=True, width=terminal_width()),
             end="",
+            file=plain(sys.stdout),
         )
     if picture is not None:
         say(console, f"figure: {picture}")

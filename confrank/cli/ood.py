@@ -19,6 +19,7 @@ from confrank.cli.command import (
     at_least,
     device_of,
     listed,
+    plain,
     root_of,
     terminal_width,
 )
@@ -132,7 +133,7 @@ def _ood(arguments: Arguments) -> None:
     if report:
         write_atomically(report, detection_page(groups, cells, protocol.describe(), notes, protocol.tuned))
         written.append(f"report: {report}")
-    print(render(cells, arguments.format, width=terminal_width()), end="")
+    print(render(cells, arguments.format, width=terminal_width()), end="", file=plain(sys.stdout))
     for line in (protocol.describe(), *notes, *written):
         show(line)
 

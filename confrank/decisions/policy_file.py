@@ -10,8 +10,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from filelock import FileLock, Timeout
-
 from confrank.atomic import NAME_START
 from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.phrasing import InputError, similar_path
@@ -51,6 +49,8 @@ def read_policy(path: Path) -> dict[str, Any]:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Let no other process change a policy file meanwhile; the lock is a hidden file next to it."""
+    from filelock import FileLock, Timeout  # which takes as long to import as a small file to read
+
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -18,7 +18,8 @@ _EXAMPLE = "torch.save({'logits': logits, 'label': label}, 'predictions.pt')"
 def read_tensors(path: Path) -> dict[str, Array] | Array:
     """The arrays of a file by name, or its only tensor. Nothing is unpickled except tensors and plain values."""
     try:
-        with torch.sparse.check_sparse_tensor_invariants():  # indices beyond a tensor would end the process
+        # Indices beyond a sparse tensor would end the process.
+        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
             stored = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if "numpy" in str(error):
