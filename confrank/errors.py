@@ -119,6 +119,19 @@ def named(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+_SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {127: 0x2421}
+_SIGNS |= dict.fromkeys(range(128, 160), 0xFFFD)
+
+
+def printable(text: str) -> str:
+    """Text with signs in place of the control characters that a terminal would obey.
+
+    >>> printable("\\x1b[2J.csv")
+    '␛[2J.csv'
+    """
+    return text.translate(_SIGNS)
+
+
 def joined(words: Sequence[str]) -> str:
     """
     >>> joined(["a score"]), joined(["a score", "a threshold", "sets"])

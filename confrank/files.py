@@ -236,6 +236,9 @@ def check_npz(path: Path) -> None:
 def npz_size(path: Path) -> int:
     """The unpacked size of an npz archive; an error if the shape of an array needs more bytes than there are."""
     with zipfile.ZipFile(path) as archive:
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+            raise InputError(f"expected each array once, but got {twice[0][:80]!r} twice", "save the file again")
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 with archive.open(member) as stream:

@@ -202,6 +202,9 @@ def test_curves_are_stored_and_shown_again(finished, tiny, tmp_path, capsys, com
     with np.load(tmp_path / "kept.npz") as kept:
         assert kept["margin-trial1"].tolist() == places(finished, 1, "margin")[2].read_labelled().tolist()
         assert kept["margin-trial1-loss"].shape == kept["margin-trial1-acc"].shape == (3, tiny.epochs)
+    (tmp_path / "linked.png").symlink_to(tmp_path / "kept.json")
+    command("active", "show", tmp_path / "kept.json", "--figure", tmp_path / "linked.png", code=2)
+    assert f"{tmp_path / 'linked.png'} is an input of this command" in capsys.readouterr().err
     command("active", "show", tmp_path / "kept.json", "--markdown", "--figure", tmp_path / "curves.png")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| strategy | trials | 30 labels | 60 labels | 90 labels |"

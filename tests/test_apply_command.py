@@ -4,14 +4,19 @@ import csv
 import json
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import SERVER
 from test_policy import made
 
+from confrank.cli import main
 from confrank.cli.apply import check_answers
 from confrank.decisions import Policy
-from confrank.decisions.policy_file import checksum
+from confrank.decisions.policy import ThresholdPart
+from confrank.decisions.policy_file import checksum, locked
 from confrank.decisions.rows import design_rows
 from confrank.predictions import read
 
@@ -115,6 +120,10 @@ REFUSED = {
     "newer": ('{"confrank_policy": 2}', "version 1 or earlier, but got version 2; update confrank"),
     "not finite": ('{"confrank_policy": 1, "threshold": {"threshold": NaN}, "checksum": "x"}', "not a JSON object"),
     "nested": ("[" * 100000, "not a JSON object"),
+    "twice": (
+        '{"confrank_policy": 1, "confrank_policy": 1}',
+        "distinct names in each object, but got 'confrank_policy' twice",
+    ),
 }
 
 
@@ -166,6 +175,28 @@ def test_a_part_that_is_no_more_names_the_command_that_makes_it_anew(files, comm
     for arguments in (["apply", "p.json", "val.csv"], ["monitor", "p.json", "val.csv"]):
         command(*arguments, code=2)
         assert last_error(capsys).endswith(f"; make it anew: {remedy}")
+
+
+def test_a_part_that_is_there_twice_is_refused(files, command, capsys):
+    """The last one alone would count, so the checksum would hold although people read the first one."""
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    content = (files / "p.json").read_text()
+    (files / "p.json").write_text(content.replace("{", '{"threshold": {"threshold": 0.1},', 1))
+    capsys.readouterr()
+    command("apply", "p.json", "val.csv", code=2)
+    assert "distinct names in each object, but got 'threshold' twice; restore the file" in last_error(capsys)
+
+
+def test_a_class_that_is_there_twice_is_refused(files, command, capsys):
+    table, label = made().probabilities, made().label
+    np.savez("val.npz", probabilities=table, label=label, class_names=["a", "b", "c"])
+    np.savez("new.npz", probabilities=table, class_names=["a", "b", "a"])
+    command("threshold", "val.npz", "--risk", 0.2, "--policy", "p.json")
+    capsys.readouterr()
+    command("apply", "p.json", "new.npz", code=2)
+    assert "new.npz: expected the classes that the policy was made on, each once, but got a twice" in last_error(
+        capsys
+    )
 
 
 def test_predictions_of_another_kind_are_refused(files, command, capsys):
@@ -443,6 +474,22 @@ def test_select_writes_over_no_input(files, command, capsys):
     assert not (files / "s.csv").exists() and not (files / "s.json").exists()
 
 
+@pytest.mark.parametrize("asked", COMMANDS, ids=lambda asked: "".join(map(str, asked)))
+@pytest.mark.parametrize("link", ["same", "./same", "symbolic", "hard"])
+def test_no_command_writes_two_results_to_one_path(files, command, capsys, asked, link):
+    command("threshold", "val.csv", "--coverage", 0.5, "--policy", "old.json")
+    policy, result = "new.json", "./new.json" if link == "./same" else "new.json"
+    if link in ("symbolic", "hard"):
+        policy, result = "old.json", "linked.json"
+        (files / result).symlink_to(policy) if link == "symbolic" else (files / result).hardlink_to(policy)
+    content = (files / "old.json").read_bytes()
+    capsys.readouterr()
+    command(asked[0], "val.csv", *asked[1:], "--replace", "--policy", policy, "--json", result, code=2)
+    message = f"expected a file for each result, but {Path(result)} and {policy} are one; choose another path"
+    assert message in last_error(capsys)
+    assert (files / "old.json").read_bytes() == content and not (files / "new.json").exists()
+
+
 @pytest.mark.parametrize(
     "asked", [COMMANDS[1], ("sets",), ("select", "--new", "val.csv", "--out", "s.csv")], ids=lambda asked: asked[0]
 )
@@ -492,6 +539,75 @@ def test_a_policy_remembers_the_positive_class(files, command, capsys, threshold
     lines = (files / "b.csv").read_text().splitlines()
     (files / "few.csv").write_text("\n".join([lines[0], *(lines[1 + k] for k in sure)]))
     command("monitor", "p.json", "few.csv")
+
+
+def held(arguments, reached, go):
+    """A command that waits for `go` after it has read the policy."""
+    usable = Policy.usable
+
+    def waiting(policy, *others, **options):
+        reached.set()
+        assert go.wait(60)
+        return usable(policy, *others, **options)
+
+    Policy.usable = waiting
+    main(arguments)
+
+
+@contextmanager
+def between_reading_and_writing(*arguments):
+    """Run a command; the block is run after it has read the policy and before it writes it."""
+    reached, go = SERVER.Event(), SERVER.Event()
+    process = SERVER.Process(target=held, args=([*map(str, arguments)], reached, go))
+    process.start()
+    assert reached.wait(60)
+    yield process
+    go.set()
+    process.join(60)
+
+
+@pytest.mark.parametrize("start", [[], [("scores",)]], ids=["new", "with a score"])
+def test_of_two_commands_at_once_none_loses_a_part(files, command, start):
+    for name, *flags in start:
+        command(name, "val.csv", *flags, "--policy", "p.json")
+    with between_reading_and_writing("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json") as process:
+        command("sets", "val.csv", "--policy", "p.json")
+    assert process.exitcode == 0
+    assert [*Policy.load("p.json").parts()] == [*(["score"] if start else []), "threshold", "sets"]
+
+
+def test_a_part_that_rests_on_another_policy_is_refused(files, command):
+    """A threshold of the confidences before they were calibrated would be one of others afterwards."""
+    with between_reading_and_writing("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json") as process:
+        command("calibrate", "val.csv", "--policy", "p.json")
+    assert process.exitcode == 2
+    assert [*Policy.load("p.json").parts()] == ["table_calibrator"]
+    policy = Policy.load("p.json")
+    command("calibrate", "val.csv", "--policy", "p.json", "--replace", "--seed", 1)
+    with pytest.raises(ValueError, match="expected p.json as it was read, but another command has changed"):
+        policy.add(ThresholdPart(0.5), "p.json")
+
+
+def test_a_policy_of_other_predictions_is_not_added_to(files, command):
+    with between_reading_and_writing("sets", "val.csv", "--policy", "p.json") as process:
+        np.savez("other.npz", confidence=np.linspace(0, 1, 400), correct=np.ones(400))
+        command("threshold", "other.npz", "--risk", 0.2, "--policy", "p.json")
+    assert process.exitcode == 2
+    assert [*Policy.load("p.json").parts()] == ["threshold"]
+
+
+def test_a_policy_is_changed_by_one_command_at_a_time(files, command, capsys):
+    """The lock is free again after a command that was killed."""
+    command("threshold", "val.csv", "--risk", 0.2, "--policy", "p.json")
+    process = SERVER.Process(target=main, args=(["sets", "val.csv", "--policy", "p.json"],))
+    with locked(files / "p.json"):
+        process.start()
+        process.join(4)
+        assert process.is_alive() and [*Policy.load("p.json").parts()] == ["threshold"]
+        process.kill()
+        process.join()
+    command("sets", "val.csv", "--policy", "p.json")
+    assert [*Policy.load("p.json").parts()] == ["threshold", "sets"]
 
 
 def test_a_policy_remembers_columns_scale_and_logits(files, command, capsys):

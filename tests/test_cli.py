@@ -1,9 +1,11 @@
 import dataclasses
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -462,6 +464,49 @@ def test_output_in_any_encoding(tmp_path, encoding):
     assert f"| AURC{factor}".encode(encoding.partition(":")[0]) in result.stdout.replace("│".encode(), b"|")
     assert result.stdout.endswith(b"report: " + page + b"\n")
     assert b"caf\xe9\xc3\xa9.csv" in Path(os.fsdecode(page)).read_bytes()
+
+
+ESCAPES = "\x1b]0;title\x07\x1b[31m\x1b[2J\x9b2J\x08"  # would change the title, the colour, the screen
+
+
+def test_escape_codes_in_file_names_are_shown_not_obeyed(tmp_path, capsys, command, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name, other, photos = f"{ESCAPES}.csv", f"{ESCAPES}2.csv", tmp_path / f"photos{ESCAPES}"
+    for path in (name, other):
+        Path(path).write_text("confidence,correct\n" + "0.9,1\n0.8,0\n0.7,1\n" * 20)
+    (photos / "a").mkdir(parents=True)
+    (photos / "a" / f"{ESCAPES}.png").write_text("no picture")
+    for arguments, code in (
+        (("evaluate", name, other, "--resamples", 0), 0),
+        (("evaluate", name, "--resamples", 0, "--report", f"{ESCAPES}.html"), 0),
+        (("evaluate", f"missing{ESCAPES}.csv"), 2),
+        (("threshold", name, "--risk", 0.6, "--policy", f"{ESCAPES}.json"), 0),
+        (("data", "check", photos), 2),
+        ((f"{ESCAPES}",), 2),
+        (("evaluate", name, f"--{ESCAPES}"), 2),
+    ):
+        command(*arguments, code=code)
+        printed = "".join(capsys.readouterr())
+        assert "␛]0;title" in printed or repr(ESCAPES)[1:-1] in printed
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printed)
+
+
+def test_a_terminal_gets_no_codes_but_our_own(tmp_path):
+    (tmp_path / f"{ESCAPES}.csv").write_text("confidence,correct\n" + "0.9,1\n0.8,0\n0.7,1\n" * 20)
+    terminal, end = pty.openpty()
+    arguments = [sys.executable, "-m", "confrank", "evaluate", f"{ESCAPES}.csv"]
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    process = subprocess.Popen(arguments, stdout=end, stderr=end, cwd=tmp_path, env=environment)
+    os.close(end)
+    printed = b""
+    with suppress(OSError):  # Linux reports a closed terminal as an error
+        while part := os.read(terminal, 65_536):
+            printed += part
+    assert process.wait() == 0
+    text = printed.decode()
+    assert "AURC" in text and "\x1b[" in text and "␛]0;title" in text
+    for code in ("\x1b]0;", "\x07", "\x1b[31m", "\x9b", "\x08"):
+        assert code not in text
 
 
 def test_an_interrupt_during_the_first_imports_is_one_line():

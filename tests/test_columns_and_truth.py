@@ -120,6 +120,11 @@ def test_lists_in_json_are_tables(tmp_path):
         ("a.json", '{"label": [1, 2], "confidence": [1]}', "2 in label, 1 in confidence"),
         ("a.json", '[{"label": 1, "label": 2}]', "distinct names in each object, but got 'label' twice"),
         ("a.json", '{"columns": ["a"], "data": [3]}', "a list of 1 values in each row, but row 0 is another"),
+        (
+            "a.json",
+            '{"columns": ["label", "conf", "label"], "data": [[1, 0.5, 0]]}',
+            "distinct columns, but got 'label' twice, as columns 1 and 3",
+        ),
         ("a.jsonl", '{"label": 1}\n{"label": \n', "cannot be parsed in line 2"),
         ("a.jsonl", '{"label": 1}\n[2]\n', "an object in each row, but got a list in row 1"),
         (
@@ -474,6 +479,50 @@ def test_labels_of_another_file(tmp_path, text):
     assert loaded.extra["site"].tolist() == ["y", "y", "x", "x"]
     assert [key.decode() for key in loaded.key] == ["d", "b", "a", "c"]
     assert f"labels of {truth} joined by" in loaded.describe()
+
+
+GIVEN = {
+    "numbers": [17, 4, 42, 8],
+    "words": ["x", "y", "z", "w"],
+    "zero and one": [0, 1, 1, 0],
+    "missing": [17, "", 42, 8],
+}
+
+
+@pytest.mark.parametrize("answers", ["numbers", "words", "zero and one"])
+@pytest.mark.parametrize("header", ["id,correct", "id,Graded", "id,site,is_correct", "id,IS CORRECT,site"])
+def test_grades_of_another_file(tmp_path, answers, header):
+    rows = {"id": "abcd", "site": "uvwx"}
+    cells = [rows.get(name, [1, 0, 0, 1]) for name in header.split(",")]
+    grades = written(tmp_path, "grades.csv", submission(header, *cells))
+    path = written(tmp_path, "a.csv", submission("id,answer,prob", "abcd", GIVEN[answers], CONFIDENCE))
+    for truth in (
+        grades,
+        written(tmp_path, "words.csv", grades.read_text().replace(",1", ",yes").replace(",0", ",no")),
+    ):
+        loaded = read(path, truth=truth)
+        assert loaded.label is None and loaded.correct.tolist() == [True, False, True, False]
+        assert metrics_of(loaded) == evaluate(confidence=CONFIDENCE, correct=[1, 0, 0, 1]).metrics
+        assert f"correct of {truth} joined by id" in loaded.describe()
+
+
+def test_grades_in_a_column_of_labels_are_refused(tmp_path):
+    grades = written(tmp_path, "grades.csv", submission("id,points,label", "abcd", "uvwx", [1, 0, 0, 1]))
+    paths = {
+        name: written(tmp_path, f"{name[:2]}.csv", submission("id,answer,prob", "abcd", cells, CONFIDENCE))
+        for name, cells in GIVEN.items()
+    }
+    refused = "expected labels that answers can agree with, but 'label' .* has only 0 and 1, and the answers have"
+    for name in ("numbers", "words", "missing"):
+        with pytest.raises(ValueError, match=f"{refused} .*; if these are grades, use `columns` correct=label"):
+            read(paths[name], truth=grades, skip_missing=True)
+        if name != "missing":
+            loaded = read(paths[name], truth=grades, columns={"correct": "label"})
+            assert loaded.correct.tolist() == [True, False, True, False] and loaded.label is None
+    assert read(paths["numbers"], truth=grades, columns={"label": "label"}).label.tolist() == [1, 0, 1, 0]
+    assert read(paths["zero and one"], truth=grades).label.tolist() == [1, 0, 1, 0]
+    both = written(tmp_path, "both.csv", submission("id,correct,label", "abcd", [1, 0, 0, 1], GIVEN["numbers"]))
+    assert read(paths["numbers"], truth=both).label.tolist() == [8, 4, 17, 42]
 
 
 def test_submissions_of_probabilities(tmp_path):

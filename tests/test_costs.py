@@ -212,6 +212,11 @@ def test_a_table_of_costs(tmp_path):
         ("a.json", '{"cat": 1}', "but got no rows"),
         ("a.json", '[{"label": "cat", "cost": true}]', "but got True in row 0"),
         ("a.json", "[", "it cannot be read"),
+        (
+            "a.json",
+            '[{"label": "cat", "cost": 1, "cost": 2}]',
+            "cannot be read: expected distinct names in each object",
+        ),
         ("missing.csv", None, "it cannot be read: No such file or directory"),
     ],
 )

@@ -505,6 +505,20 @@ def test_no_input_is_overwritten(name, flags, link, files, tmp_path, capsys, com
     assert files[0].read_bytes() == content
 
 
+def test_no_chart_is_drawn_over_another_result(files, tmp_path, capsys, command):
+    charts = tmp_path / "charts"
+    command("evaluate", files[0], "--figures", charts, "--figure", charts / "reliability.png", code=2)
+    assert f"but {charts / 'reliability.png'} and {charts / 'reliability.png'} are one" in capsys.readouterr().err
+    assert not charts.exists()
+    charts.mkdir()
+    (charts / "confidence.svg").symlink_to(files[0])
+    command("evaluate", files[0], "--figures", charts, code=2)
+    assert f"{charts / 'confidence.svg'} is an input of this command" in capsys.readouterr().err
+    (charts / "confidence.svg").unlink()
+    command("evaluate", files[0], "--resamples", 0, "--figures", charts, "--figure", charts / "curves.png")
+    assert len([*charts.iterdir()]) == 7
+
+
 def test_no_file_of_a_run_is_overwritten(tmp_path, capsys, command):
     run = tmp_path / "run"
     command("train", "--epochs", 1, "--batch-size", 64, "--device", "cpu", "--out", run)

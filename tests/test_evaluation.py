@@ -22,6 +22,7 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.arrays import as_probabilities
+from confrank.predictions import Predictions
 
 
 def naive_ece(confidence, correct, bins):
@@ -217,6 +218,22 @@ def test_chunks_do_not_matter(monkeypatch):
 def test_wrong_input(inputs, message):
     with pytest.raises(ValueError, match=message):
         evaluate(**inputs)
+
+
+def test_masked_values_are_refused():
+    """numpy would take whatever is below the mask."""
+    masked = np.ma.array([0.9, 0.8, 0.1], mask=[False, True, False])
+    for inputs in (
+        {"confidence": masked, "correct": [1, 0, 1]},
+        {"confidence": [0.9, 0.8, 0.1], "correct": np.ma.array([1, 0, 1], mask=[False, True, False])},
+        {"probabilities": np.ma.stack([masked, 1 - masked], axis=1), "label": [0, 1, 1]},
+    ):
+        with pytest.raises(ValueError, match="without masked values, but got [12] of them; select the rows"):
+            evaluate(**inputs)
+    with pytest.raises(ValueError, match="without masked values, but got 1 of them"):
+        Predictions(confidence=masked, correct=np.ones(3))
+    nothing_masked = {"confidence": np.ma.array([0.9, 0.8, 0.1]), "correct": [1, 0, 1]}
+    assert evaluate(**nothing_masked).metrics == evaluate(confidence=[0.9, 0.8, 0.1], correct=[1, 0, 1]).metrics
 
 
 def test_rounded_probabilities_are_divided_by_their_sum():

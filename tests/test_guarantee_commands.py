@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -369,3 +370,27 @@ def test_a_column_of_too_many_groups_is_named(tmp_path, command, capsys, asked):
     (tmp_path / "a.csv").write_text("\n".join(["user,label,probability_a,probability_b", *rows]))
     command(asked[0], tmp_path / "a.csv", *asked[1:], "--by", "user", code=2)
     assert "but 'user' has 2,001 different values; choose a column with fewer" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "num_classes"), [("probabilities", 3), ("probabilities", 2), ("logits", 3)])
+def test_the_order_of_a_table_in_memory_changes_nothing(
+    drawn, kind, num_classes, command, capsys, tmp_path, monkeypatch
+):
+    """In Fortran order, as `DataFrame.to_numpy()` and `x.T` give it."""
+    rows = np.flatnonzero(drawn["label"] < num_classes)[:1000]
+    table = drawn["table"][rows, :num_classes]
+    table = np.log(table) if kind == "logits" else table / table.sum(axis=1, keepdims=True)
+    asked = [("threshold", "--risk", 0.2), ("threshold", "--risk", 0.2, "--per-class")]
+    asked += [("threshold", "--cost-error", 5, "--cost-reject", 1), ("sets", "--method", "aps"), ("calibrate",)]
+    asked += [("scores", "--resamples", 0)]
+    found = {}
+    for order in "CF":
+        (tmp_path / order).mkdir()
+        monkeypatch.chdir(tmp_path / order)
+        np.savez("file.npz", **{kind: np.asarray(table, order=order)}, label=drawn["label"][rows])
+        for number, (name, *flags) in enumerate(asked):
+            command(name, "file.npz", *flags, "--policy", f"{number}.json")
+        policies = [path.read_text() for path in sorted(Path().glob("*.json"))]
+        found[order] = (capsys.readouterr().out, policies)
+    assert found["C"] == found["F"]
+    assert len(found["C"][1]) == len(asked)

@@ -291,6 +291,8 @@ def test_a_class_without_training_samples_is_named(tmp_path, capsys, ood):
 def test_figures_take_any_names_and_constant_scores(tmp_path):
     group, odd = Group("$a_{x$", "net", "<b>", "my/own pictures/"), OodResult.of_scores
     paths = detection_figures({group: [odd("_odd", "o", np.zeros(9), np.zeros(5))] * 2}, tmp_path / "deep")
+    alike = {Group("d", "net", "m", out): [odd("m", "o", np.zeros(9), np.zeros(5))] for out in ("a/b", "a-b")}
+    assert len({path.name for path in detection_figures(alike, tmp_path / "alike")}) == 8
     name = "a_-x-net-b-my-own-pictures"
     expected = {f"{kind}-{name}.{suffix}" for kind in ("roc", "scores") for suffix in ("png", "svg")}
     assert {path.name for path in paths} == expected

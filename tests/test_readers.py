@@ -672,6 +672,14 @@ def test_arrays_that_do_not_fit(tmp_path, arrays, message):
         load_predictions(tmp_path / "wrong.npz")
 
 
+def test_an_array_that_is_there_twice_is_refused(tmp_path):
+    np.savez(tmp_path / "twice.npz", label=LABEL, probabilities=PROBABILITIES)
+    with zipfile.ZipFile(tmp_path / "twice.npz", "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("label.npy", archive.read("label.npy"))
+    with pytest.raises(ValueError, match="each array once, but got 'label' twice; save the file again"):
+        load_predictions(tmp_path / "twice.npz")
+
+
 CELL = st.one_of(
     st.floats(0, 1).map(repr),
     st.integers(-2, 12).map(str),

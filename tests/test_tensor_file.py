@@ -142,6 +142,29 @@ def test_other_contents_are_refused(tmp_path, stored, message):
         read(tmp_path / "a.pt")
 
 
+@pytest.mark.filterwarnings("ignore")  # torch calls these kinds of tensors prototypes, or deprecated
+@pytest.mark.parametrize("kind", ["meta", "quantised", "nested", "jagged"])
+def test_tensors_without_plain_values_are_refused(tmp_path, kind):
+    values = LOGITS.detach()
+    odd = {
+        "meta": lambda: values.to("meta"),
+        "quantised": lambda: torch.quantize_per_tensor(values, 0.1, 0, torch.qint8),
+        "nested": lambda: torch.nested.nested_tensor([*values]),
+        "jagged": lambda: torch.nested.nested_tensor([*values], layout=torch.jagged),
+    }[kind]()
+    for stored in ({"logits": odd, "label": LABEL}, odd, [odd, odd], (odd, LABEL)):
+        torch.save(stored, tmp_path / "a.pt")
+        with pytest.raises(ValueError, match=r"a\.pt: expected (dense tensors of numbers, but got|a pair of logits)"):
+            read(tmp_path / "a.pt")
+
+
+def test_indices_beyond_a_sparse_tensor_do_not_end_the_process(tmp_path):
+    beyond = torch.sparse_coo_tensor([[0, 10**12], [0, 0]], [1.0, 2.0], (4, 3), check_invariants=False)
+    torch.save({"logits": beyond, "label": LABEL}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="expected a file that torch.save wrote, but it cannot be read: size is"):
+        read(tmp_path / "a.pt")
+
+
 def test_bare_labels_belong_to_one_array(tmp_path):
     torch.save({"logits": LOGITS}, tmp_path / "named.pt")
     torch.save(LABEL, tmp_path / "label.pt")

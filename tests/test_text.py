@@ -379,6 +379,7 @@ def test_faults_of_a_csv_are_named(tmp_path: Path, content: bytes, message: str)
     [
         ('{"text": "a", "label": 1}\n[1]\n', "line 2, but got list"),
         ('{"text": "a", "label": 1}\n{"text":\n', "line 2"),
+        ('{"text": "a", "text": "b", "label": 1}\n', "line 1, but: expected distinct names .* 'text' twice"),
         ('{"text": ["a"], "label": 1}\n', "text to be a string .* row 0 .* list"),
         ('{"text": "a", "label": null}\n', "expected a label in every row"),
     ],

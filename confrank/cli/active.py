@@ -1,5 +1,6 @@
 """Active learning: the paper's experiment, and asking for labels in a real pool."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,14 @@ from confrank.cli.command import (
     device_of,
     listed,
     make_console,
+    plain,
     root_of,
     say,
     say_once,
     terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path, picture_path
+from confrank.cli.paths import folder_path, keep_inputs, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def _run(arguments: Arguments) -> None:
     picture = picture_path(arguments.figure or str(out / "curves.png"))
     trials, console = range(arguments.trials), make_console(lasting=True)
     results = (folder_path(arguments.results) or out) / f"{stem}.json"
+    keep_inputs([], picture, results)
     check_results(results, out, experiment.settings(), names, trials, experiment.stages)
     runs = len(trials) * (len({*methods.values()}) + (experiment.stages - 1) * len(methods))
     say(console, f"{runs} runs of {experiment.epochs} epochs in {out} (finished ones are not repeated)")
@@ -116,6 +119,7 @@ def _show(arguments: Arguments) -> None:
 
     curves = load_curves(Path(arguments.curves))
     picture = picture_path(arguments.figure)
+    keep_inputs([arguments.curves], picture)
     if arguments.markdown:
         print(active_markdown(curves.labelled(), curves.values()), end="")
     _show_curves(None if arguments.markdown else make_console(), curves, picture)
@@ -142,6 +146,7 @@ def _show_curves(console: "Console | None", curves: "Curves", picture: Path | No
         print(
             render(active_cells({config["dataset"]: values}), "terminal", ours_only=True, width=terminal_width()),
             end="",
+            file=plain(sys.stdout),
         )
     if picture is not None:
         say(console, f"figure: {picture}")

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TextIO, TypeAlias
 
 from confrank.cli.help import argument_names, help_of, help_text, usage_of
 from confrank.cli.wording import did_you_mean, explained, flag_of
-from confrank.errors import counted
+from confrank.errors import counted, printable
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser, Namespace
     from jsonargparse._core import ArgumentGroup
     from rich.console import Console
+    from rich.segment import Segment
 
     Options = ArgumentParser | ArgumentGroup
 
@@ -120,18 +121,45 @@ def command_of(actions: Mapping[str, Command], summary: str, example: str, guide
     return Command(summary, example, add_arguments, run, guide, actions=actions)
 
 
+class Printable:
+    """A stream that shows control characters as signs, so that no name of a file can change the terminal's state.
+
+    What may contain escape codes of our own, as `rich` writes them, is written to `plain`.
+    """
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+
+    def write(self, text: str) -> int:
+        self.plain.write(printable(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.plain, name)
+
+
+def plain(stream: Any) -> Any:
+    """The stream behind a `Printable` one."""
+    return getattr(stream, "plain", stream)
+
+
 def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
     """Where tables and notes are printed; a `lasting` command keeps running when nobody reads its output any more."""
     from rich.console import Console
 
     class Output(Console):
+        def render(self, *given: Any, **options: Any) -> "Iterator[Segment]":
+            for segment in super().render(*given, **options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
+
         def on_broken_pipe(self) -> None:
             drop_output(sys.stdout)
             if not lasting:
                 raise BrokenPipeError
 
     # A file or a pipe has no width: 120 columns fit every table.
-    return Output(highlight=False, width=None if sys.stdout.isatty() else 120, quiet=quiet)
+    width = None if sys.stdout.isatty() else 120
+    return Output(highlight=False, width=width, quiet=quiet, file=plain(sys.stdout))
 
 
 @contextmanager
@@ -141,7 +169,7 @@ def working(what: str) -> Iterator[Callable[[int, int], None]]:
 
     from confrank.report.progress import work_bar
 
-    with work_bar(Console(stderr=True, force_terminal=sys.stderr.isatty()), what) as advance:
+    with work_bar(Console(file=plain(sys.stderr), force_terminal=sys.stderr.isatty()), what) as advance:
         yield advance
 
 

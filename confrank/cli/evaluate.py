@@ -76,14 +76,15 @@ def _evaluate_arguments(parser: Parser) -> None:
 
 def _evaluate(arguments: Arguments) -> None:
     from confrank.analysis import check_resamples
-    from confrank.report.names import short_names
+    from confrank.report.names import chart_paths, short_names
 
     at_least(0, arguments, "seed")
     check_resamples(arguments.resamples)
     figure, figures = picture_path(arguments.figure), folder_path(arguments.figures)
     report, table = page_path(arguments.report), json_path(arguments.json)
     inputs = [*arguments.files, *map(predictions_path, arguments.files), arguments.truth, arguments.policy]
-    keep_inputs(inputs, figure, report, table)
+    charts = [] if figures is None else chart_paths(figures)
+    keep_inputs(inputs, figure, report, table, *charts)
     policy = _policy_for_page(arguments.policy, report, arguments.files)
     keep_out_of_data(arguments.files, figure, figures)
     if not 0 < arguments.coverage <= 1:

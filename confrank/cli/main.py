@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import TextIOWrapper
 from typing import NoReturn, TextIO
 
@@ -15,7 +15,7 @@ from confrank import __version__
 from confrank.cli.active import ACTIVE
 from confrank.cli.apply import APPLY
 from confrank.cli.calibrate import CALIBRATE
-from confrank.cli.command import Command, drop_output, fail, fail_alike, make_parser
+from confrank.cli.command import Command, Printable, drop_output, fail, fail_alike, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
@@ -69,14 +69,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0, 1 if a run failed, 2 for a mistake of the user, 128 + signal if interrupted."""
     sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     _print_any_character(sys.stdout)
-    try:
-        _run(list(sys.argv[1:] if argv is None else argv))
-    except BrokenPipeError:
-        _without_reader()
-    except OSError as error:  # a help text that cannot be printed
-        fail(_unwritten() or in_words(error))
-    finally:
-        _flush()
+    with redirect_stdout(Printable(sys.stdout)), redirect_stderr(Printable(sys.stderr)):
+        try:
+            _run(list(sys.argv[1:] if argv is None else argv))
+        except BrokenPipeError:
+            _without_reader()
+        except OSError as error:  # a help text that cannot be printed
+            fail(_unwritten() or in_words(error))
+        finally:
+            _flush()
 
 
 def _print_any_character(stream: TextIO) -> None:

@@ -19,6 +19,7 @@ from confrank.cli.command import (
     at_least,
     device_of,
     listed,
+    plain,
     root_of,
     terminal_width,
 )
@@ -125,7 +126,7 @@ def _ood(arguments: Arguments) -> None:
     if figures:
         paths = detection_figures(by_group(results), figures)
         written.append(f"figures: {len(paths)} files in {figures}")
-    print(render(cells, arguments.format, width=terminal_width()), end="")
+    print(render(cells, arguments.format, width=terminal_width()), end="", file=plain(sys.stdout))
     for line in (protocol.describe(), *notes, *written):
         show(line)
 

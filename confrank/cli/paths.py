@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Protocol, cast, overload
 
@@ -94,10 +95,12 @@ def write_json(path: Path | None, values: Any) -> None:
 
 
 def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> None:
-    """Raise if a file to write is, directly or through a link, an input or a file that training wrote.
+    """Raise if a file to write is, also through a link, an input, a file that training wrote, or another output.
 
-    Inputs that were not given are None.
+    Every command calls it with all it reads and all it writes. Those that were not given are None.
     """
+    from confrank.files import is_stream
+
     given = [Path(path) for path in inputs if path is not None]
     read = [file for path in given for file in _protected_files(path) if file.exists()]
     for output in outputs:
@@ -105,6 +108,13 @@ def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> N
             raise ValueError(
                 f"expected a file to write, but {output} is an input of this command; choose another path"
             )
+    for one, other in combinations(filter(None, outputs), 2):
+        if not is_stream(one) and (os.path.realpath(one) == os.path.realpath(other) or _are_linked(one, other)):
+            raise ValueError(f"expected a file for each result, but {one} and {other} are one; choose another path")
+
+
+def _are_linked(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def keep_out_of_data(inputs: Iterable[str | Path], *outputs: Path | None) -> None:

@@ -106,15 +106,14 @@ def save_policy(arguments: Arguments, policy: "Policy", part: "Part") -> list[st
     from confrank.decisions.policy_parts import WORDS, the_parts
     from confrank.decisions.policy_words import replaced_sentences
 
-    dropped, is_new = policy.replaced_by(part), not Path(arguments.policy).exists()
-    changed = policy.with_part(part, replace=arguments.replace)
-    changed.save(arguments.policy)
+    dropped = policy.replaced_by(part)
+    changed = policy.add(part, arguments.policy, replace=arguments.replace)
     notes = [
         *(() if part.rows is None else part.rows.notes),
         *replaced_sentences({part.slot: part}, changed.replaced),
     ]
     noted = [f"note        {note}" for note in notes]
-    if is_new:
+    if not policy.parts() and [*changed.parts()] == [part.slot]:
         return [f"policy      created {arguments.policy} with {WORDS[part.slot]}", *noted]
     done = f"replaced {the_parts([part.slot])}" if part.slot in dropped else f"added {WORDS[part.slot]}"
     lines = [f"policy      {arguments.policy}: {done}"]

@@ -69,9 +69,9 @@ def _query(arguments: Arguments) -> None:
     at_least(1, arguments, "count", "subset")
     at_least(0, arguments, "seed")
     out, console = csv_path(arguments.out), make_console()
-    keep_inputs([arguments.pool, arguments.labelled, arguments.run], out)
     sheet, pool = out.with_suffix(".png"), Path(arguments.pool)
     keep_out_of_data([pool], sheet)
+    keep_inputs([arguments.pool, arguments.labelled, arguments.run], out, sheet)
     if sheet.exists() and not out.exists():
         raise ValueError(
             f"expected to write a contact sheet next to {out}, but {sheet} is another picture; choose another --out"

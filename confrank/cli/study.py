@@ -19,6 +19,7 @@ from confrank.cli.command import (
     device_of,
     listed,
     make_console,
+    plain,
     root_of,
     say,
     say_once,
@@ -232,7 +233,7 @@ def _table(arguments: Arguments) -> None:
         if arguments.ours_only:
             return
     only = {"paper_only": arguments.paper_only, "ours_only": arguments.ours_only}
-    print(render(cells, arguments.format, **only, width=terminal_width()), end="")
+    print(render(cells, arguments.format, **only, width=terminal_width()), end="", file=plain(sys.stdout))
     if arguments.format == "terminal" and not arguments.paper_only and name != ALL:
         in_brackets = "published" if name == RECORD else "paper's mean±std of five runs"
         gap = "" if name == RECORD else ", gap in the paper's std"

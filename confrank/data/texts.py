@@ -28,7 +28,7 @@ from confrank.data.vocabulary import count_words, encode
 from confrank.errors import about, named
 from confrank.predictions.csv_rows import csv_rows
 from confrank.predictions.names import role_of
-from confrank.predictions.text_file import decoded
+from confrank.predictions.text_file import decoded, distinct_names
 from confrank.recipes import holds_texts
 
 COLUMNS = ("text", "label", "split", "id")
@@ -211,7 +211,7 @@ def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=distinct_names)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"expected an object of JSON in line {number}, but: {error}") from None
         if not isinstance(row, dict):

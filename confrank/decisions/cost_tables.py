@@ -12,7 +12,7 @@ import numpy as np
 from confrank.errors import InputError, class_text, named
 from confrank.metrics.arrays import ArrayLike, Floats, as_classes, same_length
 from confrank.predictions.csv_rows import csv_rows
-from confrank.predictions.text_file import decoded
+from confrank.predictions.text_file import decoded, distinct_names
 
 CLASSES = ("label", "prediction")
 FORM = "a table with the column cost and a column label (the true class), prediction, or both"
@@ -34,7 +34,8 @@ def read_cost_table(path: str | Path) -> CostTable:
     """
     path = Path(path)
     try:
-        records = json.loads(decoded(path)) if path.suffix.lower() == ".json" else _csv_records(path)
+        is_json = path.suffix.lower() == ".json"
+        records = json.loads(decoded(path), object_pairs_hook=distinct_names) if is_json else _csv_records(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"{path}: expected {FORM}, but it cannot be read: {reason}", "change {cost_table}") from None

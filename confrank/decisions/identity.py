@@ -114,7 +114,8 @@ def _text_hashes(texts: NDArray[Any]) -> Hashes:
 def _words(values: NDArray[Any]) -> Hashes:
     """The bytes of each row [n, K] as 64-bit numbers [n, W], filled with zeros."""
     per_word = 8 // values.itemsize
-    return np.pad(values, ((0, 0), (0, -values.shape[1] % per_word))).view("<u8").astype(np.uint64)
+    padded = np.pad(values, ((0, 0), (0, -values.shape[1] % per_word)))
+    return np.ascontiguousarray(padded).view("<u8").astype(np.uint64)
 
 
 def _hashes(words: Hashes, *, skip_zeros: bool = False) -> Hashes:

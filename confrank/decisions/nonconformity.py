@@ -75,7 +75,8 @@ def content_uniforms(probabilities: Floats, seed: int) -> Floats:
     [0.133, 0.976]
     """
     numbers = probabilities.astype("<f4") + np.float32(0)  # -0.0 becomes 0.0
-    words = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2))).view("<u8").astype(np.uint64)
+    padded = np.pad(numbers, ((0, 0), (0, numbers.shape[1] % 2)))
+    words = np.ascontiguousarray(padded).view("<u8").astype(np.uint64)
     return _uniforms(words, np.ones(words.shape, dtype=bool), seed)
 
 

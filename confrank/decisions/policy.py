@@ -14,7 +14,7 @@ How a command adds a part:
     index, rows = policy.usable(predictions, "design" or "promise", file=name, seed=seed)
     confidence, correct = policy.confidence(predictions), policy.correct(predictions)   # all rows, select afterwards
     point = guaranteed_threshold(confidence[index], correct[index], risk)
-    policy.with_part(ThresholdPart(point.threshold, rows, promise)).save(path)
+    policy.add(ThresholdPart(point.threshold, rows, promise), path)
 
 `policy.apply(predictions)` answers new predictions, with or without labels.
 """
@@ -40,7 +40,7 @@ from confrank.decisions.policy_apply import (
     row_keys,
     unknown_groups,
 )
-from confrank.decisions.policy_file import part_as_dict, part_from_dict, policy_text, read_policy, restored
+from confrank.decisions.policy_file import locked, part_as_dict, part_from_dict, policy_text, read_policy, restored
 from confrank.decisions.policy_parts import (
     FEEDS,
     SLOTS,
@@ -113,6 +113,24 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Write the policy atomically, as JSON that people can read."""
         write_atomically(Path(path), self.as_text().encode(errors="surrogatepass"))  # JSON may have any name
+
+    def add(self, part: Part, path: str | Path, *, replace: bool = False) -> "Policy":
+        """Add a part to the policy's file, as that is now: parts that others have added since it was read stay.
+
+        An error if they have changed what the part rests on.
+        """
+        path = Path(path)
+        with locked(path):
+            current = Policy.load(path) if path.exists() else self
+            below = [slot for slot, above in FEEDS.items() if part.slot in above]
+            if current.input != self.input or any(getattr(current, slot) != getattr(self, slot) for slot in below):
+                raise InputError(
+                    f"expected {path} as it was read, but another command has changed it since",
+                    f"add {WORDS[part.slot]} again",
+                )
+            changed = current.with_part(part, replace=replace)
+            changed.save(path)
+        return changed
 
     def as_text(self) -> str:
         """The content of the policy's file."""

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -10,9 +12,12 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.errors import InputError, similar_path
+from confrank.files import NAME_START
+from confrank.predictions.text_file import distinct_names
 
 VERSION = 1
 LONGEST_LINE = 120
+LONGEST_WAIT = 60.0  # seconds; to add a part takes less than one
 MOST_BYTES = 1 << 28
 # Calibrators that policies had before, and those that serve instead.
 FORMER = {"vector": "temperature", "platt": "isotonic", "beta": "isotonic", "histogram": "isotonic"}
@@ -68,6 +73,26 @@ def _refuse_former_parts(path: Path, values: Mapping[str, Any]) -> None:
         )
 
 
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Let no other process change a policy file meanwhile; the lock is a hidden file next to it."""
+    from filelock import FileLock, Timeout  # which takes as long to import as a small file to read
+
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = FileLock(path.with_name(f".{path.name[:NAME_START]}.lock"), fallback_to_soft=False)
+        lock.acquire(timeout=LONGEST_WAIT)
+    except Timeout:
+        raise InputError(
+            f"{path}: expected to change this policy, but another command is doing so", "try again"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _parsed(path: Path) -> dict[str, Any]:
     if not path.is_file():
         state = "is not a file" if path.exists() else f"does not exist{similar_path(path)}"
@@ -75,7 +100,9 @@ def _parsed(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"{path}: expected a policy file, but it is larger than {MOST_BYTES >> 20} MiB")
     try:
-        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
+        values = json.loads(path.read_bytes(), parse_constant=_refuse_constant, object_pairs_hook=distinct_names)
+    except InputError as error:
+        raise InputError(f"{path}: {error.problem}", "restore the file") from None
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):

@@ -237,6 +237,12 @@ def _in_order(
             f"expected the classes that the policy was made on, but got {named(unknown)} instead of {named(missing)}",
             "make a policy from predictions with these classes",
         )
+    if missing := [name for name in expected if name not in given]:
+        twice = next(name for name in given if given.count(name) > 1)
+        raise InputError(
+            f"expected the classes that the policy was made on, each once, but got {twice} twice and no {missing[0]}",
+            "make a policy from predictions with these classes",
+        )
     order = np.array([given.index(name) for name in expected])
     logits, probabilities = (
         None if table is None else np.ascontiguousarray(table[:, order])

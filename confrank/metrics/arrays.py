@@ -54,11 +54,20 @@ def to_numpy(values: Classes) -> Array:
             tensor = tensor.float()
         array: Array = tensor.cpu().numpy()
         return array
+    refuse_masked(values)
     try:
         array = np.asarray(values)
     except ValueError:  # numpy's "inhomogeneous shape"
         raise ValueError("expected rows of one length, but they have different lengths") from None
     return array if array.dtype.kind != "O" else _without_objects(array)
+
+
+def refuse_masked(values: object) -> None:
+    """Raise if values of an array are masked: numpy would take what is below the mask."""
+    if isinstance(values, np.ma.MaskedArray) and (count := int(np.ma.getmaskarray(values).sum())):
+        raise ValueError(
+            f"expected an array without masked values, but got {count:,} of them; select the rows that have values"
+        )
 
 
 def _without_objects(values: Array) -> Array:

@@ -10,10 +10,10 @@ import numpy as np
 from confrank.predictions import lm_eval
 from confrank.predictions.cells import Column, Text, class_values, text_of
 from confrank.predictions.content import Content, Opened, by_role, key_numbers
-from confrank.predictions.layout import Layout
+from confrank.predictions.layout import Layout, check_distinct
 from confrank.predictions.names import PREFIXES, role_of
 from confrank.predictions.schema import Array
-from confrank.predictions.text_file import encoding_of, open_text, readable, suffix_of
+from confrank.predictions.text_file import distinct_names, encoding_of, open_text, readable, suffix_of
 
 LINES = (".jsonl", ".ndjson")
 # Objects with more names, or deeper in others, stay as they are: a table of tokens would be a column for each.
@@ -171,6 +171,7 @@ def _are_objects(cells: list[Any]) -> bool:
 def _of_split(names: Any, rows: Any) -> Columns:
     if not isinstance(names, list) or not isinstance(rows, list):
         raise ValueError("expected lists under columns and data, but got others")
+    check_distinct([*map(str, names)])
     for number, row in enumerate(rows):
         if not isinstance(row, list) or len(row) != len(names):
             raise ValueError(f"expected a list of {len(names)} values in each row, but row {number} is another")
@@ -179,18 +180,9 @@ def _of_split(names: Any, rows: Any) -> Columns:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_distinct)
+        return json.loads(text, object_pairs_hook=distinct_names)
     except json.JSONDecodeError as error:
         raise ValueError(f"expected JSON, but it cannot be parsed{where}: {error}") from None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"expected distinct names in each object, but got {twice[:80]!r} twice; rename one of them")
-    return found
 
 
 def _of_rows(rows: list[Any]) -> Columns:

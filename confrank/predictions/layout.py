@@ -204,9 +204,10 @@ def _recognised(
     known = {*roles, *declared}
     for column, name in enumerate(header):
         weak = WEAK_ROLES.get(name.strip().lower())
-        if column in taken or weak is None or (labelled and "label" not in known | {*elsewhere}):
+        if column in taken or weak is None or (labelled and "label" not in known and not elsewhere):
             continue
-        if weak == "confidence" and name.strip().lower() in ("prob", "probability") and "prediction" not in known:
+        needs_prediction = name.strip().lower() in ("prob", "probability") and "correct" not in elsewhere
+        if weak == "confidence" and needs_prediction and "prediction" not in known:
             weak = "probabilities"
         if weak not in known:
             roles[weak] = column

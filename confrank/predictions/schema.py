@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from confrank.display import aligned
 from confrank.errors import counted, joined
-from confrank.metrics.arrays import Classes, to_numpy
+from confrank.metrics.arrays import Classes, refuse_masked, to_numpy
 from confrank.metrics.frames import row_numbers, same_rows
 from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
 
@@ -197,6 +197,7 @@ def check_shapes(arrays: dict[str, Array], *, text: bool = False) -> None:
     if not arrays:
         raise ValueError(f"expected arrays among {', '.join(ARRAYS)}, but got none")
     for role, values in arrays.items():
+        refuse_masked(values)
         if not isinstance(values, np.ndarray):
             raise ValueError(
                 f"expected {role} to be a numpy array, but got {type(values).__module__}.{type(values).__qualname__};"

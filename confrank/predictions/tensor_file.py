@@ -18,7 +18,9 @@ _EXAMPLE = "torch.save({'logits': logits, 'label': label}, 'predictions.pt')"
 def read_tensors(path: Path) -> dict[str, Array] | Array:
     """The arrays of a file by name, or its only tensor. Nothing is unpickled except tensors and plain values."""
     try:
-        stored = torch.load(path, map_location="cpu", weights_only=True)
+        # Indices beyond a sparse tensor would end the process.
+        with torch.sparse.check_sparse_tensor_invariants():  # type: ignore[no-untyped-call]
+            stored = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if "numpy" in str(error):
             raise ValueError(
@@ -31,6 +33,17 @@ def read_tensors(path: Path) -> dict[str, Array] | Array:
     except Exception as error:  # torch raises errors of many types for broken files
         reason = str(error).partition("\n")[0]
         raise ValueError(f"expected a file that torch.save wrote, but it cannot be read: {reason}") from None
+    try:
+        return _arrays(stored)
+    except ValueError:
+        raise
+    except Exception:  # torch raises errors of many types for these
+        raise ValueError(
+            f"expected dense tensors of numbers, but got others, as meta, quantised or nested ones; write {_EXAMPLE}"
+        ) from None
+
+
+def _arrays(stored: Any) -> dict[str, Array] | Array:
     if isinstance(stored, list) and stored:
         stored = _of_batches(stored)
     if isinstance(stored, Tensor):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TextIO, cast
 
-from confrank.errors import named
+from confrank.errors import InputError, named
 
 START = 4096
 # Of encrypted archives, and of methods that are not there.
@@ -78,6 +78,18 @@ def encoding_of(path: Path) -> str:
 
 def open_text(path: Path, encoding: str) -> TextIO:
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="")
+
+
+def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The `object_pairs_hook` of what reads JSON: of two values with one name, the last alone would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"expected distinct names in each object, but got {twice[:80]!r} twice", "rename one of them"
+        )
+    return found
 
 
 def decoded(path: Path) -> str:

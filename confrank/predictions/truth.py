@@ -1,4 +1,4 @@
-"""Join predictions with labels from another file, by a column that identifies the samples."""
+"""Join predictions with labels or grades from another file, by a column that identifies the samples."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,20 +6,24 @@ from dataclasses import replace
 import numpy as np
 
 from confrank.errors import InputError, counted
-from confrank.predictions.cells import select
+from confrank.metrics.frames import cell_text
+from confrank.predictions.cells import MISSING, Column, Text, is_missing, select
 from confrank.predictions.classes import whole_numbers
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.keys import hashes, keys_or_reason, repeated_rows
 from confrank.predictions.layout import Layout, column_number, layout_of, shown
 from confrank.predictions.names import KEY_NAMES, key_of, role_of
-from confrank.predictions.reading import Reading
+from confrank.predictions.reading import TRUE_ROLES, Reading
 from confrank.predictions.schema import Array, as_keys
 
 
 def with_truth(
     opened: Opened, truth: Opened, reading: Reading, on: str | None, file: str
 ) -> tuple[Layout, Content, list[str]]:
-    """The layout and columns of predictions with the labels of `truth`, and notes; `file` is what to call it."""
+    """The layout and columns of predictions with the labels of `truth`, or its column `correct`, and notes.
+
+    `file` is what to call it.
+    """
     left, right = _key_columns(opened.header, truth.header, on)
     columns, others = _split(opened.header, truth.header, reading)
     role = key_of(left) or role_of(left) or "key"
@@ -27,22 +31,28 @@ def with_truth(
     if role == "key":
         columns["key"] = left
     main = replace(reading, columns=columns, keep=[name for name in reading.keep if not _is_in(truth.header, name)])
-    layout = layout_of(opened.header, lists=opened.lists, reading=main, elsewhere=["label"], bare=opened.bare)
-    other = _truth_layout(truth.header, right, role, others.get("label"), layout.class_names)
+    what, name = _truth_column(truth.header, right, others)
+    layout = layout_of(opened.header, lists=opened.lists, reading=main, elsewhere=[what], bare=opened.bare)
+    at = {what: column_number(truth.header, name), role: list(truth.header).index(right)}
+    ignored = [column for column in truth.header if column not in (name, right)]
+    other = Layout(at, [], None, layout.class_names, ignored, names={what: name, role: right})
     kept = {name: column_number(truth.header, name) for name in reading.keep if name not in main.keep}
     other = replace(other, extra=kept, ignored=[name for name in other.ignored if name not in kept])
     content, labels = opened.load(layout), truth.load(other)
+    is_named = content.class_names is not None or layout.class_names is not None
+    if what == "label" and not (others or is_named) and "prediction" in content.columns:
+        _refuse_grades(labels.columns[what], content.columns["prediction"], name, file)
     keys = _keys(content, role, left)
     rows, is_there = _rows(keys, _keys(labels, role, right), left, file, reading)
     if role != "index":
         content = replace(content, columns=content.columns | {role: keys})
     added = {key: select(column, rows) for key, column in labels.columns.items() if key != role}
     joined = content if is_there.all() else content.select(is_there)
-    notes = [f"labels of {file} joined by {left}"]
-    for given, name, lacking in ((content, "prediction", "label"), (labels, "label", "prediction")):
+    notes = [f"{'labels' if what == 'label' else what} of {file} joined by {left}"]
+    for given, noun, lacking in ((content, "prediction", "label"), (labels, "label", "prediction")):
         if len(given) > len(joined):
-            notes.append(f"{counted(len(given) - len(joined), name)} without {lacking} skipped")
-    layout = replace(layout, extra=layout.extra | kept, names=layout.names | {"label": other.names["label"]})
+            notes.append(f"{counted(len(given) - len(joined), noun)} without {lacking} skipped")
+    layout = replace(layout, extra=layout.extra | kept, names=layout.names | {what: name})
     return layout, replace(joined, columns=joined.columns | added), notes
 
 
@@ -51,8 +61,8 @@ def _is_in(header: Sequence[str], name: str) -> bool:
 
 
 def _split(header: Sequence[str], others: Sequence[str], reading: Reading) -> tuple[dict[str, str], dict[str, str]]:
-    """The columns that the caller named in each file; the label is looked for among the labels first."""
-    truth = {role: name for role, name in reading.columns.items() if role == "label" and _is_in(others, name)}
+    """The columns that the caller named in each file; label and correct are looked for in the truth first."""
+    truth = {role: name for role, name in reading.columns.items() if role in TRUE_ROLES and _is_in(others, name)}
     return {role: name for role, name in reading.columns.items() if role not in truth}, truth
 
 
@@ -76,25 +86,35 @@ def _key_columns(header: Sequence[str], others: Sequence[str], on: str | None) -
     return keys[0]
 
 
-def _truth_layout(
-    header: Sequence[str], key: str, role: str, label: str | None, class_names: list[str] | None
-) -> Layout:
-    """The layout of a file of labels: its key, and the label by name, or the only other column."""
-    number = list(header).index(key)
-    others = [column for column in range(len(header)) if column != number]
-    labels = [column for column in others if role_of(header[column]) == "label"]
-    if label is not None:
-        labels = [column_number(header, label)]
-    elif not labels and len(others) == 1:
-        labels = others
-    if len(labels) != 1:
+def _truth_column(header: Sequence[str], key: str, given: dict[str, str]) -> tuple[str, str]:
+    """The role and the name of the column to join: as given, a label, grades, or the only column next to the key."""
+    for role, name in given.items():
+        return role, header[column_number(header, name)]
+    others = [name for name in header if name != key]
+    roles = {name: "correct" if name.strip().lower() == "graded" else role_of(name) for name in others}
+    for role in TRUE_ROLES:
+        found = [name for name in others if roles[name] == role]
+        if len(found) == 1:
+            return role, found[0]
+    if len(others) != 1:
         raise InputError(
             f"expected one column of labels in the truth, but got the columns {shown(header)}",
             "name it with {columns} label=COLUMN",
         )
-    ignored = [header[column] for column in others if column not in labels]
-    names = {"label": header[labels[0]], role: key}
-    return Layout({"label": labels[0], role: number}, [], None, class_names, ignored, names=names)
+    return "label", others[0]
+
+
+def _refuse_grades(label: Column, prediction: Column, name: str, file: str) -> None:
+    """Raise if labels are only 0 and 1 although predictions are others: whether an answer is right is no label."""
+    given = prediction.values if isinstance(prediction, Text) else np.unique(prediction[~is_missing(prediction)])
+    odd = [value for value in given if value not in (0, 1) and value not in MISSING]
+    if isinstance(label, Text) or not odd or not np.isin(label[~is_missing(label)], (0, 1)).all():
+        return
+    raise InputError(
+        f"expected labels that answers can agree with, but {name!r} of {file} has only 0 and 1, and the answers have"
+        f" others, such as {cell_text(odd[0])[:40]}",
+        f"if these are grades, use {{columns}} correct={name}, otherwise label={name}",
+    )
 
 
 def _keys(content: Content, role: str, name: str) -> Array:

@@ -27,9 +27,11 @@ Runs = Sequence[tuple[Scores, Scores]]
 
 def detection_figures(groups: Groups, folder: str | Path) -> list[Path]:
     """For each out-set, roc-NAME and scores-NAME as PNG and SVG."""
-    paths = []
+    paths, names = [], list[str]()
     for group, results in groups.items():
         name, pairs = file_name("-".join(group)), pairs_by_detector(results)
+        names.append(name)  # out-sets a/b and a-b have one name
+        name += f"-{names.count(name)}" if names.count(name) > 1 else ""
         for kind, figure in (("roc", _roc_figure(pairs)), ("scores", _histogram_figure(pairs))):
             title = f"{group.dataset}, {group.model}, {group.method}: out-set {shortened(group.out_set, 40)}"
             figure.suptitle(escaped(title), fontsize="medium", wrap=True)

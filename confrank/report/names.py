@@ -41,3 +41,9 @@ def shortened(text: str, limit: int = MAX_NAME) -> str:
     """
     half = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[: limit - 1 - half]}…{text[-half:]}"
+
+
+def chart_paths(folder: str | Path) -> list[Path]:
+    """The files that `paper_figures` writes: PNG and SVG of each chart."""
+    paths = [Path(folder) / name for name in ("risk_coverage", "reliability", "confidence")]
+    return [path.with_suffix(suffix) for path in paths for suffix in (".png", ".svg")]

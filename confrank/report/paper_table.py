@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from confrank.errors import printable
 from confrank.metrics.repeats import Cell
 from confrank.report.scales import ALL_SHOWN, Shown, with_spread
 from confrank.spreadsheet import csv_text
@@ -37,6 +38,7 @@ def render(
     if form == "csv":
         return _csv([cell for cell in cells if cell.ours or not ours_only])
     header, rows = _wide(cells, paper_only, ours_only)
+    rows = [[*map(printable, row)] for row in rows]
     if form == "terminal" and width is not None:
         text = _narrow(header, rows, len(header) - len({cell.metric for cell in cells}), width)
     else:

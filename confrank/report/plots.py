@@ -16,7 +16,7 @@ from confrank.files import write_atomically
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
 from confrank.metrics.arrays import Floats
 from confrank.report.colours import colours_of
-from confrank.report.names import shortened, with_short_names
+from confrank.report.names import chart_paths, shortened, with_short_names
 from confrank.report.scales import SHOWN, shown
 from confrank.report.svg import dot_radius, risk_limit
 
@@ -135,8 +135,7 @@ def paper_figures(models: Sequence[Analysis], folder: str | Path) -> list[Path]:
         "reliability": _draw_reliability,
         "confidence": _draw_histograms,
     }
-    named = with_short_names(models)
-    paths = []
+    named, paths = with_short_names(models), chart_paths(folder)
     for name, draw in drawings.items():
         figure = Figure(figsize=(5, 3.8), layout="constrained")
         axes = figure.subplots()
@@ -144,9 +143,9 @@ def paper_figures(models: Sequence[Analysis], folder: str | Path) -> list[Path]:
         tidy(axes)
         if handles := axes.get_legend_handles_labels()[0]:
             legend_below(figure, handles)
-        for suffix in ("png", "svg"):
-            paths.append(Path(folder) / f"{name}.{suffix}")
-            save_figure(figure, paths[-1], dpi=200)
+        for path in paths:
+            if path.stem == name:
+                save_figure(figure, path, dpi=200)
     return paths
 
 
