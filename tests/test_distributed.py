@@ -1,11 +1,20 @@
 """Several processes on one machine, over gloo."""
 
 import copy
+import doctest
+import os
 import pickle
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from blocks import MATCHING
+from programs import program
+from safetensors.torch import load_file
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -17,6 +26,7 @@ from confrank import (
     IndexedDataset,
     SharedHistory,
     SharedRing,
+    evaluate,
 )
 from confrank.loss import ranking_loss
 from confrank.loss.ranking import shared_ranking_loss
@@ -264,3 +274,69 @@ def test_a_single_process_needs_nothing():
     shared.add_up()
     assert history.examined.tolist() == [1, 0]
     assert torch.equal(history.agreed, history.counts())  # where several processes go on from
+
+
+def run_example(name, *arguments, processes):
+    """Start an example with torchrun, and compare what it prints with what it says."""
+    path = Path(__file__).parents[1] / "examples" / name
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", processes, path, *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    example = program(f"examples/{name}")
+    expected = textwrap.dedent(example.__doc__.split("Expected output:\n\n")[1])
+    assert doctest.OutputChecker().check_output(expected, done.stdout, MATCHING), done.stdout
+    return example, done.stdout
+
+
+@pytest.mark.slow
+def test_the_example_with_ddp_equals_a_plain_loop_over_the_complete_batches(tmp_path):
+    """The loop has neither processes nor a ring: each batch is what both processes take, one after the other."""
+    example, printed = run_example("distributed_data_parallel.py", tmp_path / "digits.pt", processes=2)
+    train_set, test_set = example.digits()
+    model = example.make_model()
+    optimizer = example.make_optimizer(model)
+    history = CorrectnessHistory(len(train_set))
+    criterion = CorrectnessRankingLoss(history)
+    samplers = [DistributedSampler(train_set, 2, rank, seed=1) for rank in (0, 1)]
+    for epoch in range(example.EPOCHS):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        shares = [torch.tensor([*sampler]).split(example.BATCH_SIZE) for sampler in samplers]
+        for parts in zip(*shares, strict=True):
+            index = torch.cat(parts)
+            image, label = train_set[index]
+            optimizer.zero_grad()
+            criterion(model(image), label, index).backward()
+            optimizer.step()
+    saved = torch.load(tmp_path / "digits.pt")
+    assert history.examined.tolist() == [example.EPOCHS] * 1200 and 0.5 < history.rate(torch.arange(1200)).mean() < 1
+    for name, counts in criterion.state_dict().items():
+        assert torch.equal(saved["criterion"][name], counts), name
+    for name, weights in model.state_dict().items():
+        torch.testing.assert_close(saved["model"][name], weights, rtol=0, atol=1e-5)
+    image, label = test_set.tensors
+    with torch.no_grad():
+        metrics = evaluate(logits=model(image), label=label).metrics
+    assert f"accuracy {metrics['acc']:.3f}, AURC {metrics['aurc']:.3f}, ECE {metrics['ece']:.3f}" in printed
+
+
+@pytest.mark.slow
+def test_the_example_with_transformers_equals_one_process(tmp_path):
+    runs = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        example, printed = run_example("transformers_trainer.py", folder, processes=processes)
+        (checkpoint,) = folder.glob("checkpoint-*")
+        model = example.make_model().eval()
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        words = torch.tensor([row["input_ids"] for row in example.reviews(301, seed=1)])
+        with torch.no_grad():
+            logits = model(words).logits
+        runs.append((load_file(checkpoint / "correctness_history.safetensors"), logits, printed.splitlines()[-2:]))
+    (counts, logits, summary), (others, other_logits, other_summary) = runs
+    assert counts["examined"].tolist() == [example.EPOCHS] * 800
+    assert 0.5 < counts["correct"].sum() / counts["examined"].sum() < 1
+    assert all(torch.equal(others[name], values) for name, values in counts.items())
+    torch.testing.assert_close(other_logits, logits, rtol=0, atol=1e-4)
+    assert summary == other_summary
