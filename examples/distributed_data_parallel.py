@@ -20,13 +20,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, IndexedDataset, SharedHistory, SharedRing
 from confrank.adapters.torchmetrics import ConfidenceMetrics
 
 EPOCHS, BATCH_SIZE = 10, 64  # of each process
-Images = Dataset[tuple[torch.Tensor, torch.Tensor]]
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -46,7 +45,7 @@ def make_optimizer(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
-def train(train_set: Images, device: torch.device) -> tuple[nn.Module, CorrectnessRankingLoss]:
+def train(train_set: TensorDataset, device: torch.device) -> tuple[nn.Module, CorrectnessRankingLoss]:
     model = DistributedDataParallel(make_model().to(device))
     history = CorrectnessHistory(len(train_set))  # in every process: of the complete training set
     criterion = CorrectnessRankingLoss(history, ring=SharedRing()).to(device)
@@ -65,7 +64,7 @@ def train(train_set: Images, device: torch.device) -> tuple[nn.Module, Correctne
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, test_set: Images, device: torch.device) -> dict[str, torch.Tensor]:
+def evaluate(model: nn.Module, test_set: TensorDataset, device: torch.device) -> dict[str, torch.Tensor]:
     """Each process predicts its share; an image that the sampler gives to two of them counts once."""
     metrics = ConfidenceMetrics().to(device)
     sampler = DistributedSampler(test_set, shuffle=False)
