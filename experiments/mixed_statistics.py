@@ -34,11 +34,9 @@ from confrank.training.store import Batch
 METRICS = ("aurc", "e_aurc", "auroc", "ece", "acc")
 
 
-def one_after_the_other(
-    run: Run, batch: Batch, do: StepFunctions, *, previous: Batch | None = None, bf16: bool = False
-) -> tuple[Tensor, Tensor]:
+def one_after_the_other(run: Run, batch: Batch, do: StepFunctions, *, bf16: bool = False) -> tuple[Tensor, Tensor]:
     """`Run.judge_batch` with a pass for the clean and a pass for the mixed images."""
-    assert run.mixing is not None and previous is None
+    assert run.mixing is not None
     loss, num_correct = do.judge(run.criterion, do.infer(run.called, batch.image, bf16), batch.label, batch.index)
     mixed, share = do.mix(batch.image, run.mixing.at(run.step_number), None)
     logits = models.logits_of(do.infer(run.called, mixed, bf16))

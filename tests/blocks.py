@@ -111,7 +111,7 @@ def check_block(block, page):
 
 def check_line(line):
     words = words_of(line)
-    if "confrank" in words[:8]:  # torchrun --nproc-per-node 4 -m confrank train ...
+    if "confrank" in words[:8]:  # srun confrank study ...
         name, *arguments = words[words.index("confrank") + 1 :]
         with contextlib.redirect_stderr(io.StringIO()) as errors:
             try:

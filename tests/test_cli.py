@@ -295,6 +295,7 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --flip maybe", "expected true or false for --flip, but got 'maybe'"),
         ("threshold x.csv --risk abc", "expected a number for --risk, but got 'abc'"),
         ("train --epochs", "expected a value after --epochs, but got none"),
+        ("train --checkpoint-minutes -1", "expected --checkpoint-minutes to be at least 0, but got -1.0"),
         ("ood x --against", "expected a value after --against, but got none"),
         ("evaluate x.csv --json=", "expected a path to write, but got an empty one"),
         ("predict", "expected RUN, but got none; see --help"),
@@ -339,24 +340,6 @@ def test_mistakes_are_one_line(arguments, message, capsys, command):
     command(*arguments.split(), code=2)
     error = capsys.readouterr().err
     assert error.startswith(f"confrank: error: {message}") and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (("--modle", "x"), "did you mean --model?"),
-        (("--checkpoint-minutes", "-1"), "to be at least 0, but got -1.0"),
-        (("--device", "cuda:99"), "expected a GPU for --device cuda:99"),
-    ],
-)
-def test_of_several_processes_the_first_reports_a_mistake(flags, message, monkeypatch, capsys, command):
-    monkeypatch.setattr("confrank.cli.command.REPORT_SECONDS", 0)
-    printed = []
-    for rank in ("0", "1"):
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        command("train", *flags, code=2)
-        printed.append(capsys.readouterr().err)
-    assert message in printed[0] and printed[1] == ""
 
 
 @pytest.mark.parametrize(

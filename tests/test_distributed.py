@@ -1,13 +1,20 @@
 """Several processes on one machine, over gloo."""
 
 import copy
-import json
+import doctest
+import os
 import pickle
-from dataclasses import replace
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from blocks import MATCHING
+from programs import program
+from safetensors.torch import load_file
 from torch import distributed, multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -19,18 +26,11 @@ from confrank import (
     IndexedDataset,
     SharedHistory,
     SharedRing,
+    evaluate,
 )
-from confrank.checkpoint import load_latest
-from confrank.config import RunConfig
-from confrank.data import load
-from confrank.training import Processes
-from confrank.training import train as train_run
-from confrank.training.shared_norm import SharedNorms
+from confrank.loss import ranking_loss, shared_ranking_loss
 
 NUM_PROCESSES, NUM_SAMPLES, NUM_EPOCHS = 3, 50, 4
-# 101 samples in batches of 20: parts of 7, 7 and 6, and a last batch of one sample.
-RUN = RunConfig(model="mlp", epochs=3, batch_size=20, seed=3)
-CPU = torch.device("cpu")
 PARTS = (0, 30), (30, 31), (31, NUM_SAMPLES)
 
 
@@ -52,8 +52,7 @@ def process(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=NUM_PROCESSES)
     torch.save((*train(rank, folder), unequal_beginnings(rank), copies(rank), shares(rank)), f"{folder}/{rank}.pt")
-    torch.save((ring_gradients(rank), normalised(rank), declared_sizes(rank)), f"{folder}/parts{rank}.pt")
-    train_run(RUN, folder / "run", data=run_data(), device=CPU, processes=Processes(rank, NUM_PROCESSES))
+    torch.save((ring_gradients(rank), declared_sizes(rank)), f"{folder}/parts{rank}.pt")
     distributed.barrier()  # gloo aborts a process whose peers leave while it still listens
     distributed.destroy_process_group()
 
@@ -176,40 +175,6 @@ def declared_sizes(rank):
     return messages
 
 
-def norm_layers():
-    """Each with the input of a complete batch, and how much each output counts in the loss."""
-    layers = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm1d(6, affine=False, momentum=None)
-    shapes = (NUM_SAMPLES, 4, 3, 2), (NUM_SAMPLES, 6)
-    for layer, shape in zip(layers, shapes, strict=True):
-        torch.manual_seed(2)
-        layer = layer.double()
-        for values in layer.parameters():
-            torch.nn.init.normal_(values)
-        yield layer, 3 + 2 * torch.randn(shape, dtype=torch.float64), torch.randn(shape, dtype=torch.float64)
-
-
-def normalised(rank):
-    """Output, gradients and running statistics of batch norm in a part of the batch, after two passes."""
-    start, stop = PARTS[rank]
-    results = []
-    for layer, image, weight in norm_layers():
-        norms, part = SharedNorms(layer), image[start:stop].clone().requires_grad_()
-        for _ in range(2):
-            layer.zero_grad()
-            part.grad = None
-            with norms.over((stop - start) / NUM_SAMPLES):
-                output = layer(part)
-            (output.relu_() * weight[start:stop]).sum().backward()
-        gradients = [values.grad for values in layer.parameters()]
-        results.append((output.detach(), part.grad, gradients, layer.state_dict()))
-    return results
-
-
-def run_data():
-    data = load("digits")
-    return replace(data, train=data.train.select(np.arange(101)), test=data.test.select(np.arange(100)))
-
-
 def test_a_ring_over_all_processes_gives_the_gradient_of_one(folder):
     for number, ignored in enumerate((False, True)):
         image, label, history, model = ring_batch(ignored)
@@ -222,47 +187,39 @@ def test_a_ring_over_all_processes_gives_the_gradient_of_one(folder):
             torch.testing.assert_close(gradient, model.weight.grad, rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 3), (5, 2, 4), (1, 0, 2), (0, 1)])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_ring_over_processes_is_the_ring_of_the_batch(sizes, ignored):
+    generator = torch.Generator().manual_seed(sum(sizes))
+    rate = torch.randint(0, 4, (sum(sizes),), generator=generator) / 3
+    confidence = torch.rand(sum(sizes), generator=generator, dtype=torch.float64, requires_grad=True)
+    keep = torch.rand(sum(sizes), generator=generator) < 0.6 if ignored else None
+    expected = ranking_loss(confidence, rate, keep)
+    (gradient,) = torch.autograd.grad(expected, confidence)
+    bounds = np.cumsum([0, *sizes])
+    for rank, size in enumerate(sizes):
+        part = slice(bounds[rank], bounds[rank + 1])
+        mine = confidence[part].detach().clone().requires_grad_()
+
+        def ring(values, part=part):
+            rows = [confidence.detach(), rate.double(), *([] if keep is None else [keep.double()])]
+            every = torch.stack(rows)
+            assert torch.equal(values, every[:, part])
+            return every, int(part.start)
+
+        loss = shared_ranking_loss(mine, rate[part], None if keep is None else keep[part], ring)
+        assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
+        loss.backward()
+        share = size / sum(sizes)
+        torch.testing.assert_close(mine.grad * share, gradient[part])
+
+
 def test_a_batch_of_another_size_than_declared_is_an_error(folder):
     for rank in range(NUM_PROCESSES):
-        larger, smaller, fewer = torch.load(folder / f"parts{rank}.pt")[2]
+        larger, smaller, fewer = torch.load(folder / f"parts{rank}.pt")[1]
         assert f"batches of 5 samples in process {rank}, as sizes says, but got 4; use drop_last=True" in larger
         assert "batches of 3 samples" in smaller and "or SharedRing() without sizes" in smaller
         assert fewer == "expected sizes for 3 processes, but got 1"
-
-
-def test_batch_norm_over_all_processes_is_that_of_the_batch(folder):
-    parts = [torch.load(folder / f"parts{rank}.pt")[1] for rank in range(NUM_PROCESSES)]
-    for number, (layer, image, weight) in enumerate(norm_layers()):
-        image.requires_grad_()
-        for _ in range(2):
-            layer.zero_grad()
-            image.grad = None
-            output = layer(image)
-            (output.relu_() * weight).sum().backward()
-        outputs, inputs, gradients, states = zip(*(part[number] for part in parts), strict=True)
-        torch.testing.assert_close(torch.cat(outputs), output.detach())
-        torch.testing.assert_close(torch.cat(inputs), image.grad)
-        for mine, values in zip(zip(*gradients, strict=True), layer.parameters(), strict=True):
-            torch.testing.assert_close(sum(mine), values.grad)
-        for state in states:
-            torch.testing.assert_close(dict(state), dict(layer.state_dict()))
-
-
-def test_a_run_in_three_processes_equals_one_in_a_single_process(folder, tmp_path):
-    train_run(RUN, tmp_path / "one", data=run_data(), device=CPU)
-    one, three = (load_latest(path / "checkpoint")[0] for path in (tmp_path / "one", folder / "run"))
-    for name, weights in one.weights.items():
-        torch.testing.assert_close(three.weights[name], weights, rtol=0, atol=1e-6)
-    for name, counts in one.state["criterion"].items():
-        assert torch.equal(three.state["criterion"][name], counts)
-    assert one.state["criterion"]["history.examined"].tolist() == [3] * 101
-    for record, twin in zip(one.state["log"], three.state["log"], strict=True):
-        assert record["acc"] == twin["acc"] and record["loss"] == pytest.approx(twin["loss"], abs=1e-6)
-    metrics = [
-        json.loads((path / "metrics.json").read_text())["metrics"] for path in (tmp_path / "one", folder / "run")
-    ]
-    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
-    assert json.loads((folder / "run/environment.json").read_text())["path"] == "eager float32 in 3 processes"
 
 
 def test_a_history_is_shared_once_however_often_it_is_wrapped_or_copied(written):
@@ -311,3 +268,69 @@ def test_a_single_process_needs_nothing():
     shared.add_up()
     assert history.examined.tolist() == [1, 0]
     assert torch.equal(history.agreed, history.counts())  # where several processes go on from
+
+
+def run_example(name, *arguments, processes):
+    """Start an example with torchrun, and compare what it prints with what it says."""
+    path = Path(__file__).parents[1] / "examples" / name
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", processes, path, *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    example = program(f"examples/{name}")
+    expected = textwrap.dedent(example.__doc__.split("Expected output:\n\n")[1])
+    assert doctest.OutputChecker().check_output(expected, done.stdout, MATCHING), done.stdout
+    return example, done.stdout
+
+
+@pytest.mark.slow
+def test_the_example_with_ddp_equals_a_plain_loop_over_the_complete_batches(tmp_path):
+    """The loop has neither processes nor a ring: each batch is what both processes take, one after the other."""
+    example, printed = run_example("distributed_data_parallel.py", tmp_path / "digits.pt", processes=2)
+    train_set, test_set = example.digits()
+    model = example.make_model()
+    optimizer = example.make_optimizer(model)
+    history = CorrectnessHistory(len(train_set))
+    criterion = CorrectnessRankingLoss(history)
+    samplers = [DistributedSampler(train_set, 2, rank, seed=1) for rank in (0, 1)]
+    for epoch in range(example.EPOCHS):
+        for sampler in samplers:
+            sampler.set_epoch(epoch)
+        shares = [torch.tensor([*sampler]).split(example.BATCH_SIZE) for sampler in samplers]
+        for parts in zip(*shares, strict=True):
+            index = torch.cat(parts)
+            image, label = train_set[index]
+            optimizer.zero_grad()
+            criterion(model(image), label, index).backward()
+            optimizer.step()
+    saved = torch.load(tmp_path / "digits.pt")
+    assert history.examined.tolist() == [example.EPOCHS] * 1200 and 0.5 < history.rate(torch.arange(1200)).mean() < 1
+    for name, counts in criterion.state_dict().items():
+        assert torch.equal(saved["criterion"][name], counts), name
+    for name, weights in model.state_dict().items():
+        torch.testing.assert_close(saved["model"][name], weights, rtol=0, atol=1e-5)
+    image, label = test_set.tensors
+    with torch.no_grad():
+        metrics = evaluate(logits=model(image), label=label).metrics
+    assert f"accuracy {metrics['acc']:.3f}, AURC {metrics['aurc']:.3f}, ECE {metrics['ece']:.3f}" in printed
+
+
+@pytest.mark.slow
+def test_the_example_with_transformers_equals_one_process(tmp_path):
+    runs = []
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        example, printed = run_example("transformers_trainer.py", folder, processes=processes)
+        (checkpoint,) = folder.glob("checkpoint-*")
+        model = example.make_model().eval()
+        model.load_state_dict(load_file(folder / "model.safetensors"))
+        words = torch.tensor([row["input_ids"] for row in example.reviews(301, seed=1)])
+        with torch.no_grad():
+            logits = model(words).logits
+        runs.append((load_file(checkpoint / "correctness_history.safetensors"), logits, printed.splitlines()[-2:]))
+    (counts, logits, summary), (others, other_logits, other_summary) = runs
+    assert counts["examined"].tolist() == [example.EPOCHS] * 800
+    assert 0.5 < counts["correct"].sum() / counts["examined"].sum() < 1
+    assert all(torch.equal(others[name], values) for name, values in counts.items())
+    torch.testing.assert_close(other_logits, logits, rtol=0, atol=1e-4)
+    assert summary == other_summary

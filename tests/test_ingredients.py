@@ -25,11 +25,9 @@ from confrank.run_folder import RunFolder, load_config
 from confrank.trained import load_run
 from confrank.training import Run, train
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
-from confrank.training.captured import compiled_forward
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
 from confrank.training.sharpness import Sharpness
 from confrank.training.soft_labels import DECAY, SoftLabels
-from confrank.training.step import PLAIN, StepFunctions
 from confrank.training.store import fetch
 
 CPU = torch.device("cpu")
@@ -581,19 +579,6 @@ def test_a_folder_holds_the_averaged_network_and_mirrored_predictions(tmp_path):
     assert stored.metadata["mirror"] == "true"
     assert np.array_equal(predict(tmp_path).probabilities, stored.probabilities)
     assert train(config, tmp_path, device=CPU).evaluations == finished.evaluations
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute")
-def test_ingredients_compile_as_one_graph_each(digits):
-    torch._dynamo.reset()
-    compiled = StepFunctions(*(torch.compile(each, dynamic=False, fullgraph=True, backend="eager") for each in PLAIN))
-    fast, plain = (Run(tiny(**EVERYTHING), digits, CPU) for _ in range(2))
-    for _ in range(2):
-        fast.advance(80, lambda: compiled_forward(fast, 80, compiled))
-        plain.advance(80, lambda: plain.forward(80, bf16=True))
-    assert fast.step_loss.tolist() == pytest.approx(plain.step_loss.tolist(), rel=1e-4)
-    assert torch.equal(fast.history.correct, plain.history.correct)
-    assert torch.allclose(fast.soft_labels.mean, plain.soft_labels.mean, atol=1e-4)
 
 
 def test_recipes_resolve_once():

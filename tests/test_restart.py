@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from every_ingredient import INGREDIENTS
 from forked import SERVER
 
 from confrank.checkpoint import load_latest, saved
@@ -22,6 +21,17 @@ from confrank.predict import predict
 from confrank.run_folder import RunFolder
 from confrank.training import InterruptedRunError, train
 
+INGREDIENTS = {
+    "schedule": "cosine",
+    "averaging": "swa",
+    "averaging_lr": 0.02,
+    "sam": 0.05,
+    "mix": "both",
+    "soft_labels": 0.8,
+    "augment": "trivial",
+    "head": "cosine",
+    "mirror": True,
+}
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
 
 

@@ -30,7 +30,7 @@ from confrank.predictions import load_predictions
 from confrank.run_folder import RunFolder, load_config
 from confrank.trained import load_run, load_trained, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
-from confrank.training.captured import compiled_forward
+from confrank.training.captured import _compiled, compiled_forward
 from confrank.training.fit import check_smallest_batch
 from confrank.training.jobs import Job, open_job
 from confrank.training.loop import CAPTURED, FUSED, _Training
@@ -508,6 +508,36 @@ def test_compiled_functions_serve_all_sizes_and_methods():
             assert torch.equal(compiled.history.correct, plain.history.correct)
     # One to fetch, one for the network, and one for each of the two losses.
     assert counters["stats"]["unique_graphs"] == 4
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize(
+    ("settings", "num_graphs"),
+    [
+        ({"method": "baseline"}, 3),
+        ({"method": "crl-entropy-stretched"}, 3),
+        ({"method": "aleatoric-mc"}, 3),
+        ({"sam": 0.05, "mix": "both", "soft_labels": 0.8, "augment": "trivial", "head": "cosine"}, 6),
+    ],
+)
+def test_compiled_steps_equal_plain_ones(settings, num_graphs, bf16, monkeypatch):
+    """Compiled as the captured path does, except that Python runs the graphs."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    counters.clear()
+    functions = _compiled.__wrapped__()
+    compiled, plain = (Run(tiny(**settings), load("digits"), CPU) for _ in range(2))
+    forwards = partial(compiled_forward, compiled, 128, functions), partial(plain.forward, 128)
+    for step in range(3):
+        for run, forward in zip((compiled, plain), forwards, strict=True):
+            torch.manual_seed(step)  # of the dropout
+            run.advance(128, partial(forward, bf16=bf16))
+    assert counters["stats"]["unique_graphs"] == num_graphs
+    assert compiled.step_loss.tolist() == plain.step_loss.tolist() and plain.step_loss[2] > 0
+    assert torch.equal(compiled.history.correct, plain.history.correct)
+    tensors = [(*run.model.parameters(), *run.mean_predictions) for run in (compiled, plain)]
+    assert all(map(torch.equal, *tensors))
 
 
 def test_a_signal_while_judging_ends_what_follows(tmp_path, monkeypatch):

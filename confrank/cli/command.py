@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import sys
-import time
 from argparse import HelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,6 @@ Arguments: TypeAlias = "Namespace"
 Format = Literal["terminal", "markdown", "latex", "csv"]
 USAGE_ERROR = 2
 LISTED = 50
-REPORT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ def make_parser(command: Command, prog: str) -> "ArgumentParser":
 
     class WordedParser(ArgumentParser):
         def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-            fail_alike(explained(message, argument_names(self)))
+            fail(explained(message, argument_names(self)))
 
         def parse_string(self, *given: Any, **options: Any) -> "Namespace":
             # The parameter's name depends on the version of jsonargparse.
@@ -96,17 +94,6 @@ def fail(message: str) -> NoReturn:
     sys.exit(USAGE_ERROR)
 
 
-def fail_alike(message: str) -> NoReturn:
-    """`fail` for a mistake that all processes of torchrun on a machine make alike: the first one reports it.
-
-    The others wait for it, since torchrun ends all processes as soon as one has failed.
-    """
-    if os.environ.get("LOCAL_RANK", "0") != "0":
-        time.sleep(REPORT_SECONDS)
-        sys.exit(USAGE_ERROR)
-    fail(message)
-
-
 def command_of(actions: Mapping[str, Command], summary: str, example: str, guide: str) -> Command:
     """A command that consists of actions, each with its options, example and help."""
 
@@ -143,7 +130,7 @@ def plain(stream: Any) -> Any:
     return getattr(stream, "plain", stream)
 
 
-def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
+def make_console(*, lasting: bool = False) -> "Console":
     """Where tables and notes are printed; a `lasting` command keeps running when nobody reads its output any more."""
     from rich.console import Console
 
@@ -159,7 +146,7 @@ def make_console(*, lasting: bool = False, quiet: bool = False) -> "Console":
 
     # A file or a pipe has no width: 120 columns fit every table.
     width = None if sys.stdout.isatty() else 120
-    return Output(highlight=False, width=width, quiet=quiet, file=plain(sys.stdout))
+    return Output(highlight=False, width=width, file=plain(sys.stdout))
 
 
 @contextmanager

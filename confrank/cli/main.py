@@ -15,7 +15,7 @@ from confrank import __version__
 from confrank.cli.active import ACTIVE
 from confrank.cli.apply import APPLY
 from confrank.cli.calibrate import CALIBRATE
-from confrank.cli.command import Command, Printable, drop_output, fail, fail_alike, make_parser
+from confrank.cli.command import Command, Printable, drop_output, fail, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
@@ -133,7 +133,7 @@ def _run(arguments: list[str]) -> None:
     name, rest = arguments[0], [*map(_expanded, arguments[1:])]
     if name not in COMMANDS:
         hint = ELSEWHERE.get(name) or did_you_mean(name, COMMANDS) or "; see confrank --help"
-        fail_alike(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
+        fail(f"expected a command among {', '.join(COMMANDS)}, but got {name!r}{hint}")
     sys.exit(_guarded(COMMANDS[name], name, rest))
 
 
@@ -165,17 +165,12 @@ def _guarded(command: "Command", name: str, arguments: list[str]) -> int:
 def _stopped_run(error: RuntimeError) -> int:
     from torch import OutOfMemoryError
 
-    from confrank.training import DivergedError, InterruptedRunError, PeerError
+    from confrank.training import DivergedError, InterruptedRunError
 
     if isinstance(error, InterruptedRunError):
         with suppress(OSError):  # a closed terminal
-            if not error.silent:
-                print(f"confrank: {error}", file=sys.stderr)
+            print(f"confrank: {error}", file=sys.stderr)
         return 128 + error.signal_number
-    if isinstance(error, PeerError):
-        if not error.silent:
-            print(f"confrank: error: {error}", file=sys.stderr)
-        return error.exit_code
     if isinstance(error, DivergedError):
         print(f"confrank: error: {in_words(error)}", file=sys.stderr)
         return 1

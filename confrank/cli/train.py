@@ -1,11 +1,9 @@
 """Train networks, or resume training."""
 
 import dataclasses
-import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +17,6 @@ from confrank.cli.command import (
     add_root,
     at_least,
     device_of,
-    fail_alike,
     listed,
     make_console,
     root_of,
@@ -33,13 +30,12 @@ from confrank.errors import counted
 from confrank.recipes import IMAGE_DEFAULTS, left_out
 
 if TYPE_CHECKING:
-    import torch
     from rich.console import Console
 
     from confrank.config import RunConfig
     from confrank.metrics import Evaluation
     from confrank.metrics.arrays import Ints
-    from confrank.training import Finished, Processes
+    from confrank.training import Finished
     from confrank.training.jobs import Job
 
 
@@ -105,56 +101,24 @@ def _check_recipe(file: Path, recipe: str) -> None:
 
 
 def _train(arguments: Arguments) -> None:
-    from confrank.training import ALONE, connected, launched, local_device
-
-    try:
-        at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
-        device = device_of(arguments.device)
-        if launched() and device.index is not None:
-            raise ValueError(
-                f"expected --device auto, cpu or cuda for several processes, but got {device};"
-                " each takes a GPU by itself"
-            )
-    except ValueError as error:
-        fail_alike(str(error))
-    if not launched():
-        return _train_in(ALONE, arguments, device)
-    device = local_device(device.type)
-    with connected(device) as processes:
-        _train_in(processes, arguments, device)
-    _leave()
-
-
-def _leave() -> None:
-    """End a process that torchrun started, without the interpreter's own end.
-
-    Threads of gloo that still run then can abort the process (seen with torch 2.13), and torchrun would report a
-    finished training as failed.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
-            stream.flush()
-    os._exit(0)
-
-
-def _train_in(processes: "Processes", arguments: Arguments, device: "torch.device") -> None:
-    """Train in this process, or in all that torchrun started; the first one prints."""
     import torch
 
     from confrank.report.progress import epoch_bar
-    from confrank.training import Failed, PeerError, TensorBoardLog, train_together
+    from confrank.training import Failed, TensorBoardLog, train_together
 
-    configs = processes.together(lambda: _configs(arguments))
+    at_least(0, arguments, "checkpoint_minutes", "checkpoint_epochs")
+    device = device_of(arguments.device)
+    configs = _configs(arguments)
     parent = Path(arguments.out or "runs")
     outs = [parent / item.run_name for item in configs]
     if arguments.out and arguments.seeds is None:
         outs = [parent]
     torch.use_deterministic_algorithms(arguments.deterministic, warn_only=True)
-    console = make_console(lasting=True, quiet=not processes.leads)
+    console = make_console(lasting=True)
     folders = {item.run_name: out for item, out in zip(configs, outs, strict=True)}
     with ExitStack() as stack:
         bar = stack.enter_context(epoch_bar(console, sum(item.epochs for item in configs)))
-        log = stack.enter_context(TensorBoardLog(folders)) if arguments.log and processes.leads else None
+        log = stack.enter_context(TensorBoardLog(folders)) if arguments.log else None
 
         def listen(config: "RunConfig", record: dict[str, Any]) -> None:
             bar.advance(config, record)
@@ -172,7 +136,6 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
             on_start=lambda job: say(console, *_start_lines(job)),
             on_epoch=listen,
             on_note=say_once(console),
-            processes=processes,
         )
     failures = [result for result in results if isinstance(result, Failed)]
     show_runs(console, [result for result in results if not isinstance(result, Failed)])
@@ -181,7 +144,7 @@ def _train_in(processes: "Processes", arguments: Arguments, device: "torch.devic
     for failure in failures[1:]:
         say(console, f"{failure.folder.path}: {in_words(failure.reason)}")
     if failures:
-        raise failures[0].error if processes.leads else PeerError(str(failures[0].reason))
+        raise failures[0].error
 
 
 def _start_lines(job: "Job") -> list[str]:

@@ -1,4 +1,4 @@
-"""Training: one step, a captured step, the loop around runs side by side, several processes.
+"""Training: one step, a captured step, the loop around runs side by side.
 
 The names are imported on first use. The ingredients (averaging, SAM, mixing, soft labels, TrivialAugment) need only
 torch and numpy, and work in any loop.
@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
     from confrank.training.loop import Failed, Finished, InterruptedRunError, Options, train, train_together
     from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
-    from confrank.training.processes import (
-        ALONE,
-        LostPeerError,
-        PeerError,
-        Processes,
-        connected,
-        launched,
-        local_device,
-    )
     from confrank.training.run import DivergedError, Run
     from confrank.training.sharpness import Sharpness
     from confrank.training.soft_labels import SoftLabels
@@ -30,7 +21,6 @@ _NAMES = {
     "averaging": ("EMA_DECAY", "WeightAverage", "estimate_statistics"),
     "loop": ("Failed", "Finished", "InterruptedRunError", "Options", "train", "train_together"),
     "mixing": ("Mixing", "epoch_mixing", "mix", "mixed_loss"),
-    "processes": ("ALONE", "LostPeerError", "PeerError", "Processes", "connected", "launched", "local_device"),
     "run": ("DivergedError", "Run"),
     "sharpness": ("Sharpness",),
     "soft_labels": ("SoftLabels",),
@@ -39,29 +29,22 @@ _NAMES = {
 }
 
 __all__ = [
-    "ALONE",
     "EMA_DECAY",
     "DivergedError",
     "Failed",
     "Finished",
     "InterruptedRunError",
-    "LostPeerError",
     "Mixing",
     "Options",
-    "PeerError",
-    "Processes",
     "Run",
     "Sharpness",
     "SoftLabels",
     "TensorBoardLog",
     "WeightAverage",
     "change",
-    "connected",
     "epoch_changes",
     "epoch_mixing",
     "estimate_statistics",
-    "launched",
-    "local_device",
     "mix",
     "mixed_loss",
     "train",

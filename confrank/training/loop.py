@@ -1,4 +1,4 @@
-"""From configs to finished run folders: one run, several side by side on one GPU, or one in several processes."""
+"""From configs to finished run folders: one run, or several side by side on one GPU."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,13 +21,12 @@ from confrank.run_folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.kernels import fused
-from confrank.training.processes import ALONE, PeerError, Processes
 from confrank.training.run import DivergedError, Run
 from confrank.training.signals import stop_signals
 
 EpochListener = Callable[[RunConfig, Record], None]
 # Errors of one run that need not stop the others.
-RUN_ERRORS = (ValueError, OSError, DivergedError, PeerError)
+RUN_ERRORS = (ValueError, OSError, DivergedError)
 CAPTURED, UNCOMPILED, EAGER = "captured graph, bfloat16", "captured graph, bfloat16, not compiled", "eager float32"
 FUSED = "captured graph, bfloat16, fused kernels"
 Computation = Literal["auto", "compiled", "plain"]
@@ -35,12 +34,12 @@ Result = TypeVar("Result")
 
 
 class InterruptedRunError(RuntimeError):
-    """A signal stopped training between two steps; the checkpoints are saved. One of several processes reports it."""
+    """A signal stopped training between two steps; the checkpoints are saved."""
 
-    def __init__(self, signal_number: int, folders: Sequence[Path], *, silent: bool = False) -> None:
+    def __init__(self, signal_number: int, folders: Sequence[Path]) -> None:
         where = ", ".join(map(str, folders))
         super().__init__(f"stopped; run the same command again to resume ({where})")
-        self.signal_number, self.silent = signal_number, silent
+        self.signal_number = signal_number
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class Options(TypedDict, total=False):
     on_start: Callable[[Job], None] | None
     on_epoch: EpochListener | None
     on_note: Note | None
-    processes: Processes
 
 
 def train(config: RunConfig, out: str | Path, **options: Unpack[Options]) -> Finished:
@@ -104,7 +102,6 @@ def train_together(
     on_start: Callable[[Job], None] | None = None,
     on_epoch: EpochListener | None = None,
     on_note: Note | None = None,
-    processes: Processes = ALONE,
 ) -> list[Finished | Failed]:
     """Train runs side by side on one GPU, each with its own stream and graphs; on the CPU one after the other.
 
@@ -114,10 +111,6 @@ def train_together(
     that cannot start, diverges, cannot be written or whose network raises an error becomes `Failed` and does not stop
     the others; only running out of memory is raised. SIGINT, SIGTERM and SIGHUP (unless ignored, as under nohup) save
     every run and raise `InterruptedRunError`; a second SIGINT or SIGTERM ends the process at once.
-
-    With several `processes` (see `connected`), each of them makes the same call. They train one run after the other,
-    each run in all processes together, on the plain path; the first process writes the folders and calls the
-    listeners. A signal to any of them stops all. An error other than divergence ends all of them.
     """
     if path not in get_args(Computation):
         raise ValueError(f"expected a path among {', '.join(get_args(Computation))}, but got {path!r}")
@@ -127,9 +120,8 @@ def train_together(
     plans = [_Plan(*plan) for plan in zip(configs, map(Path, outs), sets, own, strict=True)]
     # Graphs are captured on the current GPU.
     with stop_signals() as stopped, torch.cuda.device(where) if where.type == "cuda" else nullcontext():
-        given = (on_start, on_epoch, on_note) if processes.leads else (None, None, None)
-        listeners = given[0] or _ignore, given[1] or _ignore, given[2] or _ignore
-        training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped, processes)
+        listeners = on_start or _ignore, on_epoch or _ignore, on_note or _ignore
+        training = _Training(where, path, root, checkpoint_minutes, checkpoint_epochs, *listeners, stopped)
         groups = [plans] if training.captures else [[plan] for plan in plans]
         return [result for group in groups for result in training.train(group)]
 
@@ -160,14 +152,12 @@ class _Training:
     on_epoch: EpochListener
     note: Note
     stopped: list[int]
-    processes: Processes = ALONE
     data_sets: dict[tuple[str | int | None, ...], DataSet] = field(default_factory=dict)
     has_explained: bool = False
-    stop: int = 0  # the signal to stop at, as all processes know it
 
     @property
     def captures(self) -> bool:
-        return self.path != "plain" and self.device.type == "cuda" and self.processes.size == 1
+        return self.path != "plain" and self.device.type == "cuda"
 
     def train(self, plans: Sequence[_Plan]) -> list[Finished | Failed]:
         """Open, train and evaluate runs side by side."""
@@ -178,8 +168,6 @@ class _Training:
                 try:
                     jobs[number] = self.open(plan)
                 except RUN_ERRORS as error:
-                    if self.processes.size > 1:  # the others may not know of it
-                        raise
                     results[number] = Failed(RunFolder(plan.out), error)
                     continue
                 locks.callback(jobs[number].release)
@@ -193,8 +181,7 @@ class _Training:
                     judged = self.attempt(job, job.judge)
                     results[number] = judged if isinstance(judged, Failed) else Finished(job.folder, judged)
                 job.release()
-                self.agree()
-                if self.stop:  # the folders are complete, but the user wants to stop
+                if self.stopped:  # the folders are complete, but the user wants to stop
                     raise self.interrupted(jobs.values())
         return [results[number] for number in range(len(plans))]
 
@@ -202,8 +189,7 @@ class _Training:
         """Say why no graphs are captured, or nothing is compiled."""
         self.has_explained = True
         if not self.captures:
-            needed = "a CUDA device" if self.device.type == "cpu" else "a single process"
-            self.note(f"training eagerly in float32: graphs and bfloat16 need {needed}")
+            self.note("training eagerly in float32: graphs and bfloat16 need a CUDA device")
         elif find_spec("triton") is None:
             self.note("training without compiled code and fused kernels: they need Triton, which is not installed")
 
@@ -216,20 +202,14 @@ class _Training:
             data=partial(self.data_of, plan),
             network=plan.network,
             note=self.note,
-            processes=self.processes,
         )
 
     def path_of(self, run: Run) -> str:
         """How a run is going to be computed, unless that fails."""
         if not self.captures:
-            return self.eager
+            return EAGER
         has_kernels = self.path == "auto" and fused(run.called, run.store.height, run.store.width) is not None
         return FUSED if has_kernels else CAPTURED
-
-    @property
-    def eager(self) -> str:
-        """How a run is computed that is not captured."""
-        return EAGER if self.processes.size == 1 else f"{EAGER} in {self.processes.size} processes"
 
     def data_of(self, plan: _Plan) -> DataSet:
         if plan.data is not None:
@@ -247,7 +227,7 @@ class _Training:
                 self.on_epoch(job.run.config, past)
         active = {number: (job, self.stepper(job.run)) for number, job in jobs.items() if not job.run.finished}
         for job, stepper in active.values():
-            job.write_environment(_label(stepper, self.eager))
+            job.write_environment(_label(stepper))
             if self.captures:
                 self.note(f"path of {job.run.config.model}: {job.environment['path']}")
         failures: dict[int, Failed] = {}
@@ -260,14 +240,14 @@ class _Training:
                     self.on_epoch(job.run.config, record)
                 if number in failures or job.run.finished:
                     del active[number]
-            if self.stop and active:
+            if self.stopped and active:
                 for job, stepper in active.values():
                     self.save(job, stepper)
                 raise self.interrupted([job for job, _ in active.values()])
         return failures
 
     def interrupted(self, jobs: Iterable[Job]) -> InterruptedRunError:
-        return InterruptedRunError(self.stop, [job.folder.path for job in jobs], silent=not self.processes.leads)
+        return InterruptedRunError(self.stopped[0], [job.folder.path for job in jobs])
 
     def attempt(self, job: Job, work: Callable[[], Result]) -> Result | Failed:
         try:
@@ -275,15 +255,7 @@ class _Training:
         except torch.OutOfMemoryError:  # no single run is to blame: together they are too large
             raise
         except Exception as error:  # a custom network may raise anything; the other runs continue
-            if self.processes.size > 1 and not isinstance(error, DivergedError):  # all processes diverge at once
-                raise
             return Failed(job.folder, error)
-
-    def agree(self, *, save: bool = False) -> bool:
-        """Let all processes know of a signal to any of them, and whether the first one wants to save."""
-        signal_number = self.stopped[0] if self.stopped else 0
-        self.stop, wanted = self.processes.highest(signal_number, save and self.processes.leads)
-        return bool(wanted)
 
     def stepper(self, run: Run) -> Run | CapturedRun:
         """The fastest way to step that works for this network: in fused kernels, compiled, captured, or plain."""
@@ -307,7 +279,7 @@ class _Training:
         stepper.step()
         with _stream_of(stepper):
             record = job.end_epoch() if job.run.next_step == job.run.num_steps else None
-            if self.agree(save=self.save_is_due(job)):
+            if self.save_is_due(job):
                 job.save()
         return record
 
@@ -327,12 +299,12 @@ class _Training:
             self.note(f"{job.run.config.run_name} could not be saved: {error}")
 
 
-def _label(stepper: Run | CapturedRun, eager: str) -> str:
+def _label(stepper: Run | CapturedRun) -> str:
     if isinstance(stepper, CapturedRun):
         if stepper.fused is not None:
             return FUSED
         return CAPTURED if stepper.compiled else UNCOMPILED
-    return eager
+    return EAGER
 
 
 @contextmanager

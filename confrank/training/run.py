@@ -119,20 +119,17 @@ class Run:
         do = functions or PLAIN
         return self.judge_batch(do.fetch(self.store, self.draws, self.position, size), do, bf16=bf16)
 
-    def judge_batch(
-        self, batch: Batch, do: StepFunctions, *, previous: Batch | None = None, bf16: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """The loss of a batch and its number of correct samples; `previous` as in `mix`."""
+    def judge_batch(self, batch: Batch, do: StepFunctions, *, bf16: bool = False) -> tuple[Tensor, Tensor]:
+        """The loss of a batch and its number of correct samples."""
         target = self._target(batch)
         if self.mixing is None:
             return self._judge(do.infer(self.called, batch.image, bf16), batch, target, do)
         size = len(batch.label)
-        other = (None, None) if previous is None else (previous.image, self._target(previous))
-        mixed, share = do.mix(batch.image, self.mixing.at(self.step_number), other[0])
+        mixed, share = do.mix(batch.image, self.mixing.at(self.step_number), None)
         output = do.infer(self.called, torch.cat((batch.image, mixed)), bf16)
         clean = (output[0][:size], output[1][:size]) if isinstance(output, tuple) else output[:size]
         loss, num_correct = self._judge(clean, batch, target, do)
-        additional = do.mixed_loss(models.logits_of(output)[size:], target, share, other[1])
+        additional = do.mixed_loss(models.logits_of(output)[size:], target, share, None)
         return torch.add(loss, additional, alpha=self.config.mix_weight), num_correct
 
     def _target(self, batch: Batch) -> Tensor:
@@ -183,9 +180,6 @@ class Run:
             yield
         finally:
             default.graphsafe_set_state(shared)
-
-    def settle(self) -> None:
-        """Bring the record of the epoch up to date before it is read; a single process always has it."""
 
     def finish_epoch(self) -> dict[str, float]:
         """Check the epoch's losses, enter the next epoch, and return the record of this one.
