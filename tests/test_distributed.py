@@ -20,9 +20,9 @@ from confrank import (
     SharedHistory,
     SharedRing,
 )
-from confrank.checkpoint import load_latest
 from confrank.config import RunConfig
 from confrank.data import load
+from confrank.runs.checkpoint import load_latest
 from confrank.training import Processes
 from confrank.training import train as train_run
 from confrank.training.shared_norm import SharedNorms

@@ -15,11 +15,11 @@ import torch
 from every_ingredient import INGREDIENTS
 from forked import SERVER
 
-from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.files import Lock
-from confrank.predict import predict
-from confrank.run_folder import RunFolder
+from confrank.runs.checkpoint import load_latest, saved
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import predict
 from confrank.training import InterruptedRunError, train
 
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)

@@ -17,12 +17,12 @@ from every_ingredient import INGREDIENTS
 from forked import SERVER
 from torch import nn
 
-from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.data import load
 from confrank.loss import ranking_loss, shared_ranking_loss
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder
+from confrank.runs.checkpoint import load_latest, saved
+from confrank.runs.folder import RunFolder
 from confrank.training import (
     InterruptedRunError,
     LostPeerError,
