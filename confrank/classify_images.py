@@ -17,8 +17,8 @@ from confrank.errors import InputError
 from confrank.methods import joined
 from confrank.metrics.arrays import at_or_above
 from confrank.predictions import Predictions
+from confrank.runs.trained import load_trained
 from confrank.spreadsheet import csv_text
-from confrank.trained import load_trained
 
 # Images are read in blocks of this many, or of as many as fit into this many bytes.
 BLOCK, BLOCK_BYTES = 1000, 1 << 26

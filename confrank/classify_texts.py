@@ -14,7 +14,7 @@ from confrank.data.texts import is_text_file, read_texts
 from confrank.data.vocabulary import encode
 from confrank.errors import similar_path
 from confrank.recipes import TEXT_SUFFIXES
-from confrank.trained import load_trained
+from confrank.runs.trained import load_trained
 
 
 def answer_texts(

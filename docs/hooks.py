@@ -20,8 +20,8 @@ TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
 # The tree follows the data, from logits to reports; other files come after these.
 ORDER = (
     "confidence history distributed indexed forms loss metrics scores data models method_facts methods recipes"
-    " provenance checkpoint weights training trained predict classify_images predictions analysis decisions ood"
-    " active study report adapters cli config run_folder environment errors files extension spreadsheet"
+    " provenance runs training classify_images predictions analysis decisions ood"
+    " active study report adapters cli config environment errors files extension spreadsheet"
 )
 
 

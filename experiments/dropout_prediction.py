@@ -22,7 +22,7 @@ from confrank.methods.dropout import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
 from confrank.models import logits_of
 from confrank.report.scales import SHOWN
-from confrank.trained import load_run
+from confrank.runs.trained import load_run
 
 METRICS = {key: shown.factor for key, shown in SHOWN.items() if key not in ("augrc", "auroc")}  # those of the paper
 BATCH = 128

@@ -25,7 +25,7 @@ from confrank.environment import default_device
 from confrank.methods import predict_split
 from confrank.metrics import evaluate
 from confrank.recipes import settings
-from confrank.trained import TrainedOn, load_run
+from confrank.runs.trained import TrainedOn, load_run
 from confrank.training import Failed, estimate_statistics, train
 from confrank.training.run import Run
 from confrank.training.step import StepFunctions

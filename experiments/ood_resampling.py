@@ -26,7 +26,7 @@ from confrank.ood import Mahalanobis
 from confrank.ood.features import features_of
 from confrank.ood.images import Images, LabelledBatches, over
 from confrank.ood.tuning import fit_weights
-from confrank.trained import load_run
+from confrank.runs.trained import load_run
 
 NUM_PATCHES, STRIDE, SIZE = 4000, 7, 64
 NUM_FIT, NUM_TUNING = 500, 1000

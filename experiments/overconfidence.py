@@ -23,7 +23,7 @@ from confrank.config import RunConfig
 from confrank.data import DataSet, load
 from confrank.metrics import sample_values
 from confrank.predictions import Predictions, load_predictions
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.training import train
 
 SPLITS = ("holdout", "test")

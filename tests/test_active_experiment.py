@@ -28,10 +28,10 @@ from confrank.data import load
 from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
 from confrank.report.paper_table import render
-from confrank.run_folder import load_config
+from confrank.runs.folder import load_config
+from confrank.runs.trained import load_trained
 from confrank.study.comparison import comparison_cells, of_the_paper
 from confrank.study.tables import active_cells, active_means
-from confrank.trained import load_trained
 
 SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epochs": 2, "batch_size": 30, "lr": 0.05}
 # As flags of `confrank active run`.

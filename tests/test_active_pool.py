@@ -27,7 +27,7 @@ from confrank.config import RunConfig
 from confrank.data import Split, load
 from confrank.files import write_atomically
 from confrank.methods import penultimate, predict_split
-from confrank.trained import load_trained
+from confrank.runs.trained import load_trained
 from confrank.training import train
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from confrank.classify_texts import answer_texts
 from confrank.config import RunConfig
 from confrank.data import hold_out, load
 from confrank.data.vocabulary import decode, encode
-from confrank.trained import load_trained
+from confrank.runs.trained import load_trained
 from confrank.training import train
 
 Command = Callable[..., None]

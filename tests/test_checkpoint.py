@@ -5,8 +5,8 @@ import pickle
 import pytest
 import torch
 
-from confrank import checkpoint as module
-from confrank.checkpoint import (
+from confrank.runs import checkpoint as module
+from confrank.runs.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
     load_checkpoint,

@@ -14,9 +14,8 @@ from confrank.config import RunConfig
 from confrank.data import load
 from confrank.data.sets import DataSet, split_of
 from confrank.decisions.policy_file import policy_text
-from confrank.predict import predict
-from confrank.run_folder import RunFolder
-from confrank.trained import save_weights_file
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import predict, save_weights_file
 from confrank.training import train
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from confrank.active.records import Experiment
 from confrank.cli import COMMANDS
 from confrank.cli.active import SETTINGS
 from confrank.data import load
-from confrank.run_folder import load_config
+from confrank.runs.folder import load_config
 
 
 def run(*arguments):

@@ -9,7 +9,7 @@ from confrank.cli.demo import _fit_line, threshold_lines
 from confrank.decisions import OperatingPoint
 from confrank.metrics import sample_values
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.demo import COMPARED, DELTA, RISK, Threshold
 
 

@@ -20,9 +20,9 @@ from programs import program
 
 from confrank import evaluate
 from confrank.cli import reference
-from confrank.predict import predict
 from confrank.predictions.names import KEY_NAMES
 from confrank.report.paper_table import render
+from confrank.runs.trained import predict
 from confrank.study.comparison import comparison_cells
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from confrank.predictions import Predictions, load_predictions, pairing, save_pr
 from confrank.predictions.keys import distinct_keys
 from confrank.predictions.pairing import UNORDERED
 from confrank.report.page import write_report
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.training import train
 
 

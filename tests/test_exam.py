@@ -20,11 +20,10 @@ from confrank.data.corruption import (
 from confrank.methods import predict_split
 from confrank.metrics import evaluate
 from confrank.metrics.evaluation import KEYS, evaluation_of
-from confrank.predict import predict
+from confrank.runs.trained import load_run, load_trained, predict
 from confrank.scores import score
 from confrank.study.exam import examine_run
 from confrank.study.results import export_run, load_result, read_run, samples_in
-from confrank.trained import load_run, load_trained
 from confrank.training import train
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3)).astype(np.uint8)

@@ -13,16 +13,15 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from confrank import CorrectnessHistory, CorrectnessRankingLoss, recipes
-from confrank.checkpoint import load_latest
 from confrank.config import RunConfig, learning_rate
 from confrank.data import load
 from confrank.errors import InputError
 from confrank.methods import get, mirrored_probabilities, predict_split
 from confrank.models import CosineHead, create
-from confrank.predict import predict
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder, load_config
-from confrank.trained import load_run
+from confrank.runs.checkpoint import load_latest
+from confrank.runs.folder import RunFolder, load_config
+from confrank.runs.trained import load_run, predict
 from confrank.training import Run, train
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss

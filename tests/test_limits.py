@@ -15,7 +15,6 @@ from pyarrow import parquet
 
 from confrank import models
 from confrank.active.pool import open_pool
-from confrank.checkpoint import DamagedCheckpointError, _unsealed
 from confrank.data.custom import npz_arrays
 from confrank.data.pictures import read_picture
 from confrank.errors import InputError
@@ -24,7 +23,8 @@ from confrank.predictions import read
 from confrank.predictions.arrow_size import arrow_size
 from confrank.provenance import Provenance
 from confrank.report.contact import contact_sheet
-from confrank.run_folder import load_config
+from confrank.runs.checkpoint import DamagedCheckpointError, _unsealed
+from confrank.runs.folder import load_config
 
 DEEP = "[" * 5000 + "]" * 5000
 

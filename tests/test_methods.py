@@ -17,8 +17,8 @@ from confrank.method_facts import FACTS, MethodFacts, aes_epochs, facts_of
 from confrank.methods import average, predict_split
 from confrank.methods.dropout import AleatoricLoss, aleatoric_loss, mc_predict
 from confrank.models import create
-from confrank.predict import predict
 from confrank.predictions import Predictions, save_predictions
+from confrank.runs.trained import predict
 from confrank.training import train
 
 CPU = torch.device("cpu")

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from confrank.checkpoint import saved
 from confrank.data import load
 from confrank.metrics.separation import detection
 from confrank.ood import results
 from confrank.ood.results import Group, OodResult
 from confrank.report.detection_plots import detection_figures
-from confrank.run_folder import RunFolder
-from confrank.trained import save_weights_file
+from confrank.runs.checkpoint import saved
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import save_weights_file
 
 FAST = ("--device", "cpu", "--tuning-images", "60", "--neighbours", "5")
 

@@ -12,7 +12,7 @@ from confrank.cli.train import TRAIN
 from confrank.config import RunConfig
 from confrank.data.extent import image_files, num_training_images, usual_image_size
 from confrank.data.pictures import read_picture, size_of
-from confrank.run_folder import load_config
+from confrank.runs.folder import load_config
 
 OWN = {"model": "convnet", "method": "baseline", "optimizer": "adamw", "lr": 0.001, "batch_size": 32}
 PAPER = {name: getattr(RunConfig, name) for name in OWN}

@@ -13,16 +13,14 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import confrank
-from confrank.checkpoint import load_latest
 from confrank.config import RunConfig
 from confrank.data import hold_out, load
-from confrank.predict import predict
 from confrank.predictions import load_predictions
 from confrank.provenance import Provenance
-from confrank.run_folder import RunFolder
-from confrank.trained import load_run, load_trained, save_weights_file
+from confrank.runs.checkpoint import load_latest
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import load_run, load_trained, predict, read_provenance, save_weights_file
 from confrank.training import train
-from confrank.weights import read_provenance
 
 CONFIG = RunConfig(epochs=1, holdout=0.1, seed=3)
 WEIGHTS = sorted((Path(__file__).parents[1] / "results" / "weights").glob("*.safetensors"))

@@ -13,7 +13,7 @@ from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_pe
 
 from confrank.config import RunConfig
 from confrank.files import Lock
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.cluster import arrived
 from confrank.study.group import Outcome, Sharing
 from confrank.study.results import read_run

@@ -14,11 +14,11 @@ import pytest
 import torch
 from forked import SERVER
 
-from confrank.checkpoint import load_latest, saved
 from confrank.config import RunConfig
 from confrank.files import Lock
-from confrank.predict import predict
-from confrank.run_folder import RunFolder
+from confrank.runs.checkpoint import load_latest, saved
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import predict
 from confrank.training import InterruptedRunError, train
 
 INGREDIENTS = {

@@ -10,8 +10,8 @@ import pytest
 from confrank.config import RunConfig
 from confrank.metrics import evaluation_of, sample_values
 from confrank.ood import read_results
-from confrank.predict import predict
 from confrank.recipes import values
+from confrank.runs.trained import predict
 from confrank.study.results import load_result, read_run, samples_in
 
 REAL = os.environ.get("CONFRANK_TEST_DATA")

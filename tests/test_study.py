@@ -17,14 +17,14 @@ from forked import SERVER
 from safetensors.torch import load_file
 from test_study_folders import write_result
 
-from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
 from confrank.metrics.repeats import Cell, Summary
-from confrank.predict import predict
 from confrank.report.paper_table import render
-from confrank.run_folder import RunFolder
+from confrank.runs.checkpoint import load_latest, save_checkpoint
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import load_run, predict, save_weights_file
 from confrank.study.catalogue import RECIPES, Recipe, recipe
 from confrank.study.comparison import comparison_cells
 from confrank.study.grid import run_plan
@@ -32,7 +32,6 @@ from confrank.study.paper import contradictions, paper_tables, paper_values, tab
 from confrank.study.plan import has_result, plan
 from confrank.study.results import export_run, load_result
 from confrank.study.tables import label_of, load_results, table_cells
-from confrank.trained import load_run, save_weights_file
 from confrank.training import train
 
 TRIED = ("baseline", "aes-10", "crl-entropy", "crl-softmax", "ensemble-crl-softmax", "crl-margin")

@@ -11,6 +11,7 @@ import torch
 from confrank.active.records import Experiment, load_arrays, load_curves
 from confrank.ood import DETECTORS
 from confrank.ood.results import read_results
+from confrank.runs.trained import save_weights_file
 from confrank.study.active import (
     ACTIVE_RECIPES,
     ActiveRecipe,
@@ -24,7 +25,6 @@ from confrank.study.comparison import comparison_cells
 from confrank.study.detection import measure, missing_detectors, network_of
 from confrank.study.grid import run_plan
 from confrank.study.plan import plan
-from confrank.trained import save_weights_file
 
 CPU = torch.device("cpu")
 

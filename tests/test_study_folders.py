@@ -16,7 +16,7 @@ from confrank.config import RunConfig
 from confrank.files import Lock
 from confrank.models import TEXT_MODELS
 from confrank.recipes import RECIPES as training_recipes
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.active import ACTIVE_RECIPES
 from confrank.study.catalogue import RECIPES, TEXT_NETWORKS, Recipe, narrowed
 from confrank.study.comparison import comparison_cells

@@ -12,7 +12,7 @@ import yaml
 from counting import STEPS_PER_EPOCH, start_study, steps, steps_per_run
 
 from confrank.files import Lock
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.catalogue import Recipe
 from confrank.study.grid import run_plan
 from confrank.study.plan import plan

@@ -22,7 +22,7 @@ from confrank.data.texts import read_texts
 from confrank.data.vocabulary import count_words, decode, encode, refit, words_of
 from confrank.metrics import auroc
 from confrank.predictions import read
-from confrank.trained import load_trained, save_weights_file
+from confrank.runs.trained import load_trained, save_weights_file
 from confrank.training import train
 
 Command = Callable[..., None]

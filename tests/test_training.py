@@ -18,17 +18,16 @@ from PIL import Image
 from torch import nn
 from torch._dynamo.utils import counters
 
-from confrank.checkpoint import load_checkpoint, load_latest, save_checkpoint, saved
 from confrank.cli import main
 from confrank.config import RunConfig, changes, learning_rate
 from confrank.data import Split, load
 from confrank.methods import penultimate
 from confrank.metrics import evaluate
 from confrank.models import create
-from confrank.predict import predict
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder, load_config
-from confrank.trained import load_run, load_trained, save_weights_file
+from confrank.runs.checkpoint import load_checkpoint, load_latest, save_checkpoint, saved
+from confrank.runs.folder import RunFolder, load_config
+from confrank.runs.trained import load_run, load_trained, predict, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import _compiled, compiled_forward
 from confrank.training.fit import check_smallest_batch

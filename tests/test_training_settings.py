@@ -16,7 +16,7 @@ from confrank.config import RunConfig, learning_rate
 from confrank.data import hold_out, load
 from confrank.errors import InputError
 from confrank.models import OtherWeightsError, create, start_from
-from confrank.trained import load_trained, save_weights_file
+from confrank.runs.trained import load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
 from confrank.training.fit import refuse_unused
 from confrank.training.start import InitialWeights

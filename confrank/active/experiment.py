@@ -13,11 +13,11 @@ from confrank.active import strategies
 from confrank.active.records import Experiment, StageFiles, check_settings, stage_seed
 from confrank.active.selection import draw, select, values_of
 from confrank.active.strategies import Rows, Strategy
-from confrank.checkpoint import DamagedCheckpointError
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, load
 from confrank.files import LOCK, Lock
-from confrank.trained import Trained, load_trained
+from confrank.runs.checkpoint import DamagedCheckpointError
+from confrank.runs.trained import Trained, load_trained
 from confrank.training import Failed, train_together
 
 Listener = Callable[[RunConfig, dict[str, Any]], None]

@@ -19,15 +19,15 @@ from confrank.active.pool import Pool, SamplePool, TablePool, check_texts, open_
 from confrank.active.scoring import Progress, Scored, score_pool
 from confrank.active.selection import checked_confidence, confidence_of, draw, select
 from confrank.active.strategies import Rows, Strategy
-from confrank.checkpoint import saved
 from confrank.data.pictures import Picture
 from confrank.errors import InputError, counted, named
 from confrank.files import LOCK, HeldError, Lock, holder_path, write_atomically
 from confrank.predictions import Array
 from confrank.predictions.csv_rows import form_of
-from confrank.run_folder import RunFolder, load_config
+from confrank.runs.checkpoint import saved
+from confrank.runs.folder import RunFolder, load_config
+from confrank.runs.trained import Trained, load_trained
 from confrank.spreadsheet import csv_text
-from confrank.trained import Trained, load_trained
 
 
 @dataclass(frozen=True)

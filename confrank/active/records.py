@@ -14,7 +14,7 @@ from confrank.config import RunConfig
 from confrank.data import changed_settings
 from confrank.errors import InputError
 from confrank.files import is_lock, packed, write_atomically
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 
 STORED = ("config", "environment", "curves")  # and "trials", which the first files lack: all strategies had the same
 Metrics = dict[str, float | None]

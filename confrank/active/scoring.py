@@ -18,7 +18,7 @@ from confrank.data.sets import Inputs
 from confrank.files import write_atomically
 from confrank.metrics.arrays import to_numpy
 from confrank.predictions import Array
-from confrank.trained import Trained
+from confrank.runs.trained import Trained
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 1 << 26

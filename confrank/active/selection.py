@@ -14,7 +14,7 @@ from confrank.data import Split
 from confrank.methods import penultimate
 from confrank.metrics.arrays import as_probabilities, as_scores, to_numpy
 from confrank.predictions import Array
-from confrank.trained import Trained
+from confrank.runs.trained import Trained
 
 
 def select(

@@ -82,7 +82,7 @@ def _check_settings(text: str) -> None:
     """Raise if a file of settings cannot be parsed at a reasonable cost; the parser reports other mistakes."""
     from yaml import YAMLError
 
-    from confrank.run_folder import check_yaml
+    from confrank.runs.folder import check_yaml
 
     with suppress(YAMLError):
         check_yaml(text)

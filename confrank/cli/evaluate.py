@@ -242,7 +242,7 @@ def _decision_of(policy: "Policy", path: str, source: Source) -> dict[str, Any]:
 
 def _images(source: Source, rows: list[int], root: Path | None) -> dict[int, Any]:
     """Images of the given rows of the file, if the predictions belong to a run or name a published data set."""
-    from confrank.run_folder import RunFolder, load_config
+    from confrank.runs.folder import RunFolder, load_config
 
     path, predictions, index = source.path, source.predictions, source.predictions.index
     if index is None or predictions.label is None or not rows or predictions.metadata.get("input_kind") == '"text"':

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from confrank.ood import OodResult, Protocol
     from confrank.provenance import Provenance
-    from confrank.trained import TrainedOn
+    from confrank.runs.trained import TrainedOn
 
 
 def _ood_arguments(parser: Parser) -> None:
@@ -157,8 +157,7 @@ def _protocol(arguments: Arguments, data: Sequence[str]) -> "Protocol":
 def _records(runs: Sequence[str]) -> "dict[str, Provenance]":
     """What each run is, if it says so; raise if one is not a run, or is given twice."""
     from confrank.data import changed_settings
-    from confrank.trained import load_trained
-    from confrank.weights import read_provenance
+    from confrank.runs.trained import load_trained, read_provenance
 
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ValueError(f"expected each run once, but got {' '.join(runs)}")
@@ -242,7 +241,7 @@ def _is_part(out: str, dataset: str, root: Path | None) -> bool:
 
 def _trained(arguments: Arguments, name: str) -> "TrainedOn":
     from confrank.config import RunConfig
-    from confrank.trained import load_run
+    from confrank.runs.trained import load_run
 
     device, root = device_of(arguments.device), root_of(arguments)
     if (arguments.model, arguments.dataset, arguments.method) == (None, None, None):

@@ -135,7 +135,7 @@ def _image_folders(path: Path) -> list[Path]:
     from confrank.data import LOADERS
     from confrank.data.custom import image_folders
     from confrank.files import folders_under
-    from confrank.run_folder import RunFolder, load_config
+    from confrank.runs.folder import RunFolder, load_config
 
     if not RunFolder(path).config.exists():
         return folders_under(path) if path.is_dir() else []
@@ -146,7 +146,7 @@ def _image_folders(path: Path) -> list[Path]:
 
 def _protected_files(path: Path) -> list[Path]:
     """The file itself, or those in a folder; for a run folder, all that training wrote except predictions."""
-    from confrank.run_folder import RunFolder
+    from confrank.runs.folder import RunFolder
 
     run = RunFolder(path)
     if not run.config.exists():

@@ -51,10 +51,10 @@ def _predict_split(arguments: Arguments) -> None:
     """The predictions for a split of the run's data set, or the answers of a policy to them."""
     from confrank.cli.apply import check_answers, write_answers
     from confrank.decisions.policy import Policy
-    from confrank.predict import predict
     from confrank.predictions import save_predictions
     from confrank.report.progress import sample_bar
-    from confrank.run_folder import RunFolder
+    from confrank.runs.folder import RunFolder
+    from confrank.runs.trained import predict
 
     if arguments.threshold is not None:
         raise ValueError(

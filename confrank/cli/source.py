@@ -154,7 +154,7 @@ def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
 
 def predictions_path(file: str) -> Path:
     """The path itself, or the predictions of the test split if it is a run folder."""
-    from confrank.run_folder import RunFolder
+    from confrank.runs.folder import RunFolder
 
     path = Path(file)
     return RunFolder(path).predictions("test") if RunFolder(path).config.exists() else path

@@ -234,7 +234,7 @@ def show_runs(console: "Console", results: "Sequence[Finished]") -> None:
     """Print where finished runs, which differ in their seed alone, are and what they score."""
     from confrank.report.table import evaluation_table, seeds_table
     from confrank.report.verdict import footnotes
-    from confrank.run_folder import load_config
+    from confrank.runs.folder import load_config
 
     splits: dict[str, dict[str, Evaluation]] = {}
     for result in results:
@@ -257,7 +257,7 @@ def _little_learned(result: "Finished") -> list[str]:
     """A warning if guessing the most frequent class could reach the test accuracy by chance."""
     from confrank.predictions import load_predictions
     from confrank.report.verdict import percent
-    from confrank.run_folder import load_config
+    from confrank.runs.folder import load_config
 
     evaluation, label = result.evaluations["test"], load_predictions(result.folder.predictions("test")).label
     accuracy = evaluation.metrics["acc"]

@@ -20,7 +20,7 @@ from confrank.ood.odin import Odin
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, Scores
 from confrank.ood.tuning import TuningImages, divide, tune_mahalanobis, tune_odin
-from confrank.trained import TrainedOn
+from confrank.runs.trained import TrainedOn
 
 Detector = NearestNeighbours | Odin | Mahalanobis
 

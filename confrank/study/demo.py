@@ -14,7 +14,7 @@ from confrank.config import RunConfig
 from confrank.decisions import OperatingPoint, UnreachableError, guaranteed_threshold, measured_at
 from confrank.metrics import Samples, sample_values
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.training import train
 
 COMPARED = ("baseline", "crl-softmax")

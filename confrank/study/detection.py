@@ -12,7 +12,7 @@ from confrank.data import changed_settings, load_images
 from confrank.files import write_atomically
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import OodResult, read_results
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.ood import OOD, detection_json, stored_results
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def measure(
     """Test the network with these detectors; each result is written as soon as it is computed."""
     from confrank.environment import environment
     from confrank.ood.examination import Classifier, examine
-    from confrank.trained import load_run
+    from confrank.runs.trained import load_run
     from confrank.training.loop import EAGER
 
     network = network_of(item.run, out, results)

@@ -9,8 +9,8 @@ from confrank.data import DataSet, Split
 from confrank.data.corruption import CORRUPTIONS, STRENGTHS, corrupted
 from confrank.environment import default_device
 from confrank.metrics import evaluate
+from confrank.runs.trained import TrainedOn, load_run
 from confrank.study.results import extend_result, is_of_run, load_result
-from confrank.trained import TrainedOn, load_run
 
 Metrics = dict[str, float | None]
 

@@ -14,14 +14,14 @@ from confrank.data import default_root
 from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import save_weights_file
 from confrank.study.cluster import train_on_ray
 from confrank.study.detection import Detection, measure, missing_detectors
 from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete, stored_as
 from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
-from confrank.trained import save_weights_file
 from confrank.training import Options
 
 # Networks in the order of their time per step (benchmarks/training_h200_202611.md). A group of runs on a GPU lasts as

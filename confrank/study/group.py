@@ -11,7 +11,7 @@ import torch
 
 from confrank.config import RunConfig
 from confrank.files import HeldError
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.study.exam import examine_run
 from confrank.study.plan import has_result
 from confrank.study.results import export_run, has_other_data, is_of_run

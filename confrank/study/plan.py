@@ -13,7 +13,7 @@ from confrank.data.published import present_files
 from confrank.errors import InputError
 from confrank.method_facts import FACTS, aes_epochs, facts_of
 from confrank.recipes import settings
-from confrank.run_folder import RunFolder, load_config
+from confrank.runs.folder import RunFolder, load_config
 from confrank.study.catalogue import Recipe
 from confrank.study.detection import Detection, missing_detectors, network_of
 from confrank.study.results import load_result
@@ -176,7 +176,7 @@ def _check_result(config: dict[str, Any], path: Path) -> None:
 
 def _check_weights(config: RunConfig, path: Path) -> None:
     """Raise if weights of other settings would stay in place of this run's."""
-    from confrank.weights import read_provenance  # imports torch, which a plan does not need
+    from confrank.runs.trained import read_provenance  # imports torch, which a plan does not need
 
     stored = read_provenance(path)
     if stored is None:

@@ -16,7 +16,7 @@ from confrank.files import packed, write_atomically
 from confrank.method_facts import facts_of
 from confrank.metrics import Samples, evaluation_of, sample_values
 from confrank.predictions import Predictions, load_predictions
-from confrank.run_folder import RunFolder, load_config
+from confrank.runs.folder import RunFolder, load_config
 from confrank.scores import choose, score
 
 STORED = ("config", "environment", "log", "metrics", "undefined")

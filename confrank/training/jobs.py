@@ -12,7 +12,6 @@ import torch
 import yaml
 from torch import nn
 
-from confrank.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.config import RunConfig
 from confrank.data import DataSet, Split, changed_settings, check_digests, hold_out, same_data
 from confrank.environment import VERSIONS, environment
@@ -24,8 +23,9 @@ from confrank.metrics import Evaluation, evaluate
 from confrank.models import OtherWeightsError
 from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
-from confrank.run_folder import RunFolder, load_config
-from confrank.trained import Trained, completed
+from confrank.runs.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
+from confrank.runs.folder import RunFolder, load_config
+from confrank.runs.trained import Trained, completed
 from confrank.training.fit import refuse_unused
 from confrank.training.run import Run
 from confrank.training.start import initial_weights

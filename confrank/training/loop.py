@@ -17,7 +17,7 @@ from confrank.data import DataSet, load
 from confrank.environment import default_device
 from confrank.errors import first_line
 from confrank.metrics import Evaluation
-from confrank.run_folder import RunFolder
+from confrank.runs.folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.kernels import fused

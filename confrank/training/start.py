@@ -9,13 +9,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from confrank import models
-from confrank.checkpoint import load_latest
 from confrank.data import DataSet
 from confrank.data.vocabulary import FIRST_WORD, UNKNOWN, renumbered
 from confrank.errors import InputError, counted
 from confrank.provenance import Provenance
-from confrank.run_folder import RunFolder
-from confrank.weights import read_provenance, weights_errors
+from confrank.runs.checkpoint import load_latest
+from confrank.runs.folder import RunFolder
+from confrank.runs.trained import read_provenance, weights_errors
 
 
 @dataclass(frozen=True)

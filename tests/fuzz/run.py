@@ -92,7 +92,7 @@ def _handled(path: Path, flags: list[str]) -> int:
 
             read_picture(path)
         elif path.name == "config.yaml":
-            from confrank.run_folder import load_config
+            from confrank.runs.folder import load_config
 
             load_config(path.parent)
         else:

@@ -59,7 +59,8 @@ def save_checkpoint(folder: Path, position: tuple[int, int], checkpoint: Checkpo
         "meta": checkpoint.meta,
         "sha256": {file: hashlib.sha256(content).hexdigest() for file, content in contents.items()},
     }
-    contents["manifest.json"] = _sealed(manifest)
+    body = json.dumps(manifest, indent=1).encode()
+    contents["manifest.json"] = body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
     try:
         partial.mkdir()
         for file, content in contents.items():
@@ -131,13 +132,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(load_weights(contents["weights.safetensors"]), state, manifest["meta"])
 
 
-def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest as JSON, with its digest on the last line."""
-    body = json.dumps(manifest, indent=1).encode()
-    return body + b"\n" + hashlib.sha256(body).hexdigest().encode() + b"\n"
-
-
 def _unsealed(path: Path) -> dict[str, Any]:
+    """The manifest; an error unless its last line is the sha256 of the lines before."""
     content = _read(path)
     body, _, seal = content.rstrip(b"\n").rpartition(b"\n")
     actual = hashlib.sha256(body).hexdigest()

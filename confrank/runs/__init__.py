@@ -1,0 +1,1 @@
+"""Runs: what one training leaves in its folder, and its network, data and predictions from there."""
