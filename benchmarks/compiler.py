@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from training import graph_of, milliseconds
 
+from confrank.models.images import PreActivationBlock, residual_stages
 from confrank.models.network import Network, SpatialMean, conv, norm
-from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training.kernels import resnet
 from confrank.training.step import Output, infer
 
@@ -26,7 +26,7 @@ PASSES = 250
 
 
 def resnet20() -> Network:
-    stages = _stages(PreActivationBlock, 16, (16, 32, 64), 3, 0.0)
+    stages = residual_stages(PreActivationBlock, 16, (16, 32, 64), 3, 0.0)
     network = Network([conv(3, 16), *stages], nn.Sequential(norm(64), nn.ReLU(), SpatialMean()), 64, 10)
     return network.cuda().to(memory_format=torch.channels_last).train()
 

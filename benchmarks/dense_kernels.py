@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from training import microseconds
 
-from confrank.models.densenet import densenet_bc
+from confrank.models.images import densenet_bc
 from confrank.training.kernels import densenet
 
 

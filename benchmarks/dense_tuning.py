@@ -16,7 +16,7 @@ import torch
 from dense_kernels import pass_time, prepared
 from training import captured, microseconds, milliseconds, random_set, stepping
 
-from confrank.models.densenet import densenet_bc
+from confrank.models.images import densenet_bc
 from confrank.training.kernels import dense_operations, densenet
 
 START = time.perf_counter()

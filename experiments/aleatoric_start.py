@@ -15,7 +15,7 @@ from torch import Tensor
 
 from confrank.config import RunConfig
 from confrank.data import load
-from confrank.methods import dropout
+from confrank.methods import method
 from confrank.training import Run
 
 EVERY = 20
@@ -27,12 +27,12 @@ def main() -> None:
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--bounds", type=float, nargs="+", default=[math.inf, dropout.MAX_LOG_VARIANCE])
+    parser.add_argument("--bounds", type=float, nargs="+", default=[math.inf, method.MAX_LOG_VARIANCE])
     arguments = parser.parse_args()
     data = load(arguments.dataset, arguments.root)
     config = RunConfig(dataset=arguments.dataset, model="vgg16", method="aleatoric-mc", seed=arguments.seed)
     for bound in arguments.bounds:
-        dropout.MAX_LOG_VARIANCE = bound
+        method.MAX_LOG_VARIANCE = bound
         print(f"s cut off at {bound:g}\n{'steps':>9} {'loss':>6} {'largest s':>9} {'gradient':>9}")
         print_steps(Run(config, data, torch.device("cpu")), arguments.steps)
 

@@ -29,8 +29,7 @@ from confrank.data import DataSet, hold_out, load
 from confrank.decisions import UnreachableError, guaranteed_threshold
 from confrank.methods import predict_split
 from confrank.metrics import Samples, evaluation_of, sample_values
-from confrank.models.mlp import mlp
-from confrank.models.small import small
+from confrank.models.images import mlp, small
 from confrank.training import Run
 
 FACTORIES = {"mlp": mlp, "small": small}

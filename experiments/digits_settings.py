@@ -18,7 +18,7 @@ from demo_settings import compared
 from confrank import models
 from confrank.config import RunConfig
 from confrank.data.digits import load_digits
-from confrank.models.small import small
+from confrank.models.images import small
 
 
 def main() -> None:

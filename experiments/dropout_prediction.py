@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from confrank import evaluate
 from confrank.confidence import negative_entropy
 from confrank.environment import default_device
-from confrank.methods.dropout import DROPOUT
+from confrank.methods.method import DROPOUT
 from confrank.methods.prediction import evaluating, normalised
 from confrank.models import logits_of
 from confrank.report.scales import SHOWN

@@ -44,8 +44,8 @@ from confrank.loss import ranking_loss
 from confrank.methods import predict_split
 from confrank.metrics import evaluation_of, sample_values
 from confrank.metrics.repeats import paired_difference
+from confrank.models.images import PreActivationBlock
 from confrank.models.network import Network, SpatialMean, conv, norm
-from confrank.models.resnet import PreActivationBlock
 from confrank.report.scales import SHOWN
 from confrank.training import Run
 from confrank.training.averaging import estimate_statistics

@@ -12,8 +12,8 @@ from torch.nn import functional
 from confrank import methods, models
 from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
+from confrank.models.images import PreActivationBlock, residual_stages
 from confrank.models.network import Network, SpatialMean, conv, norm
-from confrank.models.resnet import PreActivationBlock, _stages
 from confrank.training import Run
 from confrank.training.captured import CapturedRun
 from confrank.training.step import PLAIN
@@ -158,7 +158,7 @@ def test_the_input_gradient_through_both_batch_norms(tiling):
 
 def small_network(depth=2):
     torch.manual_seed(0)
-    stages = _stages(PreActivationBlock, 16, (16, 32, 64), depth, 0.0)
+    stages = residual_stages(PreActivationBlock, 16, (16, 32, 64), depth, 0.0)
     network = Network([conv(3, 16), *stages], nn.Sequential(norm(64), nn.ReLU(), SpatialMean()), 64, 10)
     with torch.no_grad():
         for layer in network.modules():

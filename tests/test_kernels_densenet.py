@@ -12,7 +12,7 @@ from torch.nn import functional
 from confrank import models
 from confrank.config import RunConfig
 from confrank.data import DataSet, split_of
-from confrank.models.densenet import densenet_bc
+from confrank.models.images import densenet_bc
 from confrank.training import Run
 from confrank.training.captured import CapturedRun
 from confrank.training.kernels import densenet

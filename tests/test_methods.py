@@ -15,7 +15,7 @@ from confrank.data import load
 from confrank.history import CorrectnessHistory
 from confrank.method_facts import FACTS, MethodFacts, aes_epochs, facts_of
 from confrank.methods import average, predict_split
-from confrank.methods.dropout import AleatoricLoss, aleatoric_loss, mc_predict
+from confrank.methods.method import AleatoricLoss, aleatoric_loss, mc_predict
 from confrank.models import create
 from confrank.predictions import Predictions, save_predictions
 from confrank.runs.trained import predict

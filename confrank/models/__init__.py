@@ -6,15 +6,18 @@ from torch import nn
 
 from confrank.errors import InputError
 from confrank.extension import load_object, with_kind
-from confrank.models.convnet import convnet
-from confrank.models.densenet import densenet_bc
-from confrank.models.heads import HEADS, CosineHead
-from confrank.models.mlp import mlp
-from confrank.models.network import Features, Network, OtherWeightsError, load_weights, logits_of, start_from
-from confrank.models.resnet import resnet18, resnet110
-from confrank.models.small import small
+from confrank.models.images import convnet, densenet_bc, mlp, resnet18, resnet110, small, vgg16
+from confrank.models.network import (
+    HEADS,
+    CosineHead,
+    Features,
+    Network,
+    OtherWeightsError,
+    load_weights,
+    logits_of,
+    start_from,
+)
 from confrank.models.text import TextNetwork, bag_of_embeddings, text_encoder
-from confrank.models.vgg import vgg16
 
 MODELS: dict[str, Callable[..., Network]] = {
     "small": small,

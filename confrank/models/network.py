@@ -1,4 +1,4 @@
-"""The structure that all networks share: blocks, a neck and a head."""
+"""What all networks share: blocks, a neck and a head, the layers in them, and how weights are loaded."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear, normalize
+
+HEADS = ("linear", "cosine")
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,33 @@ class Network(nn.Module):
         return Features(self.neck(maps), blocks)
 
 
+@torch.no_grad()
+def initialise(network: nn.Module) -> None:
+    """He-normal (fan-out) convolutions with zero bias; everything else has torch's default."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+
+
 def logits_of(output: Any) -> Any:
     """The logits in a network's output, which may also hold a log-variance."""
     return output[0] if isinstance(output, tuple) else output
+
+
+class CosineHead(nn.Linear):
+    """Temperature 8 x cosine of the angle between the features and each class's weights (Li et al. 2024, SURE).
+
+    The logits are within ±8, so that no sample can become arbitrarily sure.
+    """
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__(width, num_classes, bias=False)
+
+    def forward(self, vector: Tensor) -> Tensor:
+        """Logits [..., K] of features [..., width]."""
+        return 8.0 * linear(normalize(vector, dim=-1), normalize(self.weight, dim=-1))
 
 
 class SpatialMean(nn.Module):
@@ -147,18 +174,10 @@ def _per_class(network: nn.Module, weights: dict[str, Tensor], num_classes: int)
     sized = [name for name, values in here.items() if values.ndim and len(values) == num_classes]
     backwards = dropwhile(lambda name: name not in sized, reversed([name for name, _ in network.named_parameters()]))
     last = {*takewhile(lambda name: name in sized, backwards)}
-    return [name for name in sized if name in last or _differs_in_rows(here[name], weights.get(name))]
-
-
-def _differs_in_rows(here: Tensor, there: Tensor | None) -> bool:
-    return there is None or (here.shape != there.shape and here.shape[1:] == there.shape[1:])
-
-
-@torch.no_grad()
-def initialise(network: nn.Module) -> None:
-    """He-normal (fan-out) convolutions with zero bias; everything else has torch's default."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            if module.bias is not None:
-                nn.init.zeros_(module.bias)
+    found = []
+    for name in sized:
+        shape, there = here[name].shape, weights.get(name)
+        differs_in_rows = there is None or (shape != there.shape and shape[1:] == there.shape[1:])
+        if name in last or differs_in_rows:
+            found.append(name)
+    return found

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from confrank.models.densenet import DenseLayer
+from confrank.models.images import DenseLayer
 from confrank.models.network import Network, SpatialMean
 
 EPSILON, MOMENTUM = 1e-5, 0.1  # of every batch norm

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from confrank.models.images import PreActivationBlock
 from confrank.models.network import Network, SpatialMean
-from confrank.models.resnet import PreActivationBlock
 from confrank.training.kernels.batch_norm import Norm
 from confrank.training.kernels.convolution import blocks_of, convolve
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
