@@ -1,4 +1,4 @@
-"""Errors that say what to do, and the counts and lists of names in them."""
+"""Errors that say what to do, and counts, lists of names and tables as text."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -155,3 +155,16 @@ def sentence(text: str) -> str:
     'The guarantee holds.'
     """
     return f"{text[0].upper()}{text[1:]}."
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines of text, with each column as wide as its longest cell.
+
+    >>> print(aligned([["", "a"], ["acc", "0.95"], ["fpr95", "-"]]))
+           a
+    acc    0.95
+    fpr95  -
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(one.rstrip() for one in lines)

@@ -21,7 +21,7 @@ TREE = re.compile(r"^confrank/\n.*?(?=^```$)", re.MULTILINE | re.DOTALL)
 ORDER = (
     "confidence history distributed indexed forms loss metrics scores data models method_facts methods recipes"
     " provenance runs training classify_images predictions analysis decisions ood"
-    " active study report adapters cli config environment errors files extension spreadsheet"
+    " active research study report adapters cli config environment errors files extension spreadsheet"
 )
 
 

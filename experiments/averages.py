@@ -28,7 +28,7 @@ from confrank.config import RunConfig, first_averaged
 from confrank.methods import predict_split
 from confrank.metrics import evaluate
 from confrank.report.scales import SHOWN, shown
-from confrank.study.exam import examine_run
+from confrank.research.exam import examine_run
 from confrank.training import estimate_statistics
 from confrank.training.jobs import Job
 from confrank.training.mixing import mix

@@ -31,7 +31,7 @@ from confrank.files import write_atomically
 from confrank.metrics import Samples, bootstrap, evaluation_of, paired_differences
 from confrank.recipes import RECIPES, settings
 from confrank.report.scales import SHOWN, shown
-from confrank.study.exam import examine_run
+from confrank.research.exam import examine_run
 from confrank.study.results import Result, export_run, load_result, read_run, samples_in
 from confrank.training import Failed, train_together
 from confrank.training.jobs import Job

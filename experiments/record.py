@@ -28,7 +28,6 @@ from ingredients import (
 from matplotlib.figure import Figure
 
 from confrank.config import RunConfig
-from confrank.data.corruption import CORRUPTIONS, STRENGTHS
 from confrank.metrics import Samples
 from confrank.metrics.repeats import summarise
 from confrank.recipes import RECIPES
@@ -36,6 +35,7 @@ from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
 from confrank.report.plots import comparison_figure, legend_below, save_figure, tidy
 from confrank.report.scales import SHOWN, shown, with_spread
+from confrank.research.exam import CORRUPTIONS, STRENGTHS
 from confrank.study.catalogue import record
 from confrank.study.plan import plan
 from confrank.study.results import Result, read_run, samples_in

@@ -9,20 +9,20 @@ import pytest
 
 from confrank.config import RunConfig
 from confrank.data import load
-from confrank.data.corruption import (
+from confrank.methods import predict_split
+from confrank.metrics import evaluate
+from confrank.metrics.evaluation import KEYS, evaluation_of
+from confrank.research.exam import (
     BLUR_STD,
     CONTRAST_SHARE,
     CORRUPTIONS,
     NOISE_STD,
     STRENGTHS,
     corrupted,
+    examine_run,
 )
-from confrank.methods import predict_split
-from confrank.metrics import evaluate
-from confrank.metrics.evaluation import KEYS, evaluation_of
 from confrank.runs.trained import load_run, load_trained, predict
 from confrank.scores import score
-from confrank.study.exam import examine_run
 from confrank.study.results import export_run, load_result, read_run, samples_in
 from confrank.training import train
 
@@ -84,7 +84,7 @@ def test_corrupted_images_equal_those_of_loops(name, strength):
 def test_blocks_of_images_do_not_change_them(monkeypatch):
     images = np.random.default_rng(1).integers(0, 256, (7, 8, 8, 1)).astype(np.uint8)
     together = [corrupted(images, name, 2) for name in CORRUPTIONS]
-    monkeypatch.setattr("confrank.data.corruption.BLOCK", 3)
+    monkeypatch.setattr("confrank.research.exam.BLOCK", 3)
     for name, whole in zip(CORRUPTIONS, together, strict=True):
         assert (corrupted(images, name, 2) == whole).all()
         others = corrupted(images, name, 2, seed=1)
@@ -174,8 +174,8 @@ def test_the_exam_uses_the_device_that_training_would_use(examined, tmp_path, mo
         used.append(str(device))
         return load_run(run, device="cpu", **options)
 
-    monkeypatch.setattr("confrank.study.exam.load_run", load)
-    monkeypatch.setattr("confrank.study.exam.default_device", lambda: "cuda:3")
+    monkeypatch.setattr("confrank.research.exam.load_run", load)
+    monkeypatch.setattr("confrank.research.exam.default_device", lambda: "cuda:3")
     for device in (None, "cpu"):
         (tmp_path / path.name).write_text(plain)
         examine_run(run, tmp_path, device=device)

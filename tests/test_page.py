@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from confrank import axes
 from confrank.active import STRATEGIES
 from confrank.analysis import analyse, compare, repeats_of, with_images, with_intervals
 from confrank.decisions import cost_threshold
 from confrank.methods import METHODS
 from confrank.metrics import Samples
 from confrank.ood import DETECTORS
-from confrank.report import colours
+from confrank.report import colours, svg
 from confrank.report.colours import COLOURS, colour_numbers, colours_of
 from confrank.report.names import shortened
 from confrank.report.page import COST_RATIOS, FOLDER, data_uri, page
@@ -316,7 +315,7 @@ def test_no_errors_have_an_axis_that_shows_none():
     content = page([analyse("right", samples)])
     assert "Accept the most confident 80%, and none of them are wrong." in content
     assert "Accept all, and none are wrong." in content
-    assert [tick.text for tick in axes.ticks(axes.risk_axis_limit([0.0, 0.0]))][-1] == "10%"
+    assert [tick.text for tick in svg.ticks(svg.risk_axis_limit([0.0, 0.0]))][-1] == "10%"
 
 
 def test_the_slider_is_below_the_marker(watch):

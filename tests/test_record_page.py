@@ -11,9 +11,9 @@ import pytest
 from programs import program
 
 from confrank.config import RunConfig
-from confrank.data.corruption import CORRUPTIONS, STRENGTHS
 from confrank.metrics import evaluate
 from confrank.recipes import settings
+from confrank.research.exam import CORRUPTIONS, STRENGTHS
 
 ROOT = Path(__file__).parents[1]
 INGREDIENTS = program("experiments/ingredients.py")

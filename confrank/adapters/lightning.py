@@ -6,7 +6,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning_utilities.core.rank_zero import rank_zero_info
 from torch.optim.swa_utils import AveragedModel
 
-from confrank.adapters.findings import findings
+from confrank.adapters import findings
 from confrank.distributed import SharedHistory, leave_counters_alone
 from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRanking

@@ -9,7 +9,7 @@ from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
 from confrank import confidence as confidences
-from confrank.adapters.elements import metrics_of, one_per_label
+from confrank.adapters import metrics_of, one_per_label
 from confrank.confidence import ConfidenceName
 from confrank.history import check_tensor
 from confrank.metrics import KEYS

@@ -14,8 +14,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoin
 from transformers.utils import logging
 
 from confrank import confidence as confidences
-from confrank.adapters.elements import metrics_of, one_per_label
-from confrank.adapters.findings import findings
+from confrank.adapters import findings, metrics_of, one_per_label
 from confrank.confidence import ConfidenceName
 from confrank.distributed import SharedHistory
 from confrank.files import write_atomically

@@ -9,8 +9,7 @@ import numpy as np
 from confrank.analysis.columns import Columns, Pairing, named_columns, shared_columns, weights_of
 from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping, grouping_of
 from confrank.analysis.model import Analysis, analyse
-from confrank.display import aligned
-from confrank.errors import InputError, about, counted
+from confrank.errors import InputError, about, aligned, counted
 from confrank.metrics import (
     KEYS,
     Interval,

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from confrank.analysis.model import thinned_curve
-from confrank.display import aligned
-from confrank.errors import counted, named
+from confrank.errors import aligned, counted, named
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
 from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of

@@ -25,8 +25,7 @@ from confrank.decisions.nonconformity import (
     nonconformity,
     row_uniforms,
 )
-from confrank.display import aligned
-from confrank.errors import InputError, counted, named
+from confrank.errors import InputError, aligned, counted, named
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,

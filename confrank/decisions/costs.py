@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from confrank.decisions.operating import OperatingPoint, random_folds
-from confrank.display import aligned
-from confrank.errors import InputError
+from confrank.errors import InputError, aligned
 from confrank.metrics.arrays import (
     TOLERANCE,
     Array,

@@ -13,8 +13,7 @@ import numpy as np
 from confrank.decisions.guarantee import check_shares, refuse_weights, risk_bound
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
-from confrank.display import aligned
-from confrank.errors import counted
+from confrank.errors import aligned, counted
 from confrank.metrics.arrays import (
     ArrayLike,
     Flags,

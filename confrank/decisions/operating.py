@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.display import aligned
-from confrank.errors import InputError
+from confrank.errors import InputError, aligned
 from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
 from confrank.metrics.ranking import ranked

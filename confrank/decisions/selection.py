@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.decisions.guarantee import check_shares, refuse_weights
-from confrank.display import aligned
-from confrank.errors import counted
+from confrank.errors import aligned, counted
 from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from confrank.display import aligned
+from confrank.errors import aligned
 from confrank.metrics.arrays import (
     Array,
     ArrayLike,

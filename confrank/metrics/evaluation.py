@@ -3,8 +3,7 @@
 import warnings
 from dataclasses import asdict, dataclass, field
 
-from confrank.display import aligned
-from confrank.errors import counted
+from confrank.errors import aligned, counted
 from confrank.metrics import calibration, proper, ranking, ranking_metrics
 from confrank.metrics.arrays import ArrayLike, Classes
 from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values

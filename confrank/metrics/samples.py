@@ -72,7 +72,7 @@ class Samples:
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
-        """The samples of weight above 0 with their weights [n], scaled to mean 1; a note counts the others."""
+        """The samples of weight above 0 with their weights [n]; a note counts the others."""
         weights = as_weights(sample_weight, len(self))
         whole = replace(self, weight=weights)
         if weights.all():

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.display import aligned
-from confrank.errors import counted, joined
+from confrank.errors import aligned, counted, joined
 from confrank.metrics.arrays import Classes, refuse_masked, to_numpy
 from confrank.metrics.frames import row_numbers, same_rows
 from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes

@@ -4,7 +4,6 @@ from typing import Any
 
 from rich.text import Text
 
-from confrank import axes
 from confrank.analysis import Analysis, Group, Grouping
 from confrank.errors import counted, named
 from confrank.metrics import RiskCoverageCurve
@@ -129,7 +128,7 @@ def _section(grouping: Grouping, overall: RiskCoverageCurve) -> dict[str, Any]:
         "charts": [_chart(group, grouping, limit) for group in charts],
         "overall": svg.curve_path(overall, limit),
         "num_groups": len(ordered),
-        "risk_ticks": axes.ticks(limit, count=3),
+        "risk_ticks": svg.ticks(limit, count=3),
         "rows": [_row(group, order[group.value]) for group in ordered],
     }
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from confrank import axes
 from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import Watch
 from confrank.decisions.promises import Followed
 from confrank.metrics.arrays import Flags, Floats, Ints
+from confrank.report import svg
 from confrank.report.colours import COLOURS
 from confrank.report.monitoring import (
     RESTART,
@@ -87,10 +87,10 @@ def _span(followed: Followed, times: Times) -> str:
     return f"answers, in the order of time, from {first} to {last}"
 
 
-def _count_ticks(number: int) -> list[axes.Tick]:
+def _count_ticks(number: int) -> list[svg.Tick]:
     """Round numbers of answers along the axis."""
-    ticks = axes.ticks(max(number, 1), count=4, percent=False)
-    return [axes.Tick(tick.position, f"{float(tick.text):,.0f}") for tick in ticks if "." not in tick.text]
+    ticks = svg.ticks(max(number, 1), count=4, percent=False)
+    return [svg.Tick(tick.position, f"{float(tick.text):,.0f}") for tick in ticks if "." not in tick.text]
 
 
 def _row(watch: Watch, followed: Followed, times: Times) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class Series:
     alarm: int | None = None
 
 
-def _chart(series: Sequence[Series], ticks: Sequence[axes.Tick], limits: Limits, number: int) -> dict[str, Any]:
+def _chart(series: Sequence[Series], ticks: Sequence[svg.Tick], limits: Limits, number: int) -> dict[str, Any]:
     """Curves over `number` answers, within limits of the vertical axis, and dashed lines across.
 
     A series without values has no curve, but keeps its colour, which it shares with the other chart.
@@ -142,7 +142,7 @@ def _lines(drawn: Mapping[int, Series], limits: Limits) -> list[dict[str, Any]]:
             colours.setdefault(one.line, []).append(colour)
     return [
         {
-            "height": round(axes.SIZE * (1 - (line - low) / (high - low)), 1),
+            "height": round(svg.SIZE * (1 - (line - low) / (high - low)), 1),
             "colour": shared[0] if len(shared) == 1 and len(colours) > 1 else None,
         }
         for line, shared in sorted(colours.items())
@@ -154,7 +154,7 @@ def _curve(one: Series, limits: Limits, number: int, colour: int) -> dict[str, A
     span, kept = high - low, _thinned(one.values)
     # Beyond the axis, a curve leaves the chart instead of following its edge.
     height = np.clip(one.values - low, -span, 2 * span)
-    path = axes.line(one.rows[kept] + 1, height[kept], max(number, 1), span)
+    path = svg.line(one.rows[kept] + 1, height[kept], max(number, 1), span)
     dot = None
     if one.alarm is not None:
         above = min(1.0, float(height[one.alarm]) / span)
@@ -192,7 +192,7 @@ def _powers_chart(series: Sequence[Series], number: int) -> dict[str, Any]:
     highest = max(one.line for one in series if one.line is not None)
     low, high = limits = _power_limits([one.values for one in series], highest)
     shown = range(math.ceil(low), math.floor(high) + 1)
-    ticks = [axes.Tick(100 * (power - low) / (high - low), f"{10.0**power:,g}") for power in shown]
+    ticks = [svg.Tick(100 * (power - low) / (high - low), f"{10.0**power:,g}") for power in shown]
     return _chart(series, ticks, limits, number)
 
 
@@ -211,8 +211,8 @@ def _rate_chart(watches: Sequence[Watch], number: int) -> dict[str, Any]:
         rate = _recent(watch.test.wrong, window)
         series.append(Series(subject(watch), watch.rows[len(watch.rows) - len(rate) :], rate, watch.test.risk))
     promised = [watch.test.risk for watch in watches]
-    high = axes.risk_axis_limit([*promised, *(float(one.values.max()) for one in series if len(one.values))])
-    return {**_chart(series, axes.ticks(high), (0.0, high), number), "window": window}
+    high = svg.risk_axis_limit([*promised, *(float(one.values.max()) for one in series if len(one.values))])
+    return {**_chart(series, svg.ticks(high), (0.0, high), number), "window": window}
 
 
 def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any] | None:
@@ -223,7 +223,7 @@ def _coverage_chart(followed: Followed, coverage: float | None) -> dict[str, Any
     window = _window(number)
     share = _recent(followed.accepted, window)
     series = Series("coverage", np.arange(number - len(share), number), share, coverage)
-    return {**_chart([series], axes.ticks(1.0), (0.0, 1.0), number), "window": window}
+    return {**_chart([series], svg.ticks(1.0), (0.0, 1.0), number), "window": window}
 
 
 def _window(number: int) -> int:

@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 from PIL import Image
 
-from confrank import __version__, axes
+from confrank import __version__
 from confrank.analysis import COVERAGE, Analysis, Comparison, Histogram, Mistake, Repeats
 from confrank.errors import counted
 from confrank.files import write_atomically
@@ -81,11 +81,11 @@ def page(
         comparisons=comparisons(models),
         metrics=[_metric_row(key, models) for key in SHOWN],
         footnotes=footnotes([(shortened(item.name), item.evaluation) for item in models]),
-        risk_ticks=axes.ticks(limit),
-        cost_ticks=axes.ticks(COST_LIMIT, percent=False),
+        risk_ticks=svg.ticks(limit),
+        cost_ticks=svg.ticks(COST_LIMIT, percent=False),
         cost_ratios=COST_RATIOS,
         cost_start=COST_RATIOS.index(10),
-        shares=axes.ticks(1.0),
+        shares=svg.ticks(1.0),
         class_headings=["answers", "accuracy", "mean confidence", SHOWN["aurc"].heading, "share of errors"],
         data={
             "limit": limit,
@@ -193,7 +193,7 @@ def _model(item: Analysis, colour: int, limit: float, num_models: int) -> dict[s
 def histogram_chart(histogram: Histogram, *, is_share: bool) -> dict[str, Any]:
     """Mirrored bars and the ticks below them, in per cent if the horizontal axis `is_share`."""
     up, down, top = svg.mirrored_bars(histogram)
-    ticks = axes.ticks(float(histogram.edges[-1]), float(histogram.edges[0]), percent=is_share)
+    ticks = svg.ticks(float(histogram.edges[-1]), float(histogram.edges[0]), percent=is_share)
     return {"bars": {"up": up, "down": down, "top": percent(top)}, "bar_ticks": ticks}
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from confrank import axes
 from confrank.analysis import Repeats
 from confrank.analysis.repeats import GRID
 from confrank.metrics.repeats import Difference
+from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.scales import PAPER_METRICS, SHOWN, with_spread
 
@@ -80,7 +80,7 @@ def repeats_charts(repeats: Repeats) -> dict[str, Any]:
     """For the page: each method's mean risk-coverage curve as a path, a thin one for each seed, and the axis."""
     # As on other charts, the first 2% of coverage may leave the chart at the top.
     tops = [float(risks[:, GRID >= 0.02].max()) for risks in repeats.risks.values()]
-    limit = axes.risk_axis_limit(tops)
+    limit = svg.risk_axis_limit(tops)
     names = list(repeats.evaluations)
     methods = [
         {
@@ -91,8 +91,8 @@ def repeats_charts(repeats: Repeats) -> dict[str, Any]:
         }
         for name, colour in zip(names, colour_numbers(names), strict=True)
     ]
-    return {"methods": methods, "risk_ticks": axes.ticks(limit)}
+    return {"methods": methods, "risk_ticks": svg.ticks(limit)}
 
 
 def _path(risks: np.ndarray[Any, np.dtype[np.float64]], limit: float) -> str:
-    return axes.line(GRID, np.minimum(risks, 2 * limit), y_limit=limit)
+    return svg.line(GRID, np.minimum(risks, 2 * limit), y_limit=limit)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.display import aligned
-from confrank.errors import InputError, counted
+from confrank.errors import InputError, aligned, counted
 from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
 from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
 from confrank.metrics.frames import same_rows

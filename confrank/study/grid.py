@@ -14,11 +14,11 @@ from confrank.data import default_root
 from confrank.environment import default_device
 from confrank.methods import average
 from confrank.predictions import load_predictions
+from confrank.research.exam import examine_run
 from confrank.runs.folder import RunFolder
 from confrank.runs.trained import save_weights_file
 from confrank.study.cluster import train_on_ray
 from confrank.study.detection import Detection, measure, missing_detectors
-from confrank.study.exam import examine_run
 from confrank.study.group import Follower, Problems, Runs, Sharing, train_group, train_shared, tried
 from confrank.study.plan import Average, Plan, has_result, is_complete, stored_as
 from confrank.study.results import environment_of, export_average, finished_run, has_other_data, load_result
@@ -52,7 +52,7 @@ def run_plan(
     Several processes may work on the same folders: each trains what no other holds, then waits for the rest or, with
     `skip_held`, leaves it to them. `ray` is the address of a Ray cluster, or "local". The folder `weights` receives
     the trained networks in half precision. With `shift`, the results have further measurements of the networks, see
-    `confrank.study.exam`; those of runs that were finished before are added if their folders are there. `worded`
+    `confrank.research.exam`; those of runs that were finished before are added if their folders are there. `worded`
     words the errors of the lines that are returned.
     """
     wanted.check(out, results, weights)

@@ -11,8 +11,8 @@ import torch
 
 from confrank.config import RunConfig
 from confrank.files import HeldError
+from confrank.research.exam import examine_run
 from confrank.runs.folder import RunFolder
-from confrank.study.exam import examine_run
 from confrank.study.plan import has_result
 from confrank.study.results import export_run, has_other_data, is_of_run
 from confrank.training import Failed, Options, train_together
@@ -35,7 +35,7 @@ class Outcome:
 def train_group(group: Runs, out: Path, results: Path, options: Options, shift: bool = False) -> Outcome:
     """Train runs side by side and write their results; one by one if they do not fit into memory together.
 
-    With `shift`, the results have further measurements of the networks, see `confrank.study.exam`.
+    With `shift`, the results have further measurements of the networks, see `confrank.research.exam`.
     """
     try:
         trained = train_together(group, [out / config.run_name for config in group], **options)

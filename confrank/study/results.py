@@ -30,7 +30,7 @@ class Result:
     """A finished run: flat config, environment, epoch log and test metrics.
 
     `validation` are the metrics of the held-out images. `scores` name the score that these choose, and rank both
-    splits by every score. `mirrored` and `shift` are from `confrank.study.exam`.
+    splits by every score. `mirrored` and `shift` are from `confrank.research.exam`.
     """
 
     name: str

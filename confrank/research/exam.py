@@ -1,18 +1,26 @@
-"""Corrupted images, to measure a classifier under shift: noise, blur and less contrast, in five strengths each.
+"""Further measurements of a trained network: with mirrored images, and under shift.
 
-The strengths are those of CIFAR-10-C (Hendrycks & Dietterich 2019). The images are computed here and differ from the
-published ones in noise and rounding. They are the same on every machine.
+Shift is noise, blur and less contrast, in five strengths each: those of CIFAR-10-C (Hendrycks & Dietterich 2019). The
+images are computed here and differ from the published ones in noise and rounding. They are the same on every machine.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from confrank.data import DataSet, Split
+from confrank.environment import default_device
+from confrank.metrics import evaluate
 from confrank.metrics.arrays import Floats
+from confrank.runs.trained import TrainedOn, load_run
+from confrank.study.results import extend_result, is_of_run, load_result
 
-Images = NDArray[np.uint8]
+Metrics = dict[str, float | None]
 STRENGTHS = (1, 2, 3, 4, 5)
 NOISE_STD = (0.04, 0.06, 0.08, 0.09, 0.10)  # on the 0-1 scale
 BLUR_STD = (0.4, 0.6, 0.7, 0.8, 1.0)  # in pixels
@@ -21,7 +29,44 @@ CONTRAST_SHARE = (0.75, 0.5, 0.4, 0.3, 0.15)
 BLOCK = 500
 
 
-def corrupted(images: NDArray[Any], name: str, strength: int, *, seed: int = 0) -> Images:
+def examine_run(
+    run: Path,
+    results: Path,
+    *,
+    root: str | Path | None = None,
+    device: str | torch.device | None = None,
+    data: DataSet | None = None,
+) -> Path:
+    """Add `mirrored` and `shift` to the result of a finished run, unless it has them; options as in `load_run`.
+
+    `mirrored` has the metrics of the mean prediction for each image and its mirror image: on `test`, and on
+    `validation` if any. `shift` has those on corrupted test images, by corruption and strength. Without `device`,
+    it is the one that training would use: eighteen passes over a test set take long on a CPU.
+    """
+    path = results / f"{run.name}.json"
+    if load_result(path).shift:
+        return path
+    if not is_of_run(path, run):
+        raise ValueError(f"expected the network of {path} in {run}, but it was trained again; remove the result")
+    trained = load_run(run, root=root, device=device or default_device(), data=data)
+    if trained.data.is_text:
+        raise ValueError(f"expected images to mirror and corrupt, but {run} was trained on texts")
+    test = trained.data.test
+    splits = {"test": test, "validation": trained.held_out}
+    mirrored = {name: _metrics(trained, split, mirror=True) for name, split in splits.items() if split is not None}
+    shift: dict[str, dict[str, Metrics]] = {name: {} for name in CORRUPTIONS}
+    for name, of_strength in shift.items():
+        for strength in STRENGTHS:  # of seed 0, so that all networks see the same images
+            images = corrupted(test.images, name, strength)
+            of_strength[str(strength)] = _metrics(trained, replace(test, images=images))
+    return extend_result(path, {"mirrored": mirrored, "shift": shift})
+
+
+def _metrics(trained: TrainedOn, split: Split, **options: bool) -> Metrics:
+    return evaluate(**trained.predict(split, **options).evaluation_inputs()).metrics
+
+
+def corrupted(images: NDArray[Any], name: str, strength: int, *, seed: int = 0) -> NDArray[np.uint8]:
     """A corrupted copy of images uint8 [n, h, w, c]; the noise is drawn from (seed, strength).
 
     >>> corrupted(np.full((1, 2, 2, 1), 100, np.uint8), "noise", 5).ravel().tolist()

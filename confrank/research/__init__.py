@@ -1,0 +1,1 @@
+"""What research adds to a finished run: the exam of its network."""
