@@ -29,11 +29,10 @@ from confrank.predictions import Predictions, save_predictions
 from confrank.provenance import Provenance
 from confrank.run_folder import RunFolder, load_config
 from confrank.trained import Trained, completed
-from confrank.training.fit import refuse_unused
 from confrank.training.processes import ALONE, Processes
 from confrank.training.run import Run
 from confrank.training.shared_run import SharedRun
-from confrank.training.start import initial_weights
+from confrank.training.start import initial_weights, refuse_unused
 
 Record = dict[str, Any]
 Note = Callable[[str], None]
