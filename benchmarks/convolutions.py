@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from training import microseconds
 
-from confrank.training.kernels import tiling
-from confrank.training.kernels.batch_norm import Norm, Sums
 from confrank.training.kernels.convolution import blocks_of, convolve, empty_maps
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient
+from confrank.training.kernels.parts import TILINGS as IN_USE
+from confrank.training.kernels.parts import WEIGHT_TILINGS as WEIGHTS_IN_USE
+from confrank.training.kernels.parts import Norm, Sums, Tiling
 from confrank.training.kernels.resnet import splits
-from confrank.training.kernels.tiling import Tiling
 
 BATCH, LAYERS = 128, 12
 SIDES = {16: 32, 32: 16, 64: 8}
@@ -152,8 +152,8 @@ class Chain:
 def in_use(width: int, kind: str) -> tuple[object, ...]:
     """The setting of training."""
     if kind == "weight":
-        return splits(torch.Size((width, width, 3, 3)), BATCH * 32 * 32), tiling.WEIGHT_TILINGS[width]
-    return (tiling.TILINGS[width, SIDES[width], SIDES[width], kind == "input"],)
+        return splits(torch.Size((width, width, 3, 3)), BATCH * 32 * 32), WEIGHTS_IN_USE[width]
+    return (IN_USE[width, SIDES[width], SIDES[width], kind == "input"],)
 
 
 def main() -> None:

@@ -17,7 +17,8 @@ from dense_kernels import pass_time, prepared
 from training import captured, microseconds, milliseconds, random_set, stepping
 
 from confrank.models.images import densenet_bc
-from confrank.training.kernels import dense_operations, densenet
+from confrank.training.kernels import densenet
+from confrank.training.kernels.dense_kernels import SETTINGS, Kernels
 
 START = time.perf_counter()
 Setting = dict[str, int]
@@ -60,7 +61,7 @@ class Layers:
     def __init__(self, num: int) -> None:
         self.network, maps, _ = prepared(num)
         self.layers = densenet.layers_of(self.network)
-        self.ops = dense_operations.Kernels(self.layers, maps)
+        self.ops = Kernels(self.layers, maps)
         _, self.saved = densenet.forward(self.ops, maps, self.layers)
         self.gradients = [densenet.allocate_gradient(saved.maps) for saved in self.saved]
         for gradient in self.gradients:
@@ -123,7 +124,7 @@ def at_once(calls: list[Callable[[], None]], streams: list[torch.cuda.Stream]) -
 
 def time_of(kernel: str, level: int, setting: Setting, networks: list["Layers"]) -> float:
     """Microseconds a layer and network with a setting, all networks at once; infinite if it does not run."""
-    dense_operations.SETTINGS[kernel] = [dict(setting) for _ in range(3)]
+    SETTINGS[kernel] = [dict(setting) for _ in range(3)]
     try:
         streams = [torch.cuda.Stream() for _ in networks]
         call = at_once([calls.calls(kernel, level) for calls in networks], streams)
@@ -135,7 +136,7 @@ def time_of(kernel: str, level: int, setting: Setting, networks: list["Layers"])
 
 def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[float, Setting]]]:
     """The settings for each block with their time, best first; the best is set."""
-    before = dense_operations.SETTINGS[kernel]
+    before = SETTINGS[kernel]
     found: list[list[tuple[float, Setting]]] = [[], [], []]
     levels = [1, 2] if "pooled" in kernel else [0, 1, 2]
     for number in range(1 + len(VALUES[kernel])):
@@ -151,7 +152,7 @@ def tune(kernel: str, calls: list["Layers"], until: float) -> list[list[tuple[fl
             print(f"{kernel} block {level + 1}: {us:6.1f} us a layer, {setting}", flush=True)
         alone = [time_of(kernel, level, setting[level], calls[:1]) for setting in (before, best)]
         print(f"{kernel} block {level + 1}: alone {alone[0]:.1f} before, {alone[1]:.1f} us with the best", flush=True)
-    dense_operations.SETTINGS[kernel] = [dict(setting) for setting in best]
+    SETTINGS[kernel] = [dict(setting) for setting in best]
     return found
 
 
@@ -159,7 +160,7 @@ def tune_all(until: float) -> dict[str, object]:
     """Tune and set everything."""
     calls = [Layers(128) for _ in range(4)]
     found = {kernel: tune(kernel, calls, until) for kernel in VALUES}
-    print("SETTINGS", json.dumps(dense_operations.SETTINGS), flush=True)
+    print("SETTINGS", json.dumps(SETTINGS), flush=True)
     return found
 
 
@@ -206,17 +207,17 @@ def compile_part(part: int, parts: int, with_candidates: bool) -> None:
     jobs += [(kernel, kernel, 100, None) for kernel in ("settle", "enter", "neck", "neck_backward")]
     jobs = [job for job in jobs if with_candidates or job[-1] is None]
     for name, kernel, depth, setting in jobs[part::parts]:
-        before = dense_operations.SETTINGS.get(name, [])
-        dense_operations.SETTINGS[name] = before if setting is None else [setting] * 3
+        before = SETTINGS.get(name, [])
+        SETTINGS[name] = before if setting is None else [setting] * 3
         wanted = (f"{kernel}_kernel", name != kernel)
         network = densenet_bc(10, depth=depth).to(memory_format=torch.channels_last)
         layers = densenet.layers_of(network)
         maps = torch.zeros(128, 24, 32, 32, dtype=torch.bfloat16).contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
-            ops = dense_operations.Kernels(layers, maps)
+            ops = Kernels(layers, maps)
             vector, saved = densenet.forward(ops, maps, layers)
             densenet.backward(ops, vector, saved, layers)
-        dense_operations.SETTINGS[name] = before
+        SETTINGS[name] = before
 
 
 def main() -> None:
@@ -229,7 +230,7 @@ def main() -> None:
     if arguments.compile is not None:
         compile_part(*map(int, arguments.compile.split("/")), not arguments.present)
         return
-    report = {"found": tune_all(arguments.seconds), "settings": dense_operations.SETTINGS}
+    report = {"found": tune_all(arguments.seconds), "settings": SETTINGS}
     report |= {"steps": steps(arguments.together), "pass ms": pass_time()}
     print(json.dumps(report))
 

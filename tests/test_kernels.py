@@ -23,11 +23,10 @@ if find_spec("triton") is None:
 HAS_CUDA = torch.cuda.is_available()
 
 from confrank.training.kernels import can_run, fused  # noqa: E402
-from confrank.training.kernels.batch_norm import Norm, Sums  # noqa: E402
 from confrank.training.kernels.convolution import blocks_of, convolve  # noqa: E402
 from confrank.training.kernels.gradients import Behind, input_gradient, weight_gradient  # noqa: E402
+from confrank.training.kernels.parts import Norm, Sums, Tiling  # noqa: E402
 from confrank.training.kernels.resnet import features, layers_of  # noqa: E402
-from confrank.training.kernels.tiling import Tiling  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 DEVICE = torch.device("cuda", 0) if HAS_CUDA else torch.device("cpu")

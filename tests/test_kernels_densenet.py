@@ -225,7 +225,7 @@ def poisoned(original: object) -> object:
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.usefixtures("interpreter")
 def test_interpreted_kernels_equal_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from confrank.training.kernels.dense_operations import Kernels
+    from confrank.training.kernels.dense_kernels import Kernels
 
     network, layers = small_network(torch.float32)
     maps = torch.randn(2, 24, 16, 16).contiguous(memory_format=torch.channels_last)

@@ -30,9 +30,9 @@ from confrank.runs.folder import RunFolder, load_config
 from confrank.runs.trained import load_run, load_trained, predict, save_weights_file
 from confrank.training import DivergedError, Failed, Finished, InterruptedRunError, Run, train, train_together
 from confrank.training.captured import _compiled, compiled_forward
-from confrank.training.fit import check_smallest_batch
 from confrank.training.jobs import Job, open_job
 from confrank.training.loop import CAPTURED, FUSED, _Training
+from confrank.training.start import check_smallest_batch
 from confrank.training.step import PLAIN, StepFunctions
 
 CPU = torch.device("cpu")

@@ -18,8 +18,7 @@ from confrank.errors import InputError
 from confrank.models import OtherWeightsError, create, start_from
 from confrank.runs.trained import load_trained, save_weights_file
 from confrank.training import Run, TensorBoardLog, train
-from confrank.training.fit import refuse_unused
-from confrank.training.start import InitialWeights
+from confrank.training.start import InitialWeights, refuse_unused
 from confrank.training.start import start_from as start_with_data
 
 CPU = torch.device("cpu")

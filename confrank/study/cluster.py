@@ -16,7 +16,7 @@ from confrank.environment import keep_freed_memory
 from confrank.errors import InputError, first_line
 from confrank.study.group import Outcome, Problems, Runs, Sharing, train_group, train_shared
 from confrank.training import InterruptedRunError, Options
-from confrank.training.signals import stop_signals
+from confrank.training.loop import stop_signals
 
 Ray = Any  # the module, which is optional
 # Tasks read and write files, and send little through Ray.

@@ -9,22 +9,28 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
-    from confrank.training.loop import Failed, Finished, InterruptedRunError, Options, train, train_together
+    from confrank.training.loop import (
+        Failed,
+        Finished,
+        InterruptedRunError,
+        Options,
+        TensorBoardLog,
+        train,
+        train_together,
+    )
     from confrank.training.mixing import Mixing, epoch_mixing, mix, mixed_loss
     from confrank.training.run import DivergedError, Run
     from confrank.training.sharpness import Sharpness
     from confrank.training.soft_labels import SoftLabels
-    from confrank.training.tensorboard import TensorBoardLog
     from confrank.training.trivial_augment import change, epoch_changes
 
 _NAMES = {
     "averaging": ("EMA_DECAY", "WeightAverage", "estimate_statistics"),
-    "loop": ("Failed", "Finished", "InterruptedRunError", "Options", "train", "train_together"),
+    "loop": ("Failed", "Finished", "InterruptedRunError", "Options", "TensorBoardLog", "train", "train_together"),
     "mixing": ("Mixing", "epoch_mixing", "mix", "mixed_loss"),
     "run": ("DivergedError", "Run"),
     "sharpness": ("Sharpness",),
     "soft_labels": ("SoftLabels",),
-    "tensorboard": ("TensorBoardLog",),
     "trivial_augment": ("change", "epoch_changes"),
 }
 

@@ -26,9 +26,8 @@ from confrank.provenance import Provenance
 from confrank.runs.checkpoint import Checkpoint, load_latest, save_checkpoint, saved, set_newer_aside
 from confrank.runs.folder import RunFolder, load_config
 from confrank.runs.trained import Trained, completed
-from confrank.training.fit import refuse_unused
 from confrank.training.run import Run
-from confrank.training.start import initial_weights
+from confrank.training.start import initial_weights, refuse_unused
 
 Record = dict[str, Any]
 Note = Callable[[str], None]

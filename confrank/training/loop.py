@@ -1,13 +1,15 @@
 """From configs to finished run folders: one run, or several side by side on one GPU."""
 
+import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple, TypedDict, TypeVar, Unpack, get_args
+from types import FrameType, TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack, get_args
 
 import torch
 from torch import nn
@@ -15,14 +17,13 @@ from torch import nn
 from confrank.config import RunConfig
 from confrank.data import DataSet, load
 from confrank.environment import default_device
-from confrank.errors import first_line
+from confrank.errors import InputError, first_line
 from confrank.metrics import Evaluation
 from confrank.runs.folder import RunFolder
 from confrank.training.captured import CapturedRun
 from confrank.training.jobs import Job, Note, Record, open_job
 from confrank.training.kernels import fused
 from confrank.training.run import DivergedError, Run
-from confrank.training.signals import stop_signals
 
 EpochListener = Callable[[RunConfig, Record], None]
 # Errors of one run that need not stop the others.
@@ -315,3 +316,69 @@ def _stream_of(stepper: Run | CapturedRun) -> Iterator[None]:
             yield
     else:
         yield
+
+
+@contextmanager
+def stop_signals() -> Iterator[list[int]]:
+    """A list to which handlers append the signals received; the training loop checks it.
+
+    A second signal reaches the previous handlers. SIGHUP is ignored then: the shell repeats the one of the system.
+    """
+    stopped: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stopped.append(number)
+        for known, handler in previous.items():
+            signal.signal(known, signal.SIG_IGN if known == hangup else handler)
+
+    hangup = getattr(signal, "SIGHUP", None)  # absent on Windows
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:
+        numbers.append(hangup)
+    try:
+        previous = {number: signal.signal(number, handle) for number in numbers}
+    except ValueError:  # outside the main thread, signals cannot be handled
+        yield stopped
+        return
+    try:
+        yield stopped
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+class TensorBoardLog:
+    """A listener for `on_epoch` that writes the numbers of each epoch into `tensorboard/` of the run's folder.
+
+    `folders` maps the names of runs to their folders. Of a resumed run, the epochs since its checkpoint are replaced.
+    """
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise InputError(
+                "expected the package tensorboard, but it is not installed",
+                "run pip install 'confrank[tensorboard]', or leave out {log}",
+            ) from None
+        self._writer, self._folders = SummaryWriter, folders
+        self._open: dict[str, Any] = {}
+
+    def __call__(self, config: RunConfig, record: Mapping[str, Any]) -> None:
+        name, epoch = config.run_name, record["epoch"]
+        if name not in self._open:
+            self._open[name] = self._writer(str(self._folders[name] / "tensorboard"), purge_step=epoch)
+        test = {f"test/{key}": value for key, value in record.get("test", {}).items() if value is not None}
+        for key, value in {**record, **test}.items():
+            if isinstance(value, int | float) and key != "epoch":
+                self._open[name].add_scalar(key, value, epoch)
+        self._open[name].flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self._open.values():
+            writer.close()

@@ -16,12 +16,11 @@ from confrank.errors import Remedied
 from confrank.history import CorrectnessHistory
 from confrank.training.averaging import EMA_DECAY, WeightAverage, estimate_statistics
 from confrank.training.draws import Draws, epoch_draws, initial_seed
-from confrank.training.fit import check_network, check_settings, check_smallest_batch
 from confrank.training.mixing import Mixing, epoch_mixing, mix
 from confrank.training.optimizer import optimizer_of
 from confrank.training.sharpness import Sharpness
 from confrank.training.soft_labels import SoftLabels
-from confrank.training.start import InitialWeights, start_from
+from confrank.training.start import InitialWeights, check_network, check_settings, check_smallest_batch, start_from
 from confrank.training.step import PLAIN, Output, StepFunctions
 from confrank.training.store import Batch, Store, fetch, store_on
 from confrank.training.trivial_augment import SHARES, epoch_changes

@@ -11,17 +11,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from confrank.training.kernels.batch_norm import (
+from confrank.training.kernels.parts import (
     Norm,
     Sums,
+    Tiling,
     add_parts,
+    at_once,
+    has_halo,
     load_span,
     moments_of,
+    padded,
     store_halo,
     store_parts,
     store_span,
+    tiling_of,
 )
-from confrank.training.kernels.tiling import Tiling, at_once, has_halo, padded, tiling_of
 
 
 @triton.jit

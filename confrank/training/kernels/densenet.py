@@ -251,7 +251,7 @@ def update_averages(layers: Layers, saved: list[Saved]) -> None:
 class _Inner(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layers: Layers, maps: Tensor, *parameters: Tensor) -> Tensor:
-        from confrank.training.kernels.dense_operations import Kernels
+        from confrank.training.kernels.dense_kernels import Kernels
 
         with torch.autocast(maps.device.type, enabled=False):
             ctx.layers, ctx.ops = layers, Kernels(layers, maps)

@@ -7,17 +7,22 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from confrank.training.kernels.batch_norm import (
+from confrank.training.kernels.convolution import empty_maps, gather_product, packed, strides
+from confrank.training.kernels.parts import (
     Norm,
     Sums,
+    Tiling,
     add_parts,
+    at_once,
+    has_halo,
     load_span,
+    padded,
     store_halo,
     store_parts,
     store_span,
+    tiling_of,
+    weight_tiling,
 )
-from confrank.training.kernels.convolution import empty_maps, gather_product, packed, strides
-from confrank.training.kernels.tiling import Tiling, at_once, has_halo, padded, tiling_of, weight_tiling
 
 
 @triton.jit
