@@ -2,7 +2,7 @@
 
 from confrank.method_facts import FACTS
 from confrank.methods.averages import average
-from confrank.methods.dropout import ALEATORIC_MC, MC_DROPOUT
+from confrank.methods.dropout import ALEATORIC_MC, ALEATORIC_MC_MEAN_LOGITS, MC_DROPOUT
 from confrank.methods.method import Method, Output
 from confrank.methods.prediction import (
     evaluating,
@@ -19,6 +19,7 @@ METHODS: dict[str, Method] = {
     **{name: single_pass(facts) for name, facts in FACTS.items() if facts.confidence is not None},
     "mcdropout": MC_DROPOUT,
     "aleatoric-mc": ALEATORIC_MC,
+    "aleatoric-mc-mean-logits": ALEATORIC_MC_MEAN_LOGITS,
 }
 
 

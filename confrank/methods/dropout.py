@@ -5,9 +5,11 @@ confidence is the negative entropy of that mean.
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from confrank.confidence import negative_entropy
 from confrank.forms import are_correct
@@ -42,14 +44,19 @@ def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     return Output(probabilities=mean.float(), confidence=negative_entropy(mean.log()))
 
 
-def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor) -> Tensor:
+def aleatoric_loss(
+    logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor, *, mean_logits: bool = False
+) -> Tensor:
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch.
 
     logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is a log-mean-exp, so that
     no softmax underflows. s is clipped at MAX_LOG_VARIANCE. Without a bound it diverges: loss and gradient grow with
-    exp(s / 2) where all draws miss the label.
+    exp(s / 2) where all draws miss the label. With `mean_logits`, the cross-entropy of the mean of the drawn logits,
+    which is how the paper's text reads.
     """
     sampled = logits + (log_variance.clamp_max(MAX_LOG_VARIANCE) / 2).exp() * noise
+    if mean_logits:
+        return cross_entropy(sampled.mean(dim=0), label)
     log_probability = torch.log_softmax(sampled, dim=-1)
     picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
     return (math.log(len(noise)) - torch.logsumexp(picked, dim=0)).mean()
@@ -58,24 +65,28 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
 class AleatoricLoss(nn.Module):
     """`aleatoric_loss` with 50 new draws per call; the history records whether the logits were correct."""
 
-    def __init__(self, history: CorrectnessHistory) -> None:
+    def __init__(self, history: CorrectnessHistory, *, mean_logits: bool = False) -> None:
         super().__init__()
         self.history = history
+        self.mean_logits = mean_logits
 
     def forward(self, output: tuple[Tensor, Tensor], label: Tensor, index: Tensor) -> Tensor:
         logits, log_variance = (part.float() for part in output)
         self.history.update(index, are_correct(logits.detach(), label), label)
         noise = torch.randn((LOGIT_SAMPLES, *logits.shape), device=logits.device)
-        return aleatoric_loss(logits, log_variance, label, noise)
+        return aleatoric_loss(logits, log_variance, label, noise, mean_logits=self.mean_logits)
 
 
 def _cross_entropy(history: CorrectnessHistory, weight: float) -> nn.Module:
     return CorrectnessRankingLoss(history, weight=0.0, ignore_index=None)
 
 
-def _aleatoric(history: CorrectnessHistory, weight: float) -> nn.Module:
-    return AleatoricLoss(history)
+def _aleatoric(history: CorrectnessHistory, weight: float, *, mean_logits: bool = False) -> nn.Module:
+    return AleatoricLoss(history, mean_logits=mean_logits)
 
 
 MC_DROPOUT = Method(FACTS["mcdropout"], _cross_entropy, mc_predict)
 ALEATORIC_MC = Method(FACTS["aleatoric-mc"], _aleatoric, mc_predict)
+ALEATORIC_MC_MEAN_LOGITS = Method(
+    FACTS["aleatoric-mc-mean-logits"], partial(_aleatoric, mean_logits=True), mc_predict
+)
