@@ -55,6 +55,7 @@ _TRAINED = (
     MethodFacts("crl-margin-stretched", "margin", weighted=True, stretched=True),
     MethodFacts("mcdropout", dropout=True, stochastic=True),
     MethodFacts("aleatoric-mc", dropout=True, variance_head=True, stochastic=True),
+    MethodFacts("aleatoric-mc-mean-logits", dropout=True, variance_head=True, stochastic=True),
 )
 _SNAPSHOTS = (
     MethodFacts("aes-10", member="baseline", snapshots=10),

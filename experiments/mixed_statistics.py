@@ -68,7 +68,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=None)
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
-    config = settings("best", dataset=given.dataset, model=given.model, mix="both", holdout=0.1, seed=given.seed)
+    changes = {"sam": 0.0, "mix": "both", "holdout": 0.1, "seed": given.seed}
+    config = settings("fmfp", dataset=given.dataset, model=given.model, **changes)  # SWA and mixed images alone
     config = replace(config, epochs=given.epochs)
     rows: list[dict[str, Any]] = []
     print(f"{'passes':22}{'statistics over':18}" + "".join(f"{name:>9}" for name in METRICS))

@@ -26,6 +26,12 @@ def deterministic(monkeypatch):
     torch.use_deterministic_algorithms(False)
 
 
+@pytest.fixture
+def full_float32(monkeypatch):
+    """Convolutions without TF32, which alone moves the soft labels of three compiled steps by more than 1e-3."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def random_set(num_samples=700):
     rng = np.random.default_rng(0)
     split = split_of(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, num_samples))
@@ -79,7 +85,7 @@ def assert_three_steps_equal(plain, run, compiled):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("model", models.TEXT_MODELS)
-def test_texts_in_float32_equal_plain_steps(model, compiled):
+def test_texts_in_float32_equal_plain_steps(full_float32, model, compiled):
     rng = np.random.default_rng(0)
     tokens = rng.integers(1, 52, (300, 16), dtype=np.int32) * (np.arange(16) < rng.integers(1, 17, (300, 1)))
     split = split_of(tokens.astype(np.int32), rng.integers(0, 2, 300))
@@ -113,7 +119,7 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
         {**INGREDIENTS, "head": "cosine"},
     ],
 )
-def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
+def test_three_steps_in_float32_equal_plain_ones(deterministic, full_float32, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
     plain, run = (Run(config, random_set(), CUDA) for _ in range(2))
     assert_three_steps_equal(plain, run, compiled)
@@ -144,9 +150,9 @@ def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
 
 
 def test_averaged_networks_side_by_side(tmp_path):
-    """After ten epochs a moving average is still near its start, so both paths are compared, not only accuracies."""
+    """With TrivialAugment, averages of ten epochs are still at chance; 30 end at 0.35 and 0.36 on a CPU."""
     configs = [
-        RunConfig(epochs=10, seed=seed, **{**INGREDIENTS, "averaging": kind}, averaging_lr=0.02, lr=0.05)
+        RunConfig(epochs=30, seed=seed, **{**INGREDIENTS, "averaging": kind}, averaging_lr=0.02, lr=0.05)
         for seed, kind in enumerate(("swa", "ema"))
     ]
     accuracies = {}
@@ -155,7 +161,7 @@ def test_averaged_networks_side_by_side(tmp_path):
         results = train_together(configs, outs, device=CUDA, path=path)
         accuracies[path] = [result.evaluations["test"].metrics["acc"] for result in results]
     print(accuracies)
-    assert accuracies["auto"][0] > 0.2
+    assert min(accuracies["auto"]) > 0.2
     assert accuracies["auto"] == pytest.approx(accuracies["plain"], abs=0.1)
 
 

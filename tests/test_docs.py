@@ -281,7 +281,7 @@ def test_the_demos_numbers_are_those_it_printed(page):
 
 
 def test_the_guides_means_are_those_of_the_results():
-    known = (ROOT / "docs/evidence/reproduction.md").read_text() + (ROOT / "docs/evidence/log.md").read_text()
+    known = "".join((ROOT / f"docs/evidence/{name}.md").read_text() for name in ("reproduction", "log", "record"))
     shown = re.findall(r"\d+\.\d+ ± \d+\.\d+", (ROOT / "docs/guide.md").read_text())
     assert len(shown) > 20
     for value in shown:

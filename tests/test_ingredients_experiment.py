@@ -14,6 +14,7 @@ from confrank.study.plan import has_result
 from confrank.study.results import load_result, read_run, samples_in
 
 INGREDIENTS = program("experiments/ingredients.py")
+BEST = "swa-cool+both+cosine+soft0.8"
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,7 @@ INGREDIENTS = program("experiments/ingredients.py")
         ("swa+sam", "cifar10", "fmfp", 2),
         ("swa+sam+mixup+stretched+cosine", "cifar100", "sure", 4),
         ("swa+sam+mixup0.5+stretched0.5+cosine", "cifar10", "sure", 4),
+        *((BEST, dataset, "best", 2) for dataset in ("cifar10", "cifar100", "svhn")),
     ],
 )
 def test_rows_with_the_ingredients_of_a_recipe_are_trained_like_it(row, dataset, recipe, passes):
@@ -81,9 +83,9 @@ def test_results_that_are_trained_like_a_recipe_become_those_of_the_study(tmp_pa
     for folder in (results, records):
         folder.mkdir()
     # The last is trained like `best`, but before statistics had mixed images in them.
-    for row in ("swa+sam", "swa", "swa+cutmix"):
+    for row in ("swa+sam", "swa", BEST):
         config = INGREDIENTS.config_of(row, "cifar10", "resnet18", 200, 1)
-        old = ("augment",) if row == "swa+cutmix" else ()
+        old = ("augment",) if row == BEST else ()
         name = INGREDIENTS.name_of(row, config)
         log = [{"epoch": epoch} for epoch in range(1, 201)]
         content = {
@@ -101,7 +103,7 @@ def test_results_that_are_trained_like_a_recipe_become_those_of_the_study(tmp_pa
     assert moved.with_suffix(".npz").read_bytes() == b"arrays"
     assert has_result(fmfp, records)
     left = sorted(path.stem for path in results.glob("*.json"))
-    assert left == [f"ingredients-{row}-cifar10-resnet18-200epochs-seed1" for row in ("swa+cutmix", "swa")]
+    assert left == [f"ingredients-{row}-cifar10-resnet18-200epochs-seed1" for row in ("swa", BEST)]
     found = INGREDIENTS.Found(results, (records,))
     assert found.path("swa+sam", INGREDIENTS.config_of("swa+sam", "cifar10", "resnet18", 200, 1)) == moved
     assert INGREDIENTS.adopt(results, records) == []

@@ -39,6 +39,29 @@ def test_aleatoric_loss_equals_a_naive_loop():
     assert aleatoric_loss(logits, log_variance, label, noise).item() == pytest.approx(expected, rel=1e-12)
 
 
+def test_aleatoric_loss_of_mean_logits_equals_a_naive_loop():
+    """The cross-entropy of the mean of 50 drawn logit vectors, by hand; the criterion of that name computes it."""
+    generator = torch.Generator().manual_seed(0)
+    logits, log_variance = (torch.randn(6, 4, dtype=torch.float64, generator=generator) for _ in range(2))
+    log_variance[0, 1] = 300.0  # cut off at 10, as in the other form
+    label = torch.tensor([0, 1, 2, 3, 0, 1])
+    noise = torch.randn(50, 6, 4, dtype=torch.float64, generator=generator)
+    expected = 0.0
+    for i in range(6):
+        deviation = [math.exp(min(log_variance[i, k], 10.0) / 2) for k in range(4)]
+        mean = [sum(logits[i, k] + deviation[k] * noise[t, i, k] for t in range(50)) / 50 for k in range(4)]
+        expected += (math.log(sum(math.exp(value) for value in mean)) - mean[label[i]]) / 6
+    loss = aleatoric_loss(logits, log_variance, label, noise, mean_logits=True).item()
+    assert loss == pytest.approx(float(expected), rel=1e-12)
+    assert loss != pytest.approx(aleatoric_loss(logits, log_variance, label, noise).item(), rel=0.01)
+    output = logits.float(), log_variance.float()
+    for name, mean_logits in (("aleatoric-mc", False), ("aleatoric-mc-mean-logits", True)):
+        torch.manual_seed(5)
+        got = methods.get(name).criterion(CorrectnessHistory(6), 1.0)(output, label, torch.arange(6))
+        torch.manual_seed(5)
+        assert torch.equal(got, aleatoric_loss(*output, label, torch.randn(50, 6, 4), mean_logits=mean_logits))
+
+
 def test_aleatoric_loss_does_not_underflow():
     logits = torch.tensor([[500.0, -500.0]], requires_grad=True)
     loss = aleatoric_loss(logits, torch.zeros(1, 2), torch.tensor([1]), torch.randn(50, 1, 2))
@@ -109,7 +132,8 @@ def test_fifty_passes_give_identical_files(tmp_path, name):
 def test_facts_about_every_method():
     """Written out by hand: the names that prefixes used to be read from."""
     ranked = ["crl-softmax", "crl-entropy", "crl-margin"]
-    trained = ["baseline", *ranked, *(f"{name}-stretched" for name in ranked), "mcdropout", "aleatoric-mc"]
+    trained = ["baseline", *ranked, *(f"{name}-stretched" for name in ranked), "mcdropout"]
+    trained += ["aleatoric-mc", "aleatoric-mc-mean-logits"]
     assert list(methods.METHODS) == trained
     assert list(FACTS) == [*trained, "aes-10", "aes-30", *(f"ensemble-{name}" for name in trained)]
     assert all(methods.get(name).facts is FACTS[name] for name in trained)

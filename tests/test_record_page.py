@@ -12,7 +12,7 @@ from programs import program
 
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
-from confrank.recipes import settings
+from confrank.recipes import RECIPES, settings
 from confrank.research.exam import CORRUPTIONS, STRENGTHS
 
 ROOT = Path(__file__).parents[1]
@@ -137,3 +137,12 @@ def test_the_page_shows_what_the_results_hold():
     assert RECORD.written_into(page, RECORD.tables_of(ROOT / "results")) == page
     with pytest.raises(ValueError, match="expected the marks begin: other"):
         RECORD.written_into(page, {"other": ""})
+
+
+def test_other_pages_have_the_means_of_the_record():
+    exam = RECORD.exam(ROOT / "results")
+    means = [row_of(exam, dataset, "`best`")[7] for dataset in ("cifar10", "cifar100")]
+    for name in ("README.md", "docs/guide.md", "docs/how-to/ingredients.md", "docs/evidence/record.md"):
+        text = " ".join((ROOT / name).read_text().split())
+        assert all(mean in text for mean in means), name
+    assert all(mean in RECIPES["best"].expected for mean in means)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from confrank import confidence, models
 from confrank.confidence import negative_entropy
@@ -94,14 +95,19 @@ def mc_predict(model: nn.Module, image: Tensor, passes: int = PASSES) -> Output:
     return Output(probabilities=mean.float(), confidence=negative_entropy(mean.log()))
 
 
-def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor) -> Tensor:
+def aleatoric_loss(
+    logits: Tensor, log_variance: Tensor, label: Tensor, noise: Tensor, *, mean_logits: bool = False
+) -> Tensor:
     """-log of the mean over t of softmax(z + exp(s / 2) eps_t)_y, averaged over the batch (Kendall & Gal 2017).
 
     logits z and log_variance s are [b, K], label is [b], noise eps is [t, b, K]. The mean is a log-mean-exp, so that
     no softmax underflows. s is clipped at MAX_LOG_VARIANCE. Without a bound it diverges: loss and gradient grow with
-    exp(s / 2) where all draws miss the label.
+    exp(s / 2) where all draws miss the label. With `mean_logits`, the cross-entropy of the mean of the drawn logits,
+    which is how the paper's text reads.
     """
     sampled = logits + (log_variance.clamp_max(MAX_LOG_VARIANCE) / 2).exp() * noise
+    if mean_logits:
+        return cross_entropy(sampled.mean(dim=0), label)
     log_probability = torch.log_softmax(sampled, dim=-1)
     picked = log_probability.gather(2, label.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
     return (math.log(len(noise)) - torch.logsumexp(picked, dim=0)).mean()
@@ -110,15 +116,16 @@ def aleatoric_loss(logits: Tensor, log_variance: Tensor, label: Tensor, noise: T
 class AleatoricLoss(nn.Module):
     """`aleatoric_loss` with 50 new draws per call; the history records whether the logits were correct."""
 
-    def __init__(self, history: CorrectnessHistory) -> None:
+    def __init__(self, history: CorrectnessHistory, *, mean_logits: bool = False) -> None:
         super().__init__()
         self.history = history
+        self.mean_logits = mean_logits
 
     def forward(self, output: tuple[Tensor, Tensor], label: Tensor, index: Tensor) -> Tensor:
         logits, log_variance = (part.float() for part in output)
         self.history.update(index, are_correct(logits.detach(), label), label)
         noise = torch.randn((LOGIT_SAMPLES, *logits.shape), device=logits.device)
-        return aleatoric_loss(logits, log_variance, label, noise)
+        return aleatoric_loss(logits, log_variance, label, noise, mean_logits=self.mean_logits)
 
 
 METHODS: dict[str, Method] = {
@@ -129,6 +136,11 @@ METHODS: dict[str, Method] = {
         mc_predict,
     ),
     "aleatoric-mc": Method(FACTS["aleatoric-mc"], lambda history, weight: AleatoricLoss(history), mc_predict),
+    "aleatoric-mc-mean-logits": Method(
+        FACTS["aleatoric-mc-mean-logits"],
+        lambda history, weight: AleatoricLoss(history, mean_logits=True),
+        mc_predict,
+    ),
 }
 
 
