@@ -12,7 +12,6 @@ from confrank.analysis.model import Analysis, analyse
 from confrank.display import aligned
 from confrank.errors import InputError, about, counted
 from confrank.metrics import (
-    KEYS,
     Interval,
     PairedDifference,
     Samples,
@@ -73,8 +72,8 @@ class Comparison:
     def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
         rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
-        for key in KEYS:
-            values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
+        for key in dict.fromkeys(key for metrics in self.metrics for key in metrics):
+            values = [_with_limits(one.evaluation.metrics.get(key), one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
             gaps = [_with_limits(None if gap is None else gap.value, gap, sign="+") for gap in found]
             rows.append([key, *values, *gaps])
@@ -309,7 +308,7 @@ def with_intervals(
         if number:
             changes["pairing"] = reason
         if number in resampled:
-            changes["intervals"] = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
+            changes["intervals"] = intervals_of(samples[number], metrics, resampled[number], seed=seed)
             changes["num_resamples"] = num_resamples[number if rows is None else 0]
             if number and rows is not None:
                 both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)

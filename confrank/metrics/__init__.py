@@ -6,17 +6,19 @@ from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwis
 from confrank.metrics.classes import ClassSummary, class_summaries
 from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
-from confrank.metrics.intervals import (
-    Interval,
-    IntervalMethod,
-    PairedDifference,
-    ece_interval,
-    intervals_of,
-    paired_differences,
-)
+from confrank.metrics.intervals import Interval, IntervalMethod, ece_interval, intervals_of
 from confrank.metrics.proper import accuracy, brier, nll
-from confrank.metrics.ranking_metrics import AurcEstimator, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr
-from confrank.metrics.resampling import bootstrap
+from confrank.metrics.ranking_metrics import (
+    AurcEstimator,
+    augrc,
+    aupr_error,
+    aurc,
+    auroc,
+    e_aurc,
+    fpr_at_tpr,
+    naurc,
+)
+from confrank.metrics.resampling import PairedDifference, bootstrap, paired_differences
 from confrank.metrics.samples import Samples, sample_values
 from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
 
@@ -55,6 +57,7 @@ __all__ = [
     "evaluation_of",
     "fpr_at_tpr",
     "intervals_of",
+    "naurc",
     "nll",
     "paired_differences",
     "reliability_bins",

@@ -83,6 +83,18 @@ def clipping_note(clipped: int, values: Floats, dtype: np.dtype[np.generic]) -> 
     )
 
 
+def certain_note(values: Floats, dtype: np.dtype[np.generic]) -> list[str]:
+    """How many confidences of 0 or 1 were wrong, if any, and their share of the NLL of being right."""
+    largest = -np.log(float(np.finfo(dtype).tiny))  # type: ignore[type-var]
+    clipped = int(np.count_nonzero(values >= largest))
+    if not clipped:
+        return []
+    return [
+        f"{clipped} of {len(values)} predictions are wrong with confidence 1 or right with confidence 0;"
+        f" they make up {clipped * largest / values.sum():.1%} of the NLL of being right"
+    ]
+
+
 def sample_brier(table: Array, labels: Ints) -> Floats:
     """Squared distance of each row of probabilities to its one-hot label."""
     values = np.empty(len(labels))

@@ -40,7 +40,7 @@ class Samples:
 
     `probability` is that of the predicted class (for the ECE); if only a score is known, it is the score, provided it
     is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite. `weight` has been through `as_weights`.
-    `nll_notes` are remarks for readers of the NLL.
+    `nll_notes` are remarks for readers of the NLL. `cluster` numbers what was drawn independently, without gaps.
     """
 
     confidence: Array
@@ -54,6 +54,7 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     weight: Array | None = None
     nll_notes: list[str] = field(default_factory=list)
+    cluster: Array | None = None
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -69,7 +70,21 @@ class Samples:
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows] for name in names
         }
+        if self.cluster is not None:
+            parts["cluster"] = np.unique(self.cluster[rows], return_inverse=True)[1]
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
+
+    @property
+    def proper_scores(self) -> dict[str, Array]:
+        """NLL and Brier score of each sample by key: of its classes, or of being right if only that is known."""
+        if self.brier is not None:
+            return {"brier": self.brier} if self.nll is None else {"nll": self.nll, "brier": self.brier}
+        if self.probability is None:
+            return {}
+        right = self.probability.astype(np.float64)
+        right = np.where(self.correct, right, 1 - right)
+        floor = np.finfo(self.probability.dtype).tiny
+        return {"nll_correct": -np.log(np.maximum(right, floor)), "brier_correct": (1 - right) ** 2}
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
         """The samples of weight above 0 with their weights [n], scaled to mean 1; a note counts the others."""
