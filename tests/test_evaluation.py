@@ -118,7 +118,7 @@ def test_own_confidence_ranks_and_probabilities_calibrate():
 
 def test_undefined_is_none_with_a_reason():
     result = evaluate(probabilities=[[0.9, 0.1], [0.8, 0.2]], label=[0, 0])
-    assert [key for key in KEYS if result.metrics[key] is None] == ["aupr_error", "fpr95", "auroc"]
+    assert [key for key in KEYS if result.metrics[key] is None] == ["naurc", "aupr_error", "fpr95", "auroc"]
     assert result.undefined["auroc"] == "needs right and wrong predictions, but none is wrong"
     assert "none is right" in evaluate(confidence=[0.5], correct=[False]).undefined["auroc"]
     empty = evaluate(confidence=[], correct=[])
@@ -418,8 +418,9 @@ def test_a_score_must_be_finite(value):
 
 def test_an_evaluation_prints_as_a_table():
     printed = repr(evaluate(confidence=[0.9, 0.8, 0.7, 0.6], correct=[True, True, False, True])).splitlines()
-    assert printed[:3] == ["4 predictions", "acc         0.75", "aurc        0.1458"]
-    assert printed[-1] == "brier       undefined: needs the probabilities of all classes and the labels"
+    assert printed[:3] == ["4 predictions", "acc            0.75", "aurc           0.1458"]
+    assert printed[-3] == "brier          undefined: needs the probabilities of all classes and the labels"
+    assert printed[-1] == "brier_correct  0.175"
     rounded = [[0.333, 0.333, 0.333], [0.5, 0.25, 0.25]]
     result = evaluate(probabilities=rounded, label=[0, 1])
     assert repr(result).splitlines()[0] == "2 predictions, 3 classes" and repr(result).endswith(result.notes[0])

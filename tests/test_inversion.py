@@ -2,9 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from confrank.metrics.inversion import TAIL_FACTOR, _family, ece_limits
 
 from confrank.metrics import Interval, ece, ece_interval, reliability_bins
+from confrank.metrics.calibration import TAIL_FACTOR, _family, ece_limits
 
 TAIL = TAIL_FACTOR * 0.025
 

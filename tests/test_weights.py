@@ -101,7 +101,9 @@ def measured(confidence, correct, weight=None):
     """Every value that depends on the shares of weight alone, by name."""
     confidence, correct = np.array(confidence), np.array(correct)
     given = {"confidence": confidence, "correct": correct, "sample_weight": weight}
-    values = {key: value for key, value in evaluate(**given).metrics.items() if key not in ("aurc", "e_aurc")}
+    values = {
+        key: value for key, value in evaluate(**given).metrics.items() if key not in ("aurc", "e_aurc", "naurc")
+    }
     values["thresholds"] = module.aurc(**given, estimator="thresholds")
     table, label = np.stack([confidence, 1 - confidence], axis=1), (~correct).astype(int)
     values |= {name: getattr(module, name)(table, label, sample_weight=weight) for name in ("nll", "brier")}
@@ -209,7 +211,9 @@ def test_a_row_of_weight_zero_counts_as_absent():
 def test_single_metrics_take_weights_too():
     table, label, confidence, correct, weight = example()
     expected = evaluate(probabilities=table, label=label, sample_weight=weight).metrics
-    ranking = {key: getattr(module, key) for key in ("aurc", "e_aurc", "augrc", "aupr_error", "auroc", "ece")}
+    ranking = {
+        key: getattr(module, key) for key in ("aurc", "e_aurc", "naurc", "augrc", "aupr_error", "auroc", "ece")
+    }
     found = {key: metric(confidence, correct, sample_weight=weight) for key, metric in ranking.items()}
     found["fpr95"] = module.fpr_at_tpr(confidence, correct, sample_weight=weight)
     found["acc"] = module.accuracy(correct, sample_weight=weight)

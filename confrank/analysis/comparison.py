@@ -22,6 +22,7 @@ from confrank.metrics import (
 )
 from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.intervals import no_interval
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
 from confrank.metrics.weights import as_weights
 from confrank.predictions import Array, Predictions, as_predictions, pairing
@@ -308,7 +309,10 @@ def with_intervals(
         if number:
             changes["pairing"] = reason
         if number in resampled:
-            changes["intervals"] = intervals_of(samples[number], metrics, resampled[number], seed=seed)
+            limits = intervals_of(samples[number], metrics, resampled[number], seed=seed)
+            missing = [key for key, value in metrics.items() if value is not None and limits[key] is None]
+            changes["intervals"] = limits
+            changes["no_intervals"] = {key: no_interval(key, samples[number]) for key in missing}
             changes["num_resamples"] = num_resamples[number if rows is None else 0]
             if number and rows is not None:
                 both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)

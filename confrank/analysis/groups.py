@@ -40,6 +40,7 @@ class Group:
     weight: float
     too_small: bool | None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
+    no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""

@@ -79,6 +79,7 @@ class Analysis:
     mistakes: list[Mistake]
     mean_probability: float | None = None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
+    no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""
@@ -108,6 +109,7 @@ class Analysis:
         }
         if self.intervals:
             extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
+            extra["no_interval"] = self.no_intervals
             extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}
         if self.pairing:
             extra["pairing"] = self.pairing

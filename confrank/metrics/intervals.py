@@ -27,13 +27,16 @@ IntervalMethod = Literal[
     "gamma",
     "order statistics",
     "test inversion",
-    "bootstrap",
+    "logit bootstrap",
+    "log bootstrap",
+    "square-root bootstrap",
     "cluster bootstrap",
 ]
 # The scale on which resampled values are least skewed. Shares of a rare kind are skewed close to 0 and 1. NLL and
 # Brier scores are mostly weighted counts of errors, and the square root of a count has nearly the same variance
 # whatever the count. NAURC is a ratio.
-SCALES = {
+Scale = Literal["plain", "logit", "log", "square-root"]
+SCALES: dict[str, Scale] = {
     "aupr_error": "logit",
     "auroc": "logit",
     "naurc": "log",
@@ -43,7 +46,7 @@ SCALES = {
     "brier_correct": "square-root",
 }
 # Of clusters: all other metrics are on the log scale.
-CLUSTER_SCALES = {"acc": "plain", "aupr_error": "logit", "auroc": "logit"}
+CLUSTER_SCALES: dict[str, Scale] = {"acc": "plain", "aupr_error": "logit", "auroc": "logit"}
 BY_ROWS = ("ece", "fpr95")
 FEWEST = 2
 
@@ -101,7 +104,7 @@ def area_intervals(ranking: AnyRanking, level: float = 0.95) -> dict[str, Interv
 
     >>> interval = area_intervals(ranked([0.9, 0.8, 0.7, 0.6], [True, True, False, True]))["aurc"]
     >>> round(interval.low, 4), round(interval.high, 4)
-    (0.0037, 0.8679)
+    (0.0037, 0.7733)
     """
     size = ranking.num_samples
     area = _counted(ranking, lambda before, after: _aurc_of_an_error(before, after, size))
@@ -109,17 +112,20 @@ def area_intervals(ranking: AnyRanking, level: float = 0.95) -> dict[str, Interv
     num_wrong = ranking.num_wrong
     risk = _Counted(num_wrong / size, num_wrong / size**2, 1 / size, 1 / size**2, int(num_wrong))
     value, excess = area.errors, area.errors - float(best_aurc(np.array(risk.errors)))
-    limits, best = area.limits(level), [float(best_aurc(np.array(limit))) for limit in risk.limits(level)]
     reaches = []
-    for limit, best_limit in zip(limits, best, strict=True):
-        a, b = abs(value - limit), abs(value - excess - best_limit)
+    for limit, risk_limit in zip(area.limits(level), risk.limits(level), strict=True):
+        a, b = abs(value - limit), abs(value - excess - float(best_aurc(np.array(risk_limit))))
         # The two move together: errors that weigh the same change both by the same numbers of errors.
         reaches.append(math.sqrt(max(0.0, a**2 + b**2 - 2 * area.evenness * a * b)))
     return {
-        "aurc": Interval(*limits, "gamma"),
+        "aurc": _within_1(area.limits(level)),
         "e_aurc": Interval(max(0.0, excess - reaches[0]), min(1.0, excess + reaches[1]), "gamma"),
-        "augrc": Interval(*generalised.limits(level), "gamma"),
+        "augrc": _within_1(generalised.limits(level)),
     }
+
+
+def _within_1(limits: tuple[float, float]) -> Interval:
+    return Interval(min(limits[0], 1.0), min(limits[1], 1.0), "gamma")
 
 
 @dataclass(frozen=True)
@@ -133,12 +139,12 @@ class _Counted:
     num_wrong: int
 
     def limits(self, level: float) -> tuple[float, float]:
-        """Limits of the expected sum within [0, 1] (Fay and Feuer 1997, with the mean of Tiwari et al. 2006)."""
+        """Limits of the expected sum (Fay and Feuer 1997, with the mean of Tiwari et al. 2006)."""
         tail, low = (1 - level) / 2, 0.0
         if self.errors:
             low = gamma_quantile(tail, self.errors**2 / self.squares) * self.squares / self.errors
         more, squares = self.errors + self.mean, self.squares + self.mean_square  # with one more error
-        return min(low, 1.0), min(gamma_quantile(1 - tail, more**2 / squares) * squares / more, 1.0)
+        return low, gamma_quantile(1 - tail, more**2 / squares) * squares / more
 
     @property
     def evenness(self) -> float:
@@ -264,7 +270,7 @@ def _bootstrap_interval(
     known = known_values(resampled)
     if quantile is None or known is None or known.min() == known.max():
         return None
-    scale = SCALES[key] if samples.cluster is None else CLUSTER_SCALES.get(key, "log")
+    scale: Scale = SCALES[key] if samples.cluster is None else CLUSTER_SCALES.get(key, "log")
     values, highest = np.append(known, value), 1.0
     if scale == "logit":
         nearest = 1 / (4 * len(samples))
@@ -280,9 +286,9 @@ def _bootstrap_interval(
         highest = float(samples.proper_scores[key].max())  # which no mean exceeds
     reach = quantile * float(known.std(ddof=1))
     low, high = _FROM_SCALE[scale](values[-1] + np.array([-reach, reach])).clip(0, highest).tolist()
-    return Interval(
-        min(low, value), max(high, value), "bootstrap" if samples.cluster is None else "cluster bootstrap"
-    )
+    methods: dict[Scale, IntervalMethod] = {"logit": "logit bootstrap", "log": "log bootstrap"}
+    method = "cluster bootstrap" if samples.cluster is not None else methods.get(scale, "square-root bootstrap")
+    return Interval(min(low, value), max(high, value), method)
 
 
 _ON_SCALE: dict[str, Callable[[Floats], Floats]] = {

@@ -42,7 +42,7 @@ def naurc_of(ranking: AnyRanking) -> float | None:
     right, total = (np.array([number]) for number in (ranking.num_correct, ranking.num_samples))
     least = float(least_aurc(right, total)[0])
     area = sum_over_steps(ranking, areas.aurc_terms) / ranking.num_samples
-    return (area - least) / (ranking.num_wrong / ranking.num_samples - least)
+    return max(0.0, area - least) / (ranking.num_wrong / ranking.num_samples - least)
 
 
 def least_aurc(num_right: Amounts, num_samples: Amounts) -> Floats:
@@ -172,7 +172,7 @@ def naurc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike
 
     The prediction rejection ratio (PRR) of the language-model literature is 1 - NAURC. None without both kinds.
 
-    >>> naurc([0.7, 0.6, 0.8], [True, False, True]), round(naurc([0.7, 0.9, 0.8], [True, False, True]), 4)
+    >>> round(naurc([0.7, 0.6, 0.8], [True, False, True]), 4), round(naurc([0.7, 0.9, 0.8], [True, False, True]), 4)
     (0.0, 2.25)
     """
     return naurc_of(ranked(confidence, correct, sample_weight))
