@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -114,6 +115,29 @@ def test_own_confidence_ranks_and_probabilities_calibrate():
     result = evaluate(logits=logits, label=label, confidence=confidence).metrics
     assert result["aurc"] == aurc(confidence, probabilities.argmax(1) == label)
     assert result["ece"] == evaluate(logits=logits, label=label).metrics["ece"]
+
+
+def test_a_bare_confidence_within_0_and_1_is_the_probability_of_being_right():
+    result = evaluate(confidence=[0.9, 0.8, 0.7, 1.0], correct=[True, False, True, True])
+    assert result.metrics["brier_correct"] == pytest.approx((0.1**2 + 0.8**2 + 0.3**2 + 0) / 4)
+    assert result.metrics["nll_correct"] == pytest.approx(-(math.log(0.9) + math.log(0.2) + math.log(0.7)) / 4)
+    assert result.metrics["nll"] is None and result.metrics["brier"] is None and result.notes == []
+    weighted = evaluate(confidence=[0.9, 0.8, 0.3], correct=[True, False, True], sample_weight=[1, 3, 0]).metrics
+    assert weighted["brier_correct"] == pytest.approx((0.1**2 + 3 * 0.8**2) / 4)
+    for other in (
+        {"probabilities": [[0.9, 0.1]], "label": [0]},
+        {"confidence": [0.5, 3.0], "correct": [True, False]},
+    ):
+        assert not {"brier_correct", "nll_correct"} & {*evaluate(**other).metrics}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_errors_with_confidence_1_are_clipped_and_counted(dtype):
+    result = evaluate(confidence=np.array([1, 1, 0.5], dtype=dtype), correct=[False, True, True])
+    largest = -math.log(np.finfo(dtype).tiny)
+    assert result.metrics["nll_correct"] == pytest.approx((largest + math.log(2)) / 3)
+    assert len(result.notes) == 1 and result.notes[0].startswith("1 of 3 predictions are wrong with confidence 1")
+    assert f"{largest / (largest + math.log(2)):.1%} of the NLL" in result.notes[0]
 
 
 def test_undefined_is_none_with_a_reason():
