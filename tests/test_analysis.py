@@ -8,7 +8,7 @@ import confrank
 from confrank.analysis import Comparison, analyse, compare, repeats_of
 from confrank.analysis.repeats import GRID
 from confrank.metrics import Samples, evaluate
-from confrank.metrics.arrays import at_or_above
+from confrank.metrics.inputs import at_or_above
 from confrank.predictions import Predictions, save_predictions
 
 

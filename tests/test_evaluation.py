@@ -22,7 +22,7 @@ from confrank.metrics import (
     reliability_bins,
     sample_values,
 )
-from confrank.metrics.arrays import as_probabilities
+from confrank.metrics.inputs import as_probabilities
 from confrank.predictions import Predictions
 
 
@@ -182,7 +182,7 @@ def test_logits_further_apart_than_numbers_go_have_no_nll():
 def test_chunks_do_not_matter(monkeypatch):
     logits, probabilities, label = table(size=50)
     whole = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
-    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 13)
+    monkeypatch.setattr("confrank.metrics.inputs.CHUNK", 13)
     parts = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
     for one, other in zip(whole, parts, strict=True):
         assert one == pytest.approx(other, abs=1e-12)
@@ -404,7 +404,7 @@ def test_only_numbered_classes_are_summed_up(name, classes, numbered):
 
 def test_one_row_with_many_digits_makes_the_sums_of_all_exact(monkeypatch):
     """Whatever the block that it is in."""
-    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 12)  # two rows
+    monkeypatch.setattr("confrank.metrics.inputs.CHUNK", 12)  # two rows
     rounded = [[0.1, 0.23, 0.61, 0.0, 0.03, 0.01]] * 5
     assert as_probabilities(rounded).sum(axis=1) == pytest.approx(1)
     for row in range(6):

@@ -17,7 +17,7 @@ from confrank.metrics import (
     paired_differences,
     resampling,
 )
-from confrank.metrics.classes import confident_mistakes
+from confrank.metrics.groups import confident_mistakes
 from confrank.metrics.intervals import fpr_interval, gamma_quantile, no_interval
 from confrank.metrics.ranking import rank
 from confrank.metrics.resampling import default_resamples

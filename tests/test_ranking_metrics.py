@@ -10,7 +10,6 @@ from sklearn import metrics as sk
 
 from confrank.metrics import (
     areas,
-    arrays,
     augrc,
     aupr_error,
     aurc,
@@ -111,7 +110,7 @@ def test_blocks_do_not_change_the_result(metric, monkeypatch):
     confidence[:900] = confidence[0]
     value = metric(confidence - 0.3, correct)
     for size in (1, 7, 1000, 4999):
-        monkeypatch.setattr("confrank.metrics.arrays.CHUNK", size)
+        monkeypatch.setattr("confrank.metrics.inputs.CHUNK", size)
         assert metric(confidence - 0.3, correct) == pytest.approx(value, abs=1e-12)
 
 
@@ -252,7 +251,7 @@ def test_a_thinned_curve_takes_the_first_point_of_each_cell_and_the_last(levels,
     cells = [(accepted - 1) // spacing for accepted in full.accepted.tolist()]
     taken = [row for row, cell in enumerate(cells) if row == 0 or cell != cells[row - 1] or row == len(cells) - 1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "CHUNK", block)
+        patch.setattr("confrank.metrics.inputs.CHUNK", block)
         thinned = curve_of(rank(levels, correct), limit)
     for name in ("threshold", "accepted", "wrong"):
         assert getattr(thinned, name).tolist() == getattr(full, name)[taken].tolist()

@@ -17,11 +17,11 @@ from forked import SERVER
 from safetensors.torch import load_file
 from test_study_folders import write_result
 
+from confrank.analysis.repeats import Cell, Summary
 from confrank.checkpoint import load_latest, save_checkpoint
 from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
 from confrank.metrics import evaluate
-from confrank.metrics.repeats import Cell, Summary
 from confrank.predict import predict
 from confrank.report.paper_table import render
 from confrank.run_folder import RunFolder

@@ -20,8 +20,8 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.intervals import no_interval
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
 from confrank.metrics.weights import as_weights

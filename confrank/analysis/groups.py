@@ -8,9 +8,9 @@ from confrank.analysis.model import thinned_curve
 from confrank.display import aligned
 from confrank.errors import counted, named
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
-from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
+from confrank.metrics.inputs import Ints
 from confrank.metrics.ranking import ranked
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.

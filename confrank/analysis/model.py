@@ -20,13 +20,12 @@ from confrank.metrics import (
     evaluation_of,
     reliability_bins,
 )
-from confrank.metrics.arrays import Floats
-from confrank.metrics.classes import confident_mistakes
-from confrank.metrics.curve import curve_of, has_near_ties
-from confrank.metrics.hull import cheapest_curve
-from confrank.metrics.proper import mean_of
+from confrank.metrics.curve import cheapest_curve, curve_of, has_near_ties
+from confrank.metrics.groups import confident_mistakes
+from confrank.metrics.inputs import Floats
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.metrics.resampling import NO_INTERVALS
+from confrank.metrics.samples import mean_of
 
 if TYPE_CHECKING:
     from confrank.analysis.groups import Grouping

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Floats
+from confrank.metrics.inputs import Floats
 
 Images = NDArray[np.uint8]
 STRENGTHS = (1, 2, 3, 4, 5)

@@ -11,7 +11,7 @@ import numpy as np
 from confrank.decisions.operating import OperatingPoint, random_folds
 from confrank.display import aligned
 from confrank.errors import InputError
-from confrank.metrics.arrays import (
+from confrank.metrics.inputs import (
     TOLERANCE,
     Array,
     ArrayLike,

@@ -10,8 +10,8 @@ import numpy as np
 
 from confrank.display import aligned
 from confrank.errors import InputError
-from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
+from confrank.metrics.inputs import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.ranking import ranked
 
 

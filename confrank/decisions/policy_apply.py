@@ -15,8 +15,8 @@ from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
 from confrank.display import aligned
 from confrank.errors import InputError, class_text, counted
-from confrank.metrics.arrays import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.samples import predicted_values
 from confrank.predictions import Predictions
 from confrank.scores import score

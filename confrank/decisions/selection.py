@@ -13,7 +13,7 @@ import numpy as np
 from confrank.decisions.guarantee import check_shares, refuse_weights
 from confrank.display import aligned
 from confrank.errors import counted
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
+from confrank.metrics.inputs import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 
 from confrank import confidence
 from confrank.method_facts import facts_of
-from confrank.metrics.arrays import as_probabilities, as_table
+from confrank.metrics.inputs import as_probabilities, as_table
 from confrank.predictions import Array, Predictions
 
 

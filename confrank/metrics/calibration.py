@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.display import aligned
-from confrank.metrics.arrays import (
+from confrank.metrics.inputs import (
     TOLERANCE,
     Array,
     ArrayLike,
@@ -16,9 +16,9 @@ from confrank.metrics.arrays import (
     Ints,
     as_probabilities,
     chunks,
+    labels_for,
     scores_and_flags,
 )
-from confrank.metrics.labels import labels_for
 from confrank.metrics.weights import as_weights
 
 # Of the interval by test inversion.

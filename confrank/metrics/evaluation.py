@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 
 from confrank.display import aligned
 from confrank.errors import counted
-from confrank.metrics import calibration, proper, ranking, ranking_metrics
-from confrank.metrics.arrays import ArrayLike, Classes
-from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
+from confrank.metrics import calibration, ranking, ranking_metrics
+from confrank.metrics.inputs import ArrayLike, Classes
+from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, certain_note, mean_of, sample_values
 
 KEYS = ("acc", "aurc", "e_aurc", "naurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
@@ -98,13 +98,13 @@ def evaluation_of(
         metrics["ece"] = calibration.ece_of(bins)
     scores, notes = samples.proper_scores, samples.notes + samples.nll_notes
     for key, values in scores.items():
-        metrics[key] = proper.mean_of(values, weight)
+        metrics[key] = mean_of(values, weight)
     if samples.brier is None:
         undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
     elif samples.nll is None:
         undefined["nll"] = "the logits of a class and of the label are too far apart for a finite value"
     if "nll_correct" in scores:
-        notes = notes + proper.certain_note(scores["nll_correct"], samples.confidence.dtype)
+        notes = notes + certain_note(scores["nll_correct"], samples.confidence.dtype)
     for key in ("naurc", "aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
             kind = "wrong" if samples.correct.all() else "right"

@@ -15,8 +15,8 @@ import numpy as np
 
 from confrank.metrics import calibration
 from confrank.metrics.areas import Amounts, best_aurc, harmonic_gap, shifted
-from confrank.metrics.arrays import Array, ArrayLike, Floats
 from confrank.metrics.curve import curve_of
+from confrank.metrics.inputs import Array, ArrayLike, Floats
 from confrank.metrics.ranking import AnyRanking, ranked
 from confrank.metrics.ranking_metrics import least_aurc
 from confrank.metrics.resampling import BINS, effective_number, known_values, student

@@ -12,7 +12,7 @@ import numpy as np
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, chunks, scores_and_flags
+from confrank.metrics.inputs import Array, ArrayLike, Flags, Floats, Ints, chunks, scores_and_flags
 from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
 
 

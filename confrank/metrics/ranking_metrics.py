@@ -11,8 +11,8 @@ import numpy as np
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import EQUAL_SHARES, Array, ArrayLike, Flags, Floats, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
+from confrank.metrics.inputs import EQUAL_SHARES, Array, ArrayLike, Flags, Floats, scores_and_flags
 from confrank.metrics.ranking import AnyRanking, ranked, sum_over_steps
 
 AurcEstimator = Literal["expected", "trapezoid", "thresholds"]

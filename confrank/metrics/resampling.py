@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.metrics import areas, calibration
-from confrank.metrics.arrays import EQUAL_SHARES, TOLERANCE, Array, ArrayLike, Floats, Ints, scores_and_flags
+from confrank.metrics.inputs import EQUAL_SHARES, TOLERANCE, Array, ArrayLike, Floats, Ints, scores_and_flags
 from confrank.metrics.ranking_metrics import least_aurc
 from confrank.metrics.samples import Samples
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, as_scores
+from confrank.metrics.inputs import Array, ArrayLike, Flags, Floats, Ints, as_scores
 
 
 def as_weights(values: ArrayLike, num_samples: int) -> Floats:

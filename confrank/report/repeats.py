@@ -7,8 +7,7 @@ import numpy as np
 
 from confrank import axes
 from confrank.analysis import Repeats
-from confrank.analysis.repeats import GRID
-from confrank.metrics.repeats import Difference
+from confrank.analysis.repeats import GRID, Difference
 from confrank.report.colours import colour_numbers
 from confrank.report.scales import PAPER_METRICS, SHOWN, with_spread
 

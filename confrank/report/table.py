@@ -9,8 +9,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats
+from confrank.analysis.repeats import summarise
 from confrank.metrics import Evaluation, Interval, PairedDifference
-from confrank.metrics.repeats import summarise
 from confrank.metrics.resampling import NO_INTERVALS
 from confrank.report.repeats import repeats_rows
 from confrank.report.scales import SHOWN, keys_of, metric_text, p_text, with_spread

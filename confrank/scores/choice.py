@@ -9,9 +9,18 @@ import numpy as np
 from confrank.display import aligned
 from confrank.errors import InputError, counted
 from confrank.metrics import Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
-from confrank.metrics.frames import same_rows
-from confrank.metrics.labels import labels_for
+from confrank.metrics.inputs import (
+    TOLERANCE,
+    ArrayLike,
+    Classes,
+    Flags,
+    Floats,
+    Ints,
+    as_flags,
+    labels_for,
+    same_length,
+    same_rows,
+)
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
 from confrank.metrics.resampling import aurc_influence, default_resamples, difference_of
