@@ -122,7 +122,7 @@ def test_the_interval_shrinks_with_the_root_of_n():
 def test_intervals_contain_the_populations_ece(power, true):
     """Confidence uniform, and right with probability confidence^power: the gap, c - c^2, has the mean 1/6.
 
-    Few repetitions with a fixed seed; experiments/interval_coverage.py has many.
+    Few repetitions with a fixed seed; experiments/interval_worlds.py has many.
     """
     rng, covered = np.random.default_rng(11), 0
     for repetition in range(60):

@@ -78,7 +78,7 @@ def intervals_of(
     if samples.cluster is None:
         found = {"acc": _accuracy_interval(ranking, level), "fpr95": fpr_interval(ranking, level=level)}
         found |= area_intervals(ranking, level)
-        if samples.probability is not None:
+        if samples.probability is not None and "ece" in metrics:
             found["ece"] = ece_interval(samples.probability, samples.correct, level=level, seed=seed)
     for key, value in metrics.items():
         if value is None:
