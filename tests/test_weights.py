@@ -44,6 +44,7 @@ def test_harmonic_numbers_of_integers_agree_with_those_between():
 @pytest.mark.parametrize("decimals", [None, 1])
 @pytest.mark.parametrize("value", [1.0, 0.1, 7e300, 3e-300])
 def test_equal_weights_change_nothing(decimals, value):
+    """Of 1, fractions and numbers too large to count with; equal counts of 2 or more are repeated rows."""
     table, label, confidence, _, _ = example(decimals=decimals)
     arrays = {"probabilities": table, "label": label, "confidence": confidence}
     weighted = evaluate(**arrays, sample_weight=np.full(len(label), value))
@@ -98,12 +99,10 @@ SHARES = (0.1, 0.3, 0.5, 0.75, 0.9, 0.95, 1.0)
 
 
 def measured(confidence, correct, weight=None):
-    """Every value that depends on the shares of weight alone, by name."""
+    """Every value that takes weights, by name."""
     confidence, correct = np.array(confidence), np.array(correct)
     given = {"confidence": confidence, "correct": correct, "sample_weight": weight}
-    values = {
-        key: value for key, value in evaluate(**given).metrics.items() if key not in ("aurc", "e_aurc", "naurc")
-    }
+    values = dict(evaluate(**given).metrics)
     values["thresholds"] = module.aurc(**given, estimator="thresholds")
     table, label = np.stack([confidence, 1 - confidence], axis=1), (~correct).astype(int)
     values |= {name: getattr(module, name)(table, label, sample_weight=weight) for name in ("nll", "brier")}
@@ -134,13 +133,19 @@ def check_equal(found, expected):
 @given(rows=ROWS, factor=st.sampled_from([1.0, 0.37, 1e6]))
 @settings(max_examples=80, deadline=None)
 def test_integer_weights_are_repeated_rows(rows, factor):
-    """Of all values but the AURC of k = 1..n, which depends on the number of samples, and not on shares alone."""
+    """Only AURC, E-AURC and NAURC depend on the number of rows, and not on shares of weight alone."""
     confidence, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    repeated = measured(np.repeat(confidence, weight), np.repeat(correct, weight))
-    check_equal(measured(confidence, correct, weight * factor), repeated)
+    copies = np.repeat(confidence, weight), np.repeat(correct, weight)
+    repeated = measured(*copies)
+    check_equal(measured(confidence, correct, weight), repeated)
+    for metric in (module.aurc, module.e_aurc, module.naurc):
+        assert metric(confidence, correct, sample_weight=weight) == pytest.approx(metric(*copies), abs=1e-12)
+    found = measured(confidence, correct, weight * factor)
+    for values in (found, repeated):
+        del values["aurc"], values["e_aurc"], values["naurc"]
+    check_equal(found, repeated)
     weighted = evaluate(confidence=confidence, correct=correct, sample_weight=weight * factor)
-    whole = evaluate(confidence=np.repeat(confidence, weight), correct=np.repeat(correct, weight))
-    assert weighted.undefined == whole.undefined
+    assert weighted.undefined == evaluate(confidence=copies[0], correct=copies[1]).undefined
 
 
 @given(rows=ROWS, seed=st.integers(0, 99), unit=st.sampled_from([1.0, 0.1, 1 / 3, 7.7]))
@@ -151,10 +156,6 @@ def test_no_weighted_value_depends_on_the_order_of_rows(rows, seed, unit):
     arrays = confidence, correct, unit * weight
     shuffled = [values[order] for values in arrays]
     check_equal(measured(*shuffled), measured(*arrays))
-    for metric in (module.aurc, module.e_aurc):
-        assert metric(*shuffled[:2], sample_weight=shuffled[2]) == pytest.approx(
-            metric(*arrays[:2], sample_weight=arrays[2]), abs=1e-9
-        )
 
 
 @given(rows=ROWS, absent=st.lists(st.tuples(st.sampled_from([0.0, 0.4, 0.5, 1.0]), st.booleans()), max_size=5))
@@ -191,11 +192,25 @@ def test_rows_of_weight_zero_may_be_anything_that_can_be_read():
     assert (rule.threshold, rule.num_samples, rule.accepted, rule.cost_error) == (-np.inf, 1, 1, 2.0)
 
 
-def test_repeated_rows_have_nearly_the_aurc_of_integer_weights():
+def test_the_aurc_of_many_repeated_rows_is_that_of_their_counts():
     _, _, confidence, correct, _ = example(size=5000)
     weight = np.arange(5000) % 3 + 1
     repeated = module.aurc(np.repeat(confidence, weight), np.repeat(correct, weight))
-    assert module.aurc(confidence, correct, sample_weight=weight) == pytest.approx(repeated, rel=2e-3)
+    for values in (weight, weight.astype(np.float32)):
+        assert module.aurc(confidence, correct, sample_weight=values) == pytest.approx(repeated, abs=1e-12)
+
+
+def test_a_group_of_one_weight_is_not_counted_twice_unless_all_weights_are_counts():
+    """A weight of 0.5 and one of 0.125 have the mean 0.25: as multiples of it, the first would be a count of 2."""
+    _, _, confidence, correct, _ = example()
+    model = {"confidence": confidence, "correct": correct}
+    weight, group = np.where(np.arange(300) < 100, 0.5, 0.125), np.where(np.arange(300) < 100, "a", "b")
+    assert weight.mean() == 0.25
+    rows = slice(0, 100)
+    for unit, copies in ((1.0, 1), (8.0, 4)):
+        found = compare(model, by=group, sample_weight=unit * weight).groups[0]["group"]["a"].evaluation.metrics
+        expected = module.aurc(np.repeat(confidence[rows], copies), np.repeat(correct[rows], copies))
+        assert found["aurc"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_row_of_weight_zero_counts_as_absent():

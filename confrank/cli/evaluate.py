@@ -67,7 +67,7 @@ def _evaluate_arguments(parser: Parser) -> None:
     add_option(groups, "--by", str, "COLUMN,...", "report every metric for each value of these columns")
     coverage = "share of all predictions to accept where groups are compared"
     add_option(groups, "--coverage", float, "SHARE", coverage, 0.8)
-    add_option(groups, "--sample-weight", str, "COLUMN", "weight of each row, scaled to mean 1; no intervals")
+    add_option(groups, "--sample-weight", str, "COLUMN", "weight of each row; whole numbers are counts; no intervals")
     intervals = parser.add_argument_group("intervals")
     resamples = "bootstrap resamples, 100 or more; 0 for no intervals (default: depends on the number of rows)"
     add_option(intervals, "--resamples", int, "N", resamples)

@@ -121,7 +121,8 @@ def aurc(
     compare with published numbers: "trapezoid" joins the points from coverage 1/n to 1 by straight lines and
     divides by that width, with ties in row order, as torch-uncertainty does; "thresholds" joins the points of the
     distinct confidences and is constant below the first, as in fd-shifts.
-    With weights [n], scaled to mean 1, k takes all values between 0 and n: see docs/concepts/metrics.md.
+    Weights [n] that are all whole numbers are counts, as if each row were repeated that often; others are scaled to
+    mean 1, and k takes all values between 0 and n: see docs/concepts/metrics.md.
 
     >>> aurc([0.7, 0.6, 0.8], [True, False, True])
     0.1111111111111111

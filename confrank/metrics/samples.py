@@ -95,7 +95,7 @@ class Samples:
         return {"nll_correct": -np.log(np.maximum(right, floor)), "brier_correct": (1 - right) ** 2}
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
-        """The samples of weight above 0 with their weights [n], scaled to mean 1; a note counts the others."""
+        """The samples of weight above 0 with their weights [n]; a note counts the others."""
         weights = as_weights(sample_weight, len(self))
         whole = replace(self, weight=weights)
         if weights.all():

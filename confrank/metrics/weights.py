@@ -1,4 +1,4 @@
-"""Sample weights: checked and scaled, and a ranking in which each prediction counts with its weight."""
+"""Sample weights: checked, and a ranking in which each prediction counts with its weight."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +10,13 @@ from confrank.metrics.inputs import Array, ArrayLike, Flags, Floats, Ints, as_sc
 
 
 def as_weights(values: ArrayLike, num_samples: int) -> Floats:
-    """Weights [n] as float64, scaled to mean 1; a row of weight 0 counts as absent and does not enter the mean.
+    """Weights [n] as float64: whole numbers are counts and stay as they are, others are divided by the largest.
 
-    >>> as_weights([1, 3, 0], 3).tolist()
-    [0.5, 1.5, 0.0]
+    So the fractions of a few of the rows are not mistaken for counts, unless all are equal. Numbers too large to sum
+    exactly are divided too. A row of weight 0 is absent.
+
+    >>> as_weights([1, 3, 0], 3).tolist(), as_weights([0.5, 2, 0], 3).tolist()
+    ([1.0, 3.0, 0.0], [0.25, 1.0, 0.0])
     """
     weights = as_scores(values, "sample_weight").astype(np.float64)
     if len(weights) != num_samples:
@@ -26,12 +29,9 @@ def as_weights(values: ArrayLike, num_samples: int) -> Floats:
         raise ValueError(f"expected weights of at least 0, but got {lowest:g} in row {row}")
     if highest == 0:
         raise ValueError("expected a weight above 0, but all weights are 0")
-    return scaled(weights / highest)  # first below 1, so that no sum overflows
-
-
-def scaled(weights: Floats) -> Floats:
-    """Weights with mean 1 over the rows of weight above 0. [n] -> [n]"""
-    return weights * (np.count_nonzero(weights) / weights.sum()) if len(weights) else weights
+    if highest * num_samples <= 2**53 and (weights == np.floor(weights)).all():
+        return weights
+    return weights / highest
 
 
 def weighted_mean(values: Array, weights: Floats) -> float:
@@ -42,7 +42,8 @@ def weighted_mean(values: Array, weights: Floats) -> float:
 class WeightedRanking:
     """The distinct confidences from the surest down, with sums of weights and numbers of rows accepted so far.
 
-    `right` and `wrong` are sums of weights, scaled to mean 1; `rows` and `wrong_rows` are counts.
+    `right` and `wrong` are sums of weights: of counts as they are, of fractions scaled to mean 1. `rows` and
+    `wrong_rows` are numbers of rows.
     """
 
     threshold: Floats
@@ -79,7 +80,9 @@ def weighted_ranking(scores: Array, flags: Flags, weights: Floats) -> WeightedRa
     """Sort `scores` [n] from the highest down and sum the weights (`as_weights`) of right and wrong predictions."""
     rows = np.flatnonzero(weights)  # the others are absent
     order = rows[np.argsort(-scores[rows], kind="stable")]
-    ordered, right, weights = scores[order], flags[order], scaled(weights[order])
+    ordered, right, weights = scores[order], flags[order], weights[order]
+    if weights.max(initial=0) <= 1:  # fractions, or counts of 1, which stay as they are
+        weights = weights * (len(weights) / max(1, weights.sum()))
     ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else order
     return WeightedRanking(
         ordered[ends].astype(np.float64),

@@ -73,7 +73,7 @@ def _reliability(axes: Axes, name: str, runs: Sequence[Samples], colour: str) ->
     if len(probabilities) < len(runs):
         return
     correct = np.concatenate([run.correct for run in runs])
-    weights = [run.weight for run in runs if run.weight is not None]
+    weights = [run.weight / run.weight.mean() for run in runs if run.weight is not None]
     weight = np.concatenate(weights) if weights else None
     bins = reliability_bins(np.concatenate(probabilities), correct, sample_weight=weight)
     _draw_bins(axes, bins, name, colour)
