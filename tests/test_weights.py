@@ -13,9 +13,9 @@ from confrank.decisions import cost_at, cost_threshold, threshold_for_coverage
 from confrank.metrics import bootstrap, evaluate, sample_values
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.curve import curve_of
+from confrank.metrics.inputs import as_weights
 from confrank.metrics.ranking import ranked
 from confrank.metrics.resampling import NO_INTERVALS
-from confrank.metrics.weights import as_weights
 from confrank.report.table import interval_note
 from confrank.report.verdict import comparisons
 

@@ -21,10 +21,9 @@ from confrank.metrics import (
     sample_values,
 )
 from confrank.metrics.groups import rows_by_group
-from confrank.metrics.inputs import ArrayLike, Classes, Floats, to_numpy
+from confrank.metrics.inputs import ArrayLike, Classes, Floats, as_weights, to_numpy
 from confrank.metrics.intervals import no_interval
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
-from confrank.metrics.weights import as_weights
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.

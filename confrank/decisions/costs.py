@@ -18,11 +18,12 @@ from confrank.metrics.inputs import (
     Flags,
     Floats,
     as_scores,
+    as_weights,
     describe,
     scores_and_flags,
     to_numpy,
+    weighted_mean,
 )
-from confrank.metrics.weights import as_weights, weighted_mean
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent

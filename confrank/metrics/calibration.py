@@ -15,11 +15,11 @@ from confrank.metrics.inputs import (
     Floats,
     Ints,
     as_probabilities,
+    as_weights,
     chunks,
     labels_for,
     scores_and_flags,
 )
-from confrank.metrics.weights import as_weights
 
 # Of the interval by test inversion.
 NUM_DRAWS = 1000

@@ -9,8 +9,7 @@ from confrank.errors import counted
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
 from confrank.metrics.inputs import EQUAL_SHARES, TOLERANCE, ArrayLike, Floats, Ints
-from confrank.metrics.ranking import AnyRanking, Ranking, ranked
-from confrank.metrics.weights import WeightedRanking
+from confrank.metrics.ranking import AnyRanking, Ranking, WeightedRanking, ranked
 
 
 @dataclass(frozen=True)

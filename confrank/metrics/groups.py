@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.inputs import Classes, Ints, at_or_above, cell_text, coded, to_numpy
+from confrank.metrics.inputs import Classes, Ints, at_or_above, cell_text, coded, to_numpy, weighted_mean
 from confrank.metrics.ranking_metrics import aurc
 from confrank.metrics.samples import Samples, mean_of
-from confrank.metrics.weights import weighted_mean
 
 # More groups than this are hardly groups: each row of an id column would be one.
 MOST_GROUPS = 2000

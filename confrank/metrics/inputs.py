@@ -108,6 +108,35 @@ def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
     return scores
 
 
+def as_weights(values: ArrayLike, num_samples: int) -> Floats:
+    """Weights [n] as float64: whole numbers are counts and stay as they are, others are divided by the largest.
+
+    So the fractions of a few of the rows are not mistaken for counts, unless all are equal. Numbers too large to sum
+    exactly are divided too. A row of weight 0 is absent.
+
+    >>> as_weights([1, 3, 0], 3).tolist(), as_weights([0.5, 2, 0], 3).tolist()
+    ([1.0, 3.0, 0.0], [0.25, 1.0, 0.0])
+    """
+    weights = as_scores(values, "sample_weight").astype(np.float64)
+    if len(weights) != num_samples:
+        raise ValueError(f"expected a weight for each of {num_samples:,} rows, but got {len(weights):,} weights")
+    if not num_samples:
+        return weights
+    lowest, highest = float(weights.min()), float(weights.max())
+    if lowest < 0:
+        row = int(weights.argmin())
+        raise ValueError(f"expected weights of at least 0, but got {lowest:g} in row {row}")
+    if highest == 0:
+        raise ValueError("expected a weight above 0, but all weights are 0")
+    if highest * num_samples <= 2**53 and (weights == np.floor(weights)).all():
+        return weights
+    return weights / highest
+
+
+def weighted_mean(values: Array, weights: Floats) -> float:
+    return float(np.dot(weights, values) / weights.sum())
+
+
 def as_flags(values: ArrayLike, name: str = "correct") -> Flags:
     """A 1-D boolean array from booleans or zeros and ones."""
     flags = to_numpy(values)

@@ -27,6 +27,7 @@ from confrank.metrics.inputs import (
     as_probabilities,
     as_scores,
     as_table,
+    as_weights,
     chunks,
     class_numbers,
     labels_for,
@@ -34,8 +35,8 @@ from confrank.metrics.inputs import (
     same_length,
     same_rows,
     to_numpy,
+    weighted_mean,
 )
-from confrank.metrics.weights import as_weights, weighted_mean
 
 LOGITS_LIKE_PROBABILITIES = (
     "these logits look like probabilities (nonnegative, each row sums to 1); if they are, give them as probabilities"

@@ -38,7 +38,6 @@ TESTS = {
     "forms.py": "loss_forms loss",
     "history.py": "history loss distributed",
     "confidence.py": "confidence",
-    "metrics/weights.py": "weights evaluation",
     "metrics/ranking": "ranking_metrics separation acceptance evaluation weights analysis",
     "metrics/curve.py": "ranking_metrics acceptance weights analysis",
     "metrics/areas.py": "ranking_metrics separation weights intervals",
