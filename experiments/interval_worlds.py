@@ -8,7 +8,7 @@ and 20% errors; one with 2% confident errors; one whose confidence is exactly 1 
 values; one with 1% wrong labels; one that guesses its confidence, with 40% errors. The true value is that of the
 population: of 1,000,000 rows, with the chances themselves instead of drawn errors. The expected AURC of n rows is
 higher than that, by up to 6% for n = 50 and 2% for n = 200, far less than an interval is wide. Clusters: 100 clusters
-of 20 rows whose chances share a part, judged with clusters and, for comparison, without.
+of 20 rows whose chances share a part, judged with clusters and, for comparison, without. Coverage is in per cent.
 
 Measures the cells that the results lack, with 1,000 repetitions in about half an hour on one core, and appends a line
 per cell and metric; with 0 repetitions, nothing is measured. Prints the tables of docs/evidence/intervals.md and all
@@ -35,6 +35,8 @@ Drawn = tuple[Floats, Floats]  # the confidence and the chance of being wrong of
 Row = dict[str, Any]
 AREAS = ("aurc", "e_aurc", "augrc")
 KEYS = (*AREAS, "naurc", "acc", "fpr95", "auroc", "aupr_error", "ece", "nll_correct", "brier_correct")
+# Expected errors over which a table takes the lowest and the highest coverage.
+ERRORS = ((2, 19), (20, 99), (100, 800))
 POPULATION, CLUSTERS, CLUSTER_SIZE = 1_000_000, 100, 20
 # Of the metrics that need some: fewer than `evaluate` takes.
 RESAMPLES = 200
@@ -174,23 +176,48 @@ def _intervals(samples: Samples, keys: Sequence[str], num_resamples: int, seed: 
     return {key: found.get(key) for key in keys}
 
 
-def grid(rows: Sequence[Row], keys: Sequence[str], worlds: Sequence[str]) -> list[str]:
-    """A table with a line per world and metric, and a column per n."""
-    sizes = sorted({row["n"] for row in rows if row["world"] in worlds})
-    lines = [f"| world | metric | {' | '.join(f'n = {size:,}' for size in sizes)} |", "|" + "---|" * (2 + len(sizes))]
-    for world in worlds:
-        for key in keys:
-            cells = {row["n"]: row for row in rows if row["world"] == world and row["metric"] == key}
-            shown = [_cell(cells.get(size)) for size in sizes]
-            lines.append(f"| {world} | {SHOWN[key]} | {' | '.join(shown)} |")
+def worlds_table(rows: Sequence[Row]) -> list[str]:
+    """A line per world and a column per n: the coverage of the three areas."""
+    sizes = sorted({row["n"] for row in rows if row["world"] in WORLDS})
+    lines = [f"| world | {' | '.join(f'n = {size:,}' for size in sizes)} |", "|" + "---|" * (1 + len(sizes))]
+    for world in WORLDS:
+        cells = []
+        for size in sizes:
+            found = {row["metric"]: row for row in rows if (row["world"], row["n"]) == (world, size)}
+            cells.append(" / ".join(f"{100 * found[key]['covered']:.1f}" for key in AREAS))
+        lines.append(f"| {world} | {' | '.join(cells)} |")
     return lines
 
 
-def _cell(row: Row | None) -> str:
-    if row is None or not row["intervals"]:
-        return "-"
-    few = f" in {row['intervals'] / row['repetitions']:.0%}" if row["intervals"] < row["repetitions"] else ""
-    return f"{100 * row['covered']:.1f}%{few}"
+def others_table(rows: Sequence[Row]) -> list[str]:
+    """A line per metric and a column per range of expected errors: lowest and highest coverage over worlds and n.
+
+    Only where at least half of the files have an interval.
+    """
+    lines = [f"| metric | {' | '.join(f'{low} to {high} errors' for low, high in ERRORS)} |", "|---|---|---|---|"]
+    for key in KEYS:
+        cells = []
+        for low, high in ERRORS:
+            found = [
+                100 * row["covered"]
+                for row in rows
+                if row["world"] in WORLDS
+                and row["metric"] == key
+                and low <= round(row["errors"]) <= high
+                and row["intervals"] >= row["repetitions"] / 2
+            ]
+            cells.append(f"{min(found):.1f} to {max(found):.1f}" if found else "-")
+        lines.append(f"| {SHOWN[key]} | {' | '.join(cells)} |")
+    return lines
+
+
+def clusters_table(rows: Sequence[Row]) -> list[str]:
+    lines = ["| metric | with clusters | as rows |", "|---|---|---|"]
+    covered = {(row["world"], row["metric"]): row.get("covered") for row in rows}
+    for key in KEYS:
+        shares = [covered.get((world, key)) for world in (WITH_CLUSTERS, WITHOUT)]
+        lines.append(f"| {SHOWN[key]} | {' | '.join('-' if one is None else f'{100 * one:.1f}' for one in shares)} |")
+    return lines
 
 
 SHOWN = {
@@ -228,9 +255,9 @@ def main() -> None:
         with arguments.results.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in found)
         rows += found
-    print("## Worlds\n", *grid(rows, AREAS, list(WORLDS)), sep="\n")
-    print("\n## Other metrics\n", *grid(rows, [key for key in KEYS if key not in AREAS], list(WORLDS)), sep="\n")
-    print("\n## Clusters\n", *grid(rows, KEYS, [WITH_CLUSTERS, WITHOUT]), sep="\n")
+    print("## AURC / E-AURC / AUGRC\n", *worlds_table(rows), sep="\n")
+    print("\n## All metrics\n", *others_table(rows), sep="\n")
+    print("\n## Clusters\n", *clusters_table(rows), sep="\n")
     print("\n## All cells\n")
     print("| world | n | errors | metric | true | covered % | too high % | too low % | mean width | intervals |")
     print("|---|---|---|---|---|---|---|---|---|---|")
