@@ -206,7 +206,7 @@ def _gamma_share(value: float, shape: float) -> float:
     b = value + 1 - shape
     c, d = math.inf, 1 / b
     fraction, step, change = d, 0.0, 0.0
-    while abs(change - 1) > 1e-16:
+    while abs(change - 1) > 1e-15:
         step += 1
         a, b = step * (shape - step), b + 2
         d = 1 / (a * d + b)

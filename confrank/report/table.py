@@ -141,7 +141,7 @@ def interval_note(models: Sequence[Analysis]) -> str:
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
     number = ", ".join(f"{count:,}" for count in counts)
-    note = f"in brackets: 95% intervals, those that need resamples from {number} resamples"
+    note = f"in brackets: 95% intervals, those that need it from {number} resamples"
     reasons: dict[str, list[str]] = {}
     for model in models:
         for key, why in model.no_intervals.items():
