@@ -15,7 +15,7 @@ from confrank.data import split_of
 from confrank.data.pictures import Size, crop_note, in_channels, natural_order, picture_files, read_picture
 from confrank.errors import InputError
 from confrank.methods import joined
-from confrank.metrics.arrays import at_or_above
+from confrank.metrics.inputs import at_or_above
 from confrank.predictions import Predictions
 from confrank.runs.trained import load_trained
 from confrank.spreadsheet import csv_text

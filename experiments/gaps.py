@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import ttest_ind_from_stats
 
-from confrank.metrics.repeats import Summary
+from confrank.analysis.repeats import Summary
 from confrank.report.paper_table import markdown_table
 from confrank.report.scales import ALL_SHOWN, with_spread
 from confrank.study.comparison import comparison_cells

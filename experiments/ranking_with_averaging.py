@@ -38,12 +38,12 @@ from scipy.special import stdtrit
 from scipy.stats import spearmanr
 from torch import nn
 
+from confrank.analysis.repeats import paired_difference
 from confrank.config import RunConfig, first_averaged
 from confrank.data import DataSet, hold_out, load
 from confrank.loss import ranking_loss
 from confrank.methods import predict_split
 from confrank.metrics import evaluation_of, sample_values
-from confrank.metrics.repeats import paired_difference
 from confrank.models.images import PreActivationBlock
 from confrank.models.network import Network, SpatialMean, conv, norm
 from confrank.report.scales import SHOWN

@@ -27,9 +27,9 @@ from ingredients import (
 )
 from matplotlib.figure import Figure
 
+from confrank.analysis.repeats import summarise
 from confrank.config import RunConfig
 from confrank.metrics import Samples
-from confrank.metrics.repeats import summarise
 from confrank.recipes import RECIPES
 from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table

@@ -38,9 +38,9 @@ from overconfidence import overconfidence
 from ranking_with_averaging import interval
 from when import limited, read, rounded, settings_for
 
+from confrank.analysis.repeats import summarise
 from confrank.config import RunConfig
 from confrank.data import DataSet, load
-from confrank.metrics.repeats import summarise
 from confrank.predictions import load_predictions
 from confrank.report.scales import SHOWN
 from confrank.training import train

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from confrank.analysis.repeats import Summary, summarise
 from confrank.decisions import fit_temperature, random_split, scaled_logits
 from confrank.metrics import evaluation_of, sample_values
-from confrank.metrics.repeats import Summary, summarise
 from confrank.predictions import load_predictions
 from confrank.report.paper_table import markdown_table
 from confrank.report.scales import SHOWN, with_spread

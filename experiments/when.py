@@ -43,11 +43,11 @@ from scipy.special import stdtrit
 from torch import Tensor, nn
 from torch.nn import functional
 
+from confrank.analysis.repeats import paired_difference, summarise
 from confrank.config import RunConfig
 from confrank.data import DataSet, hold_out, load
 from confrank.loss import CorrectnessRanking
 from confrank.metrics import Evaluation
-from confrank.metrics.repeats import paired_difference, summarise
 from confrank.report.scales import SHOWN
 from confrank.study.demo import SETTINGS as DEMO
 from confrank.training import Failed, train_together

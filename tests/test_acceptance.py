@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confrank.metrics import at_or_above, coverage_at_risk, risk_at_coverage, risk_coverage_curve
-from confrank.metrics.arrays import TOLERANCE
+from confrank.metrics.inputs import TOLERANCE
 
 # Few levels, so that many predictions tie; some differ in the last digit only.
 LEVELS = (0.1, 0.3, 0.3 + 5e-13, 0.3 - 5e-13, 0.7, 0.7 + 2e-12, -4.0)

@@ -8,7 +8,7 @@ import confrank
 from confrank.analysis import Comparison, analyse, compare, repeats_of
 from confrank.analysis.repeats import GRID
 from confrank.metrics import Samples, evaluate
-from confrank.metrics.arrays import at_or_above
+from confrank.metrics.inputs import at_or_above
 from confrank.predictions import Predictions, save_predictions
 
 
@@ -29,17 +29,20 @@ def test_a_comparison_prints_as_a_table():
     timid = confident | {"confidence": [0.5, 0.5, 0.5, 0.5]}
     assert repr(compare(confident, timid, names=["old", "new"], resamples=0)) == (
         "4 predictions, confidence and correct\n"
-        "            old     new\n"
-        "acc         0.7500  0.7500\n"
-        "aurc        0.1458  0.2500\n"  # (0 + 0 + 1/3 + 1/4) / 4
-        "e_aurc      0.1116  0.2158\n"  # less 1/4 + 3/4 ln(3/4)
-        "augrc       0.0938  0.1250\n"  # trapezoids: (0 + 0 + 1/8 + 1/4) / 4, and 1/4 / 2
-        "aupr_error  0.5000  0.2500\n"
-        "fpr95       1.0000  1.0000\n"
-        "auroc       0.6667  0.5000\n"
-        "ece         0.3500  0.2500\n"
-        "nll         -       -\n"
-        "brier       -       -"
+        "               old     new\n"
+        "acc            0.7500  0.7500\n"
+        "aurc           0.1458  0.2500\n"  # (0 + 0 + 1/3 + 1/4) / 4
+        "e_aurc         0.1116  0.2158\n"  # less 1/4 + 3/4 ln(3/4)
+        "naurc          0.4444  1.0000\n"  # the least is 1/4 / 4: (7/48 - 1/16) / (1/4 - 1/16)
+        "augrc          0.0938  0.1250\n"  # trapezoids: (0 + 0 + 1/8 + 1/4) / 4, and 1/4 / 2
+        "aupr_error     0.5000  0.2500\n"
+        "fpr95          1.0000  1.0000\n"
+        "auroc          0.6667  0.5000\n"
+        "ece            0.3500  0.2500\n"
+        "nll            -       -\n"
+        "brier          -       -\n"
+        "nll_correct    0.5108  0.6931\n"  # -(ln 0.9 + ln 0.8 + ln 0.3 + ln 0.6) / 4, and ln 2
+        "brier_correct  0.1750  0.2500"  # (0.01 + 0.04 + 0.49 + 0.16) / 4, and 1/4
     )
 
 

@@ -26,7 +26,7 @@ from confrank.decisions.policy_network import network_rule
 from confrank.decisions.rows import design_rows
 from confrank.errors import InputError
 from confrank.metrics import at_or_above
-from confrank.metrics.hull import cheapest_curve, hull_positions
+from confrank.metrics.curve import cheapest_curve, hull_positions
 from confrank.metrics.ranking import ranked
 from confrank.predictions import Predictions
 

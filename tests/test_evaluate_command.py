@@ -47,10 +47,12 @@ def test_json_has_intervals_differences_and_classes(files, tmp_path, capsys, com
         assert result["metrics"] == evaluate(**load_predictions(file).evaluation_inputs()).metrics
         assert set(result["intervals"]) == set(KEYS)
         assert all(low <= result["metrics"][key] <= high for key, (low, high) in result["intervals"].items())
-        assert result["interval_methods"] == dict.fromkeys(KEYS, "bootstrap") | {
-            "ece": "test inversion", "auroc": "logit bootstrap", "aupr_error": "logit bootstrap",
-            **dict.fromkeys(("aurc", "e_aurc", "augrc", "nll", "brier"), "square-root bootstrap"), "acc": "Wilson",
+        assert result["interval_methods"] == {
+            "acc": "Wilson", **dict.fromkeys(("aurc", "e_aurc", "augrc"), "gamma"), "naurc": "log bootstrap",
+            **dict.fromkeys(("aupr_error", "auroc"), "logit bootstrap"), "fpr95": "order statistics",
+            "ece": "test inversion", **dict.fromkeys(("nll", "brier"), "square-root bootstrap"),
         }  # fmt: skip
+        assert result["no_interval"] == {}
         assert result["num_resamples"] == 200
         assert sum(one["num_samples"] for one in result["classes"]) == 2000
     gap = second["difference_to_first"]["aurc"]
@@ -636,7 +638,11 @@ def test_files_are_compared_on_the_samples_that_all_have(tmp_path, command, caps
     printed = capsys.readouterr().out
     assert "10 rows left out whose id is not in every file" in printed and "--common" not in printed
     assert "5 rows left out whose id is not in every file" in printed
-    common = [{"confidence": confidence[model, 10:55], "correct": correct[model, 10:55]} for model in (0, 1)]
+    in_order = np.arange(10, 55), rows[rows < 55]
+    common = [
+        {"confidence": confidence[model, kept], "correct": correct[model, kept]}
+        for model, kept in enumerate(in_order)
+    ]
     written = json.loads((tmp_path / "out.json").read_text())
     assert [one["metrics"] for one in written] == [evaluate(**model).metrics for model in common]
     assert written[1]["difference_to_first"]["aurc"] is not None

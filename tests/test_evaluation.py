@@ -1,5 +1,6 @@
 import itertools
 import json
+import math
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from confrank.metrics import (
     reliability_bins,
     sample_values,
 )
-from confrank.metrics.arrays import as_probabilities
+from confrank.metrics.inputs import as_probabilities
 from confrank.predictions import Predictions
 
 
@@ -116,9 +117,32 @@ def test_own_confidence_ranks_and_probabilities_calibrate():
     assert result["ece"] == evaluate(logits=logits, label=label).metrics["ece"]
 
 
+def test_a_bare_confidence_within_0_and_1_is_the_probability_of_being_right():
+    result = evaluate(confidence=[0.9, 0.8, 0.7, 1.0], correct=[True, False, True, True])
+    assert result.metrics["brier_correct"] == pytest.approx((0.1**2 + 0.8**2 + 0.3**2 + 0) / 4)
+    assert result.metrics["nll_correct"] == pytest.approx(-(math.log(0.9) + math.log(0.2) + math.log(0.7)) / 4)
+    assert result.metrics["nll"] is None and result.metrics["brier"] is None and result.notes == []
+    weighted = evaluate(confidence=[0.9, 0.8, 0.3], correct=[True, False, True], sample_weight=[1, 3, 0]).metrics
+    assert weighted["brier_correct"] == pytest.approx((0.1**2 + 3 * 0.8**2) / 4)
+    for other in (
+        {"probabilities": [[0.9, 0.1]], "label": [0]},
+        {"confidence": [0.5, 3.0], "correct": [True, False]},
+    ):
+        assert not {"brier_correct", "nll_correct"} & {*evaluate(**other).metrics}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_errors_with_confidence_1_are_clipped_and_counted(dtype):
+    result = evaluate(confidence=np.array([1, 1, 0.5], dtype=dtype), correct=[False, True, True])
+    largest = -math.log(np.finfo(dtype).tiny)
+    assert result.metrics["nll_correct"] == pytest.approx((largest + math.log(2)) / 3)
+    assert len(result.notes) == 1 and result.notes[0].startswith("1 of 3 predictions are wrong with confidence 1")
+    assert f"{largest / (largest + math.log(2)):.1%} of the NLL" in result.notes[0]
+
+
 def test_undefined_is_none_with_a_reason():
     result = evaluate(probabilities=[[0.9, 0.1], [0.8, 0.2]], label=[0, 0])
-    assert [key for key in KEYS if result.metrics[key] is None] == ["aupr_error", "fpr95", "auroc"]
+    assert [key for key in KEYS if result.metrics[key] is None] == ["naurc", "aupr_error", "fpr95", "auroc"]
     assert result.undefined["auroc"] == "needs right and wrong predictions, but none is wrong"
     assert "none is right" in evaluate(confidence=[0.5], correct=[False]).undefined["auroc"]
     empty = evaluate(confidence=[], correct=[])
@@ -158,7 +182,7 @@ def test_logits_further_apart_than_numbers_go_have_no_nll():
 def test_chunks_do_not_matter(monkeypatch):
     logits, probabilities, label = table(size=50)
     whole = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
-    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 13)
+    monkeypatch.setattr("confrank.metrics.inputs.CHUNK", 13)
     parts = evaluate(logits=logits, label=label).metrics, evaluate(probabilities=probabilities, label=label).metrics
     for one, other in zip(whole, parts, strict=True):
         assert one == pytest.approx(other, abs=1e-12)
@@ -380,7 +404,7 @@ def test_only_numbered_classes_are_summed_up(name, classes, numbered):
 
 def test_one_row_with_many_digits_makes_the_sums_of_all_exact(monkeypatch):
     """Whatever the block that it is in."""
-    monkeypatch.setattr("confrank.metrics.arrays.CHUNK", 12)  # two rows
+    monkeypatch.setattr("confrank.metrics.inputs.CHUNK", 12)  # two rows
     rounded = [[0.1, 0.23, 0.61, 0.0, 0.03, 0.01]] * 5
     assert as_probabilities(rounded).sum(axis=1) == pytest.approx(1)
     for row in range(6):
@@ -418,8 +442,9 @@ def test_a_score_must_be_finite(value):
 
 def test_an_evaluation_prints_as_a_table():
     printed = repr(evaluate(confidence=[0.9, 0.8, 0.7, 0.6], correct=[True, True, False, True])).splitlines()
-    assert printed[:3] == ["4 predictions", "acc         0.75", "aurc        0.1458"]
-    assert printed[-1] == "brier       undefined: needs the probabilities of all classes and the labels"
+    assert printed[:3] == ["4 predictions", "acc            0.75", "aurc           0.1458"]
+    assert printed[-3] == "brier          undefined: needs the probabilities of all classes and the labels"
+    assert printed[-1] == "brier_correct  0.175"
     rounded = [[0.333, 0.333, 0.333], [0.5, 0.25, 0.25]]
     result = evaluate(probabilities=rounded, label=[0, 1])
     assert repr(result).splitlines()[0] == "2 predictions, 3 classes" and repr(result).endswith(result.notes[0])

@@ -23,7 +23,7 @@ from confrank.decisions import (
 )
 from confrank.decisions.policy import ThresholdPart
 from confrank.metrics import aurc, brier, classwise_ece, nll
-from confrank.metrics.labels import class_numbers
+from confrank.metrics.inputs import class_numbers
 from confrank.predictions import as_predictions
 from confrank.scores import choose
 

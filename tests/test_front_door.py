@@ -57,6 +57,7 @@ for name in ("aurc", "e_aurc", "augrc", "aupr_error", "fpr_at_tpr", "auroc", "ec
 assert metrics.accuracy(correct) == 0.5
 assert metrics.nll(probabilities, labels) > 0 and metrics.brier(probabilities, labels) > 0
 assert metrics.classwise_ece(probabilities, labels) > 0
+assert metrics.naurc(confidence, correct) >= 0
 assert metrics.ece_interval(confidence, correct).high > metrics.ece(confidence, correct)
 assert metrics.at_or_above(confidence, 0.8).tolist() == [True, True, False, False]
 assert metrics.coverage_at_risk(confidence, correct, 0.1) == metrics.risk_at_coverage(confidence, correct, 0.5) / 2
@@ -68,7 +69,7 @@ samples = metrics.sample_values(logits=logits, label=label)
 assert len(metrics.class_summaries(samples)) == 2
 resampled = metrics.bootstrap([samples, samples], 20)
 values = metrics.evaluation_of(samples).metrics
-metrics.intervals_of(resampled[0], values, samples=samples), metrics.paired_differences(*resampled, values, values)
+metrics.intervals_of(samples, values, resampled[0]), metrics.paired_differences(*resampled, values, values)
 assert evaluate(logits=logits, label=label).metrics["acc"] == 0.5
 
 from confrank.models import CosineHead
@@ -168,6 +169,7 @@ def test_metric_names():
         "evaluation_of",
         "fpr_at_tpr",
         "intervals_of",
+        "naurc",
         "nll",
         "paired_differences",
         "reliability_bins",

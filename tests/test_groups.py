@@ -274,7 +274,7 @@ def test_the_command_prints_groups_and_writes_them(tmp_path, capsys, command):
     command("evaluate", path, "--by", "site", "--json", out, "--resamples", 100)
     plain = json.loads(out.read_text())["groups"]["site"]["A"]
     low, high = plain["intervals"]["acc"]
-    assert low < plain["metrics"]["acc"] < high and set(plain["intervals"]) == set(KEYS)
+    assert low < plain["metrics"]["acc"] < high and set(plain["intervals"]) == {*KEYS, "nll_correct", "brier_correct"}
     worst = result["worst_group"]["site"]
     assert worst in ("A", "B") and f"By site, {worst} is worst" in text
     assert f"{100 * found['metrics']['acc']:.2f}" in text

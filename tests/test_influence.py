@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from confrank.metrics import aurc
-from confrank.metrics.influence import aurc_influence, difference_of
+from confrank.metrics.resampling import aurc_influence, difference_of
 
 
 @settings(max_examples=60, deadline=None)

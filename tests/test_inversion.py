@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from confrank.metrics import Interval, ece, ece_interval, reliability_bins
-from confrank.metrics.inversion import TAIL_FACTOR, _family, ece_limits
+from confrank.metrics.calibration import TAIL_FACTOR, _family, ece_limits
 
 TAIL = TAIL_FACTOR * 0.025
 
@@ -122,7 +122,7 @@ def test_the_interval_shrinks_with_the_root_of_n():
 def test_intervals_contain_the_populations_ece(power, true):
     """Confidence uniform, and right with probability confidence^power: the gap, c - c^2, has the mean 1/6.
 
-    Few repetitions with a fixed seed; experiments/interval_coverage.py has many.
+    Few repetitions with a fixed seed; experiments/interval_worlds.py has many.
     """
     rng, covered = np.random.default_rng(11), 0
     for repetition in range(60):

@@ -10,9 +10,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_curve
 from torch import nn
 
+from confrank.analysis.repeats import Summary
 from confrank.config import RunConfig
 from confrank.data import split_of
-from confrank.metrics.repeats import Summary
 from confrank.metrics.separation import detection
 from confrank.models import create
 from confrank.ood import (

@@ -633,13 +633,13 @@ def test_odd_predictions_have_a_page_too(samples):
 
 
 def test_metrics_that_are_undefined_for_one_reason_share_a_line():
-    """None is wrong and there are no probabilities: two reasons for five metrics."""
+    """None is wrong and there are no probabilities: two reasons for six metrics."""
     found = analyse("right", Samples(np.array([0.5, 0.9]), np.ones(2, dtype=bool), np.array([0.5, 0.9]))).evaluation
-    assert len(found.undefined) == 5
+    assert len(found.undefined) == 6
     lines = footnotes([("right", found)])
     assert lines == [
         "NLL ×10, Brier % undefined: needs the probabilities of all classes and the labels",
-        "AUPR-Err %, FPR-95%-TPR %, AUROC % undefined: needs right and wrong predictions, but none is wrong",
+        "NAURC %, AUPR-Err %, FPR-95%-TPR %, AUROC % undefined: needs right and wrong predictions, but none is wrong",
     ]
 
 
@@ -776,7 +776,7 @@ def test_nothing_of_groups_and_p_values_is_cut_off(watch, grouped, width):
     assert watched.page.evaluate(CUT_OFF) == []
     assert watched.complaints == [] and watched.network() == [] and watched.dialogs == []
     gaps = watched.page.locator(".metrics td:has(.even), .metrics td:has(.better), .metrics td:has(.worse)")
-    assert gaps.count() == 8 and all("p = " in text for text in gaps.all_inner_texts())
+    assert gaps.count() == 11 and all("p = " in text for text in gaps.all_inner_texts())
 
 
 def test_groups_on_the_page_are_those_of_the_comparison(watch, grouped):

@@ -8,11 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from confrank.metrics import areas, arrays, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr, risk_coverage_curve
+from confrank.metrics import (
+    areas,
+    augrc,
+    aupr_error,
+    aurc,
+    auroc,
+    e_aurc,
+    fpr_at_tpr,
+    naurc,
+    risk_coverage_curve,
+)
 from confrank.metrics.curve import curve_of
 from confrank.metrics.ranking import rank
 
-METRICS = (aurc, e_aurc, augrc, aupr_error, auroc, fpr_at_tpr)
+METRICS = (aurc, e_aurc, naurc, augrc, aupr_error, auroc, fpr_at_tpr)
 
 
 def mean_over_orderings(confidence, correct):
@@ -100,7 +110,7 @@ def test_blocks_do_not_change_the_result(metric, monkeypatch):
     confidence[:900] = confidence[0]
     value = metric(confidence - 0.3, correct)
     for size in (1, 7, 1000, 4999):
-        monkeypatch.setattr("confrank.metrics.arrays.CHUNK", size)
+        monkeypatch.setattr("confrank.metrics.inputs.CHUNK", size)
         assert metric(confidence - 0.3, correct) == pytest.approx(value, abs=1e-12)
 
 
@@ -117,6 +127,37 @@ def test_harmonic_gap_is_exact():
     high = np.array([1, 10**6, 2, 64, 65, 10**5, 1001, 10**8 + 5])
     exact = [math.fsum(1 / k for k in range(a + 1, b + 1)) for a, b in zip(low, high, strict=True)]
     assert areas.harmonic_gap(low, high) == pytest.approx(exact, rel=1e-13)
+
+
+def prediction_rejection_ratio(uncertainty, quality):
+    """Malinin and Gales (2021), as LM-Polygraph computes it.
+
+    The mean quality of the k least uncertain answers, averaged over k = 1..n, between that of random rejection, which
+    is flat, and that of rejecting the worst first.
+    """
+
+    def area(order):
+        return np.mean([np.mean(quality[order[:k]]) for k in range(1, len(order) + 1)])
+
+    random = quality.mean()
+    return (area(np.argsort(uncertainty)) - random) / (area(np.argsort(-quality)) - random)
+
+
+@pytest.mark.parametrize("size", [2, 3, 10, 200])
+def test_naurc_is_1_minus_the_prediction_rejection_ratio(size):
+    rng = np.random.default_rng(size)
+    for _ in range(5):
+        uncertainty, correct = rng.permutation(size) / 7, rng.permutation(size) >= rng.integers(1, size)
+        expected = 1 - prediction_rejection_ratio(uncertainty, correct.astype(float))
+        assert naurc(-uncertainty, correct) == pytest.approx(expected, abs=1e-10)
+
+
+def test_naurc_is_0_at_best_1_if_all_are_tied_and_undefined_for_one_kind():
+    correct = np.arange(50) >= 8
+    assert naurc(correct, correct) == pytest.approx(0, abs=1e-12)
+    assert naurc(np.zeros(50), correct) == pytest.approx(1)
+    assert naurc(-correct.astype(float), correct) > 1
+    assert naurc([0.5, 0.9], [True, True]) is None and naurc([0.5], [False]) is None
 
 
 def test_e_aurc_of_a_perfect_ranking_is_zero_up_to_the_published_approximation():
@@ -210,7 +251,7 @@ def test_a_thinned_curve_takes_the_first_point_of_each_cell_and_the_last(levels,
     cells = [(accepted - 1) // spacing for accepted in full.accepted.tolist()]
     taken = [row for row, cell in enumerate(cells) if row == 0 or cell != cells[row - 1] or row == len(cells) - 1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "CHUNK", block)
+        patch.setattr("confrank.metrics.inputs.CHUNK", block)
         thinned = curve_of(rank(levels, correct), limit)
     for name in ("threshold", "accepted", "wrong"):
         assert getattr(thinned, name).tolist() == getattr(full, name)[taken].tolist()

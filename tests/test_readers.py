@@ -16,7 +16,7 @@ from safetensors.torch import save_file as torch_file
 
 from confrank import evaluate
 from confrank.active.pool import open_pool
-from confrank.metrics import arrays
+from confrank.metrics import inputs
 from confrank.predictions import READERS, Predictions, csv_file, doubts, load_predictions, read, save_predictions
 from confrank.predictions import arrays as array_readers
 from confrank.predictions.keys import LONGEST_KEY
@@ -862,14 +862,14 @@ def test_columns_that_only_sound_like_classes_are_ignored(tmp_path, stray):
 
 def test_files_take_whatever_rounding_evaluation_takes():
     """Neither layer may import the other."""
-    assert arrays.rounding_of(np.zeros((1, 1000))) == doubts.MOST_ROUNDING
-    assert arrays.ROUNDING < doubts.MOST_ROUNDING
+    assert inputs.rounding_of(np.zeros((1, 1000))) == doubts.MOST_ROUNDING
+    assert inputs.ROUNDING < doubts.MOST_ROUNDING
 
 
 def test_a_column_next_to_many_rounded_probabilities_is_no_class(tmp_path, parser):
     rng = np.random.default_rng(0)
     table = rng.dirichlet(np.ones(40), 200).round(2)
-    assert np.abs(table.sum(axis=1) - 1).max() > arrays.ROUNDING
+    assert np.abs(table.sum(axis=1) - 1).max() > inputs.ROUNDING
     names = ",".join(f"c{place}" for place in range(40))
     label, doubt = np.arange(200) % 40, rng.choice([0, 0.01, 0.02, 0.03], 200)
     assert written(tmp_path, "a.csv", rows(f"label,{names}", label, *table.T)).probabilities.shape == (200, 40)

@@ -53,7 +53,7 @@ def cells_of(text):
 def test_numbers_are_whole_at_any_width(width, num_models):
     """Every number of every model is in one cell of one line, and each line fits the terminal."""
     runs = {f"a/model number {number}.csv": evaluation(number / 20) for number in range(num_models)}
-    intervals = {name: dict.fromkeys(SHOWN, Interval(0.123456, 0.654321)) for name in runs}
+    intervals = {name: dict.fromkeys(SHOWN, Interval(0.123456, 0.654321, "gamma")) for name in runs}
     text = text_of(evaluation_table(runs, intervals), width)
     assert max(map(len, text.splitlines())) <= width and "…" not in text
     for key, how in SHOWN.items():

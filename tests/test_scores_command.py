@@ -46,7 +46,7 @@ def test_the_command_compares_scores_and_chooses_one(files, command, capsys):
     assert "use margin: it ranks better than max-probability, beyond its paired interval" in text
     assert "chosen and fitted on 1,500 rows, judged on 1,500 rows that had no part in it" in text
     assert f"{result['scores']['margin']['metrics']['aurc'] * 1000:.3f}" in text
-    assert "95% bootstrap intervals from 100 resamples" in text
+    assert "those that need it from 100 resamples" in text
 
 
 def test_probabilities_in_a_csv_file_leave_out_the_scores_that_need_logits(files, command, capsys):

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from confrank.active.labelled import read_labelled
+from confrank.analysis.repeats import Cell
 from confrank.classify_images import Answers
-from confrank.metrics.repeats import Cell
 from confrank.predictions import Predictions, csv_file, load_predictions
 from confrank.report.paper_table import render
 from confrank.spreadsheet import csv_text, guarded, unguarded

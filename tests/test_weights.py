@@ -13,9 +13,9 @@ from confrank.decisions import cost_at, cost_threshold, threshold_for_coverage
 from confrank.metrics import bootstrap, evaluate, sample_values
 from confrank.metrics.areas import harmonic_gap
 from confrank.metrics.curve import curve_of
+from confrank.metrics.inputs import as_weights
 from confrank.metrics.ranking import ranked
 from confrank.metrics.resampling import NO_INTERVALS
-from confrank.metrics.weights import as_weights
 from confrank.report.table import interval_note
 from confrank.report.verdict import comparisons
 
@@ -133,16 +133,16 @@ def check_equal(found, expected):
 @given(rows=ROWS, factor=st.sampled_from([1.0, 0.37, 1e6]))
 @settings(max_examples=80, deadline=None)
 def test_integer_weights_are_repeated_rows(rows, factor):
-    """All values but AURC and E-AURC depend on shares of weight alone; these two depend on the number of rows too."""
+    """Only AURC, E-AURC and NAURC depend on the number of rows, and not on shares of weight alone."""
     confidence, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     copies = np.repeat(confidence, weight), np.repeat(correct, weight)
     repeated = measured(*copies)
     check_equal(measured(confidence, correct, weight), repeated)
-    for metric in (module.aurc, module.e_aurc):
+    for metric in (module.aurc, module.e_aurc, module.naurc):
         assert metric(confidence, correct, sample_weight=weight) == pytest.approx(metric(*copies), abs=1e-12)
     found = measured(confidence, correct, weight * factor)
     for values in (found, repeated):
-        del values["aurc"], values["e_aurc"]
+        del values["aurc"], values["e_aurc"], values["naurc"]
     check_equal(found, repeated)
     weighted = evaluate(confidence=confidence, correct=correct, sample_weight=weight * factor)
     assert weighted.undefined == evaluate(confidence=copies[0], correct=copies[1]).undefined
@@ -226,7 +226,9 @@ def test_a_row_of_weight_zero_counts_as_absent():
 def test_single_metrics_take_weights_too():
     table, label, confidence, correct, weight = example()
     expected = evaluate(probabilities=table, label=label, sample_weight=weight).metrics
-    ranking = {key: getattr(module, key) for key in ("aurc", "e_aurc", "augrc", "aupr_error", "auroc", "ece")}
+    ranking = {
+        key: getattr(module, key) for key in ("aurc", "e_aurc", "naurc", "augrc", "aupr_error", "auroc", "ece")
+    }
     found = {key: metric(confidence, correct, sample_weight=weight) for key, metric in ranking.items()}
     found["fpr95"] = module.fpr_at_tpr(confidence, correct, sample_weight=weight)
     found["acc"] = module.accuracy(correct, sample_weight=weight)

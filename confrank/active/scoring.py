@@ -16,7 +16,7 @@ from confrank.active.strategies import Rows, Strategy
 from confrank.data import Split
 from confrank.data.sets import Inputs
 from confrank.files import write_atomically
-from confrank.metrics.arrays import to_numpy
+from confrank.metrics.inputs import to_numpy
 from confrank.predictions import Array
 from confrank.runs.trained import Trained
 

@@ -12,7 +12,7 @@ from confrank.active.centres import Features, k_center_greedy
 from confrank.active.strategies import Rows, Strategy, get
 from confrank.data import Split
 from confrank.methods import penultimate
-from confrank.metrics.arrays import as_probabilities, as_scores, to_numpy
+from confrank.metrics.inputs import as_probabilities, as_scores, to_numpy
 from confrank.predictions import Array
 from confrank.runs.trained import Trained
 

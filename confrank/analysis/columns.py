@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import ArrayLike, Classes
-from confrank.metrics.frames import column_names
+from confrank.metrics.inputs import ArrayLike, Classes, column_names
 from confrank.predictions import Array, Predictions
 
 Columns = str | Sequence[str] | Mapping[str, Classes] | ArrayLike

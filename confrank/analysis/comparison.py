@@ -11,7 +11,6 @@ from confrank.analysis.groups import CELLS, COVERAGE, MOST_ROWS, Group, Grouping
 from confrank.analysis.model import Analysis, analyse
 from confrank.errors import InputError, about, aligned, counted
 from confrank.metrics import (
-    KEYS,
     Interval,
     PairedDifference,
     Samples,
@@ -20,10 +19,10 @@ from confrank.metrics import (
     paired_differences,
     sample_values,
 )
-from confrank.metrics.arrays import ArrayLike, Classes, Floats, to_numpy
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import ArrayLike, Classes, Floats, as_weights, to_numpy
+from confrank.metrics.intervals import no_interval
 from confrank.metrics.resampling import NO_INTERVALS, default_resamples
-from confrank.metrics.weights import as_weights
 from confrank.predictions import Array, Predictions, as_predictions, pairing
 
 # With fewer resamples, a 95% interval means little and p cannot fall below 0.05.
@@ -72,8 +71,8 @@ class Comparison:
     def __repr__(self) -> str:
         first, compared = self.models[0].name, [model for model in self.models if model.differences]
         rows = [["", *(model.name for model in self.models), *(f"{model.name} - {first}" for model in compared)]]
-        for key in KEYS:
-            values = [_with_limits(one.evaluation.metrics[key], one.intervals.get(key)) for one in self.models]
+        for key in dict.fromkeys(key for metrics in self.metrics for key in metrics):
+            values = [_with_limits(one.evaluation.metrics.get(key), one.intervals.get(key)) for one in self.models]
             found = [one.differences.get(key) for one in compared]
             gaps = [_with_limits(None if gap is None else gap.value, gap, sign="+") for gap in found]
             rows.append([key, *values, *gaps])
@@ -308,7 +307,10 @@ def with_intervals(
         if number:
             changes["pairing"] = reason
         if number in resampled:
-            changes["intervals"] = intervals_of(resampled[number], metrics, samples=samples[number], seed=seed)
+            limits = intervals_of(samples[number], metrics, resampled[number], seed=seed)
+            missing = [key for key, value in metrics.items() if value is not None and limits[key] is None]
+            changes["intervals"] = limits
+            changes["no_intervals"] = {key: no_interval(key, samples[number]) for key in missing}
             changes["num_resamples"] = num_resamples[number if rows is None else 0]
             if number and rows is not None:
                 both = _aligned(samples[0], pairings[0][0]), _aligned(samples[number], rows)

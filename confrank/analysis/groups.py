@@ -7,9 +7,9 @@ from typing import Any
 from confrank.analysis.model import thinned_curve
 from confrank.errors import aligned, counted, named
 from confrank.metrics import Evaluation, Interval, PairedDifference, RiskCoverageCurve, Samples, evaluation_of
-from confrank.metrics.arrays import Ints
 from confrank.metrics.curve import curve_of
 from confrank.metrics.groups import Acceptance, accepted_at
+from confrank.metrics.inputs import Ints
 from confrank.metrics.ranking import ranked
 
 # The share of all predictions that are accepted where groups are compared; the page judges the whole set there, too.
@@ -39,6 +39,7 @@ class Group:
     weight: float
     too_small: bool | None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
+    no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""

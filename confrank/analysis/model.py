@@ -20,13 +20,12 @@ from confrank.metrics import (
     evaluation_of,
     reliability_bins,
 )
-from confrank.metrics.arrays import Floats
-from confrank.metrics.classes import confident_mistakes
-from confrank.metrics.curve import curve_of, has_near_ties
-from confrank.metrics.hull import cheapest_curve
-from confrank.metrics.proper import mean_of
+from confrank.metrics.curve import cheapest_curve, curve_of, has_near_ties
+from confrank.metrics.groups import confident_mistakes
+from confrank.metrics.inputs import Floats
 from confrank.metrics.ranking import AnyRanking, Ranking, ranked
 from confrank.metrics.resampling import NO_INTERVALS
+from confrank.metrics.samples import mean_of
 
 if TYPE_CHECKING:
     from confrank.analysis.groups import Grouping
@@ -79,6 +78,7 @@ class Analysis:
     mistakes: list[Mistake]
     mean_probability: float | None = None
     intervals: dict[str, Interval | None] = field(default_factory=dict)
+    no_intervals: dict[str, str] = field(default_factory=dict)
     num_resamples: int = 0
     differences: dict[str, PairedDifference | None] = field(default_factory=dict)
     pairing: str = ""
@@ -108,6 +108,7 @@ class Analysis:
         }
         if self.intervals:
             extra["intervals"] = {key: limits and [limits.low, limits.high] for key, limits in self.intervals.items()}
+            extra["no_interval"] = self.no_intervals
             extra["interval_methods"] = {key: limits.method for key, limits in self.intervals.items() if limits}
         if self.pairing:
             extra["pairing"] = self.pairing

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confrank.decisions.calibration_check import CheckedCalibration
     from confrank.decisions.policy import Policy
     from confrank.metrics import Samples
-    from confrank.metrics.arrays import Floats
+    from confrank.metrics.inputs import Floats
     from confrank.predictions import Predictions
 
 Method = Literal["temperature", "isotonic"]
@@ -40,7 +40,7 @@ def _calibrate_arguments(parser: Parser) -> None:
 def _calibrate(arguments: Arguments) -> None:
     from confrank.decisions.calibration_check import calibrator_inputs, checked_calibration
     from confrank.decisions.policy import CalibratorPart
-    from confrank.metrics.proper import probabilities_of
+    from confrank.metrics.samples import probabilities_of
     from confrank.predictions import save_predictions
 
     _check(arguments)

@@ -108,7 +108,7 @@ def threshold_lines(thresholds: "Mapping[str, Sequence[Threshold | None]]", held
 
 def _accepted(name: str, thresholds: "Sequence[Threshold | None]") -> str:
     """What the guaranteed thresholds of a method's networks accept of the test images; without one, nothing."""
-    from confrank.metrics.repeats import summarise
+    from confrank.analysis.repeats import summarise
     from confrank.report.scales import with_spread
 
     points = [one.test for one in thresholds if one is not None]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confrank.decisions.policy import Policy, ThresholdPart
     from confrank.decisions.rows import UsedRows
     from confrank.metrics import Samples
-    from confrank.metrics.arrays import Array
+    from confrank.metrics.inputs import Array
     from confrank.predictions import Predictions
 
 CLASS = "predicted class"

@@ -87,7 +87,7 @@ def _print(source: Source, choice: "Choice", saved: list[str]) -> None:
     given = [] if source.predictions.confidence is None else [given_line(source.samples.select(choice.judged.rows))]
     say(console, *choice_lines(choice), *given, *saved)
     count = choice.judged.num_resamples
-    note = f"in brackets: 95% bootstrap intervals from {count:,} resamples"
+    note = f"in brackets: 95% intervals, those that need it from {count:,} resamples"
     notes = [note if count else "no intervals per score; --resamples 200 computes them"]
     say(console, *refusal_lines(choice), *notes, style="dim")
 

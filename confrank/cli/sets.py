@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from confrank.decisions import ConformalSets
     from confrank.decisions.policy import Policy
     from confrank.decisions.rows import UsedRows
-    from confrank.metrics.arrays import Array
+    from confrank.metrics.inputs import Array
     from confrank.predictions import Predictions
 
 # A copy of the type in `confrank.decisions.nonconformity`, whose import takes longer than help may.

@@ -140,7 +140,7 @@ def print_read(
 def read_weighted(arguments: Arguments) -> tuple["Predictions", "Samples"]:
     """The predictions of a command's file and their values per sample, with weights if there is a column of them."""
     from confrank.analysis.columns import weights_of
-    from confrank.metrics.weights import as_weights
+    from confrank.metrics.inputs import as_weights
 
     reading = reading_of(arguments)
     column = weight_column(arguments, reading)

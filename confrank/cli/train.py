@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from confrank.config import RunConfig
     from confrank.metrics import Evaluation
-    from confrank.metrics.arrays import Ints
+    from confrank.metrics.inputs import Ints
     from confrank.training import Finished
     from confrank.training.jobs import Job
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import xlogy
 
 from confrank.decisions.guarantee import check_shares
-from confrank.metrics.arrays import ArrayLike, Flags, Floats, Ints, as_flags
+from confrank.metrics.inputs import ArrayLike, Flags, Floats, Ints, as_flags
 
 ODDS = (1.25, 1.5, 2.0, 3.0, 5.0)  # odds of an error after the rise, as multiples of the odds at r; equal shares
 START = 1 / 5000  # half of the capital is staked at this rate, half of it as 1 / (s (s + 1)): early and late rises

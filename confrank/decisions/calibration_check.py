@@ -8,7 +8,7 @@ import numpy as np
 from confrank.decisions.calibrators import Calibrator, calibrate, cross_calibrated
 from confrank.decisions.operating import random_folds, random_split
 from confrank.metrics import Evaluation, Samples, adaptive_ece, classwise_ece, evaluation_of, sample_values
-from confrank.metrics.arrays import Array, Floats
+from confrank.metrics.inputs import Array, Floats
 
 FOLDS = 5
 Errors = dict[str, float | None]

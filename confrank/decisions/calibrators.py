@@ -12,7 +12,7 @@ import numpy as np
 
 from confrank.decisions.temperature import as_logits, fit_temperature, scaled_logits, zero_floor
 from confrank.errors import InputError
-from confrank.metrics.arrays import (
+from confrank.metrics.inputs import (
     Array,
     ArrayLike,
     Classes,
@@ -20,11 +20,12 @@ from confrank.metrics.arrays import (
     Ints,
     as_probabilities,
     as_scores,
+    check_columns,
+    column_names,
+    labels_for,
     scores_and_flags,
     to_numpy,
 )
-from confrank.metrics.frames import check_columns, column_names
-from confrank.metrics.labels import labels_for
 
 Parameters = dict[str, Any]
 CALIBRATION_METHODS = ("temperature", "isotonic")

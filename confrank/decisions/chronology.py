@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError, counted, named
-from confrank.metrics.arrays import Array, ArrayLike, Ints, to_numpy
-from confrank.metrics.frames import cell_text
+from confrank.metrics.inputs import Array, ArrayLike, Ints, cell_text, to_numpy
 
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
 

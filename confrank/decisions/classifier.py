@@ -11,7 +11,7 @@ from confrank import confidence as confidences
 from confrank.confidence import ConfidenceName
 from confrank.decisions.policy import Policy
 from confrank.decisions.policy_network import network_rule
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, describe, to_numpy
+from confrank.metrics.inputs import TOLERANCE, ArrayLike, describe, to_numpy
 
 ABSTAIN = -1
 

@@ -26,7 +26,8 @@ from confrank.decisions.nonconformity import (
     row_uniforms,
 )
 from confrank.errors import InputError, aligned, counted, named
-from confrank.metrics.arrays import (
+from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import (
     TOLERANCE,
     Array,
     ArrayLike,
@@ -34,13 +35,14 @@ from confrank.metrics.arrays import (
     Flags,
     Floats,
     as_scores,
+    check_columns,
     chunks,
+    column_names,
+    labels_for,
     same_length,
+    same_rows,
     to_numpy,
 )
-from confrank.metrics.frames import check_columns, column_names, same_rows
-from confrank.metrics.groups import rows_by_group
-from confrank.metrics.labels import labels_for
 from confrank.scores.table import Table, table_of
 
 Per = Literal["all", "class", "group"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError, class_text, named
-from confrank.metrics.arrays import ArrayLike, Floats, as_classes, same_length
+from confrank.metrics.inputs import ArrayLike, Floats, as_classes, same_length
 from confrank.predictions.csv_rows import csv_rows
 from confrank.predictions.text_file import decoded, distinct_names
 

@@ -10,18 +10,19 @@ import numpy as np
 
 from confrank.decisions.operating import OperatingPoint, random_folds
 from confrank.errors import InputError, aligned
-from confrank.metrics.arrays import (
+from confrank.metrics.inputs import (
     TOLERANCE,
     Array,
     ArrayLike,
     Flags,
     Floats,
     as_scores,
+    as_weights,
     describe,
     scores_and_flags,
     to_numpy,
+    weighted_mean,
 )
-from confrank.metrics.weights import as_weights, weighted_mean
 
 FOLDS = 5
 # Thresholds of different folds rest on common rows, so a cross-fitted cost varies more than that of independent

@@ -15,7 +15,7 @@ import numpy as np
 
 from confrank.decisions.betting import first_alarm, log_capital
 from confrank.decisions.guarantee import check_shares
-from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
+from confrank.metrics.inputs import ArrayLike, Floats, Ints, as_scores
 
 NUM_BINS = 40
 SHIFTS = (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0)  # the density of the rank u in [0, 1] is proportional to exp(s (2u - 1))

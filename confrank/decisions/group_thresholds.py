@@ -14,16 +14,16 @@ from confrank.decisions.guarantee import check_shares, refuse_weights, risk_boun
 from confrank.decisions.learn_then_test import RankedRows, most_certified, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint
 from confrank.errors import aligned, counted
-from confrank.metrics.arrays import (
+from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import (
     ArrayLike,
     Flags,
     as_scores,
     at_or_above,
     same_length,
+    same_rows,
     scores_and_flags,
 )
-from confrank.metrics.frames import same_rows
-from confrank.metrics.groups import rows_by_group
 
 ALL = "all"
 

@@ -17,8 +17,8 @@ from scipy.special import betaincinv
 from confrank.decisions.learn_then_test import RankedRows, number_needed, ranked_rows
 from confrank.decisions.operating import OperatingPoint, point_on
 from confrank.errors import InputError, counted
-from confrank.metrics.arrays import ArrayLike, as_flags, as_scores
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
+from confrank.metrics.inputs import ArrayLike, as_flags, as_scores
 from confrank.metrics.ranking import rank
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import bdtrc, softmax
 
 from confrank.decisions.rows import Hashes, Sample, Sketch, mixed
-from confrank.metrics.arrays import Flags, Ints
+from confrank.metrics.inputs import Flags, Ints
 from confrank.predictions import Predictions
 from confrank.predictions.schema import as_keys
 

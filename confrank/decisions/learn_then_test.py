@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr
 
-from confrank.metrics.arrays import TOLERANCE, Array, Ints
+from confrank.metrics.inputs import TOLERANCE, Array, Ints
 
 # More rows than this are no useful advice.
 MOST_NEEDED = 10**9

@@ -14,9 +14,8 @@ from scipy.special import betaincinv
 from confrank.decisions.betting import RiskTest, e_text, risk_test
 from confrank.decisions.drift import DriftTest, Reference, drift_test
 from confrank.errors import aligned
-from confrank.metrics.arrays import ArrayLike, Flags, Ints, as_flags, same_length
-from confrank.metrics.frames import same_rows
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import ArrayLike, Flags, Ints, as_flags, same_length, same_rows
 
 ERRORS = "error rate among accepted answers"
 MISSES = "share of sets without the true class"

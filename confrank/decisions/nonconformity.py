@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.rows import mixed
-from confrank.metrics.arrays import Array, Flags, Floats
+from confrank.metrics.inputs import Array, Flags, Floats
 
 SetMethod = Literal["lac", "aps", "raps"]
 SET_METHODS: tuple[SetMethod, ...] = ("lac", "aps", "raps")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError, aligned
-from confrank.metrics.arrays import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.curve import RiskCoverageCurve, curve_of
+from confrank.metrics.inputs import ArrayLike, Ints, at_or_above, scores_and_flags
 from confrank.metrics.ranking import ranked
 
 

@@ -10,8 +10,8 @@ from confrank.decisions.operating import OperatingPoint
 from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished
 from confrank.decisions.policy_rows import made_on
-from confrank.metrics.arrays import Flags
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import Flags
 from confrank.predictions import Predictions
 
 

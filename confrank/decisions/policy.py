@@ -59,7 +59,7 @@ from confrank.decisions.policy_words import replaced_sentences, sentences
 from confrank.decisions.rows import UsedRows
 from confrank.errors import InputError, joined, named
 from confrank.files import write_atomically
-from confrank.metrics.arrays import Array, Classes, Flags, Ints, as_flags
+from confrank.metrics.inputs import Array, Classes, Flags, Ints, as_flags
 from confrank.predictions import Predictions, as_predictions
 from confrank.provenance import SEQUENCES, Provenance
 

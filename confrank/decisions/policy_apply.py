@@ -14,8 +14,8 @@ from confrank.decisions.calibrators import Calibrator
 from confrank.decisions.group_thresholds import accepted_by_group
 from confrank.decisions.policy_parts import CalibratorPart, Part, ScorePart, SetsPart, ThresholdPart
 from confrank.errors import InputError, aligned, class_text, counted
-from confrank.metrics.arrays import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import Array, Flags, Ints, as_scores, at_or_above
 from confrank.metrics.samples import predicted_values
 from confrank.predictions import Predictions
 from confrank.scores import score

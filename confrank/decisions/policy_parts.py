@@ -16,7 +16,7 @@ from confrank.decisions.calibrators import CALIBRATION_METHODS
 from confrank.decisions.conformal import ConformalSets, Per
 from confrank.decisions.rows import UsedRows
 from confrank.errors import InputError, joined, named, sentence
-from confrank.metrics.arrays import as_classes
+from confrank.metrics.inputs import as_classes
 from confrank.predictions import Predictions
 
 Values = Mapping[str, Any]

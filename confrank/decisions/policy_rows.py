@@ -18,7 +18,7 @@ from confrank.decisions.identity import (
 from confrank.decisions.policy_parts import FEEDS, WORDS, Part
 from confrank.decisions.rows import Half, Sketch, UsedRows, design_rows, file_digest
 from confrank.errors import InputError
-from confrank.metrics.arrays import Ints
+from confrank.metrics.inputs import Ints
 from confrank.predictions import Predictions
 
 Parts = Mapping[str, Part]

@@ -14,8 +14,8 @@ from confrank.decisions.policy import Answers, Policy
 from confrank.decisions.policy_apply import distinguished, group_of
 from confrank.decisions.policy_parts import Part, SetsPart, ThresholdPart
 from confrank.errors import InputError, class_text
-from confrank.metrics.arrays import Flags, Ints
 from confrank.metrics.groups import rows_by_group
+from confrank.metrics.inputs import Flags, Ints
 from confrank.predictions import Predictions
 
 MADE_HERE = (

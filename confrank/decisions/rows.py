@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.decisions.drift import Reference
-from confrank.metrics.arrays import Flags
+from confrank.metrics.inputs import Flags
 from confrank.predictions import Predictions
 
 Half = Literal["all", "design", "promise"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from confrank.decisions.guarantee import check_shares, refuse_weights
 from confrank.errors import aligned, counted
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
+from confrank.metrics.inputs import TOLERANCE, Array, ArrayLike, Flags, Floats, Ints, as_scores, scores_and_flags
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,17 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import counted
-from confrank.metrics.arrays import Array, ArrayLike, Classes, Floats, Ints, as_probabilities, as_table, chunks
-from confrank.metrics.labels import labels_for
+from confrank.metrics.inputs import (
+    Array,
+    ArrayLike,
+    Classes,
+    Floats,
+    Ints,
+    as_probabilities,
+    as_table,
+    chunks,
+    labels_for,
+)
 
 # The search for ln(1 / temperature): temperatures from about 1/400 to 400 times the spread of the logits.
 LIMIT = 6.0

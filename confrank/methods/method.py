@@ -18,7 +18,7 @@ from confrank.forms import are_correct
 from confrank.history import CorrectnessHistory
 from confrank.loss import CorrectnessRankingLoss
 from confrank.method_facts import FACTS, MethodFacts, facts_of
-from confrank.metrics.arrays import as_probabilities, as_table
+from confrank.metrics.inputs import as_probabilities, as_table
 from confrank.models import logits_of
 from confrank.predictions import Array, Predictions
 

@@ -13,7 +13,7 @@ from confrank import confidence
 from confrank.data import Split
 from confrank.errors import InputError
 from confrank.methods.method import Method, Output
-from confrank.metrics.arrays import to_numpy
+from confrank.metrics.inputs import to_numpy
 from confrank.models import Network, logits_of
 from confrank.predictions import Predictions
 

@@ -1,23 +1,23 @@
 """Metrics of a classifier's confidence: raw fractions in float64, `None` if undefined."""
 
-from confrank.metrics.acceptance import coverage_at_risk, risk_at_coverage
-from confrank.metrics.arrays import ArrayLike, at_or_above
 from confrank.metrics.calibration import ReliabilityBins, adaptive_ece, classwise_ece, ece, reliability_bins
-from confrank.metrics.classes import ClassSummary, class_summaries
-from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
+from confrank.metrics.curve import RiskCoverageCurve, coverage_at_risk, risk_at_coverage, risk_coverage_curve
 from confrank.metrics.evaluation import KEYS, Evaluation, evaluate, evaluation_of
-from confrank.metrics.intervals import (
-    Interval,
-    IntervalMethod,
-    PairedDifference,
-    ece_interval,
-    intervals_of,
-    paired_differences,
+from confrank.metrics.groups import ClassSummary, class_summaries
+from confrank.metrics.inputs import ArrayLike, at_or_above
+from confrank.metrics.intervals import Interval, IntervalMethod, ece_interval, intervals_of
+from confrank.metrics.ranking_metrics import (
+    AurcEstimator,
+    augrc,
+    aupr_error,
+    aurc,
+    auroc,
+    e_aurc,
+    fpr_at_tpr,
+    naurc,
 )
-from confrank.metrics.proper import accuracy, brier, nll
-from confrank.metrics.ranking_metrics import AurcEstimator, augrc, aupr_error, aurc, auroc, e_aurc, fpr_at_tpr
-from confrank.metrics.resampling import bootstrap
-from confrank.metrics.samples import Samples, sample_values
+from confrank.metrics.resampling import PairedDifference, bootstrap, paired_differences
+from confrank.metrics.samples import Samples, accuracy, brier, nll, sample_values
 from confrank.metrics.separation import AuprEstimator, Detection, RocCurve, detection, roc_curve
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "evaluation_of",
     "fpr_at_tpr",
     "intervals_of",
+    "naurc",
     "nll",
     "paired_differences",
     "reliability_bins",

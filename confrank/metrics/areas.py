@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Floats
+from confrank.metrics.inputs import Floats
 
 Amounts = NDArray[Any]  # counts (integers) or sums of weights (floats)
 

@@ -4,17 +4,19 @@ import warnings
 from dataclasses import asdict, dataclass, field
 
 from confrank.errors import aligned, counted
-from confrank.metrics import calibration, proper, ranking, ranking_metrics
-from confrank.metrics.arrays import ArrayLike, Classes
-from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, sample_values
+from confrank.metrics import calibration, ranking, ranking_metrics
+from confrank.metrics.inputs import ArrayLike, Classes
+from confrank.metrics.samples import LOGITS_LIKE_PROBABILITIES, Samples, certain_note, mean_of, sample_values
 
-KEYS = ("acc", "aurc", "e_aurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
+KEYS = ("acc", "aurc", "e_aurc", "naurc", "augrc", "aupr_error", "fpr95", "auroc", "ece", "nll", "brier")
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """The metrics named in `KEYS`, as raw fractions; an undefined one is None, with the reason in `undefined`.
 
+    A bare confidence within [0, 1] is taken as the probability of being right: it has `nll_correct` and
+    `brier_correct` too.
     `notes` are remarks for the reader, e.g. how many probabilities were clipped. Printed, it is a table.
     """
 
@@ -93,18 +95,20 @@ def evaluation_of(
     else:
         bins = bins or calibration.reliability_bins(samples.probability, samples.correct, sample_weight=weight)
         metrics["ece"] = calibration.ece_of(bins)
-    for key, values in (("nll", samples.nll), ("brier", samples.brier)):
-        if values is not None:
-            metrics[key] = proper.mean_of(values, weight)
-        elif samples.brier is None:
-            undefined[key] = "needs the probabilities of all classes and the labels"
-        else:
-            undefined[key] = "the logits of a class and of the label are too far apart for a finite value"
-    for key in ("aupr_error", "fpr95", "auroc"):
+    scores, notes = samples.proper_scores, samples.notes + samples.nll_notes
+    for key, values in scores.items():
+        metrics[key] = mean_of(values, weight)
+    if samples.brier is None:
+        undefined |= dict.fromkeys(("nll", "brier"), "needs the probabilities of all classes and the labels")
+    elif samples.nll is None:
+        undefined["nll"] = "the logits of a class and of the label are too far apart for a finite value"
+    if "nll_correct" in scores:
+        notes = notes + certain_note(scores["nll_correct"], samples.confidence.dtype)
+    for key in ("naurc", "aupr_error", "fpr95", "auroc"):
         if metrics[key] is None:
             kind = "wrong" if samples.correct.all() else "right"
             undefined[key] = f"needs right and wrong predictions, but none is {kind}"
-    return Evaluation(metrics, undefined, len(samples), samples.num_classes, samples.notes + samples.nll_notes)
+    return Evaluation(metrics, undefined, len(samples), samples.num_classes, notes)
 
 
 def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
@@ -115,6 +119,7 @@ def _ranking_metrics(ranked: ranking.AnyRanking) -> dict[str, float | None]:
         "acc": ranked.num_correct / ranked.num_samples,
         "aurc": area,
         "e_aurc": area - ranking_metrics.best_aurc(risk),
+        "naurc": ranking_metrics.naurc_of(ranked),
         "augrc": ranking_metrics.augrc_of(ranked),
         "aupr_error": ranking_metrics.aupr_error_of(ranked),
         "fpr95": ranking_metrics.fpr_at_tpr_of(ranked),

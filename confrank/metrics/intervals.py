@@ -1,5 +1,12 @@
-"""Intervals: how much a metric would vary with other samples, by the bootstrap for all but accuracy and ECE."""
+"""Intervals: how much a metric would vary with other samples.
 
+An error adds a fixed amount to AURC, E-AURC and AUGRC, which depends on its rank: these areas are weighted counts of
+errors, with limits from the gamma distribution. Accuracy, FPR at 95% TPR and ECE have intervals of their own. The
+others, and all metrics of clusters, are resampled.
+"""
+
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -7,69 +14,237 @@ from typing import Literal
 import numpy as np
 
 from confrank.metrics import calibration
-from confrank.metrics.arrays import TOLERANCE, Array, ArrayLike, Floats
-from confrank.metrics.evaluation import KEYS
-from confrank.metrics.inversion import ece_limits
-from confrank.metrics.resampling import BINS
+from confrank.metrics.areas import Amounts, best_aurc, harmonic_gap, shifted
+from confrank.metrics.curve import curve_of
+from confrank.metrics.inputs import Array, ArrayLike, Floats
+from confrank.metrics.ranking import AnyRanking, ranked
+from confrank.metrics.ranking_metrics import least_aurc
+from confrank.metrics.resampling import BINS, effective_number, known_values, student
 from confrank.metrics.samples import Samples
 
-IntervalMethod = Literal["bootstrap", "logit bootstrap", "square-root bootstrap", "test inversion", "Wilson"]
-# Percentiles of these are too narrow with few errors. Shares of a rare kind are skewed close to 0 and 1; the areas
-# are weighted counts of errors, NLL and Brier score mostly too, and the square root of a count has nearly the same
-# variance whatever the count.
-ON_LOGIT_SCALE = ("aupr_error", "auroc")
-ON_ROOT_SCALE = ("aurc", "e_aurc", "augrc", "nll", "brier")
-HIGHEST = {"nll": np.inf, "brier": 2.0}  # 1 for the other metrics
-AREAS = ("aurc", "e_aurc", "augrc")
+IntervalMethod = Literal[
+    "Wilson",
+    "gamma",
+    "order statistics",
+    "test inversion",
+    "logit bootstrap",
+    "log bootstrap",
+    "square-root bootstrap",
+    "cluster bootstrap",
+]
+# The scale on which resampled values are least skewed. Shares of a rare kind are skewed close to 0 and 1. NLL and
+# Brier scores are mostly weighted counts of errors, and the square root of a count has nearly the same variance
+# whatever the count. NAURC is a ratio.
+Scale = Literal["plain", "logit", "log", "square-root"]
+SCALES: dict[str, Scale] = {
+    "aupr_error": "logit",
+    "auroc": "logit",
+    "naurc": "log",
+    "nll": "square-root",
+    "brier": "square-root",
+    "nll_correct": "square-root",
+    "brier_correct": "square-root",
+}
+# Of clusters: all other metrics are on the log scale.
+CLUSTER_SCALES: dict[str, Scale] = {"acc": "plain", "aupr_error": "logit", "auroc": "logit"}
+BY_ROWS = ("ece", "fpr95")
+FEWEST = 2
 
 
 @dataclass(frozen=True)
 class Interval:
     low: float
     high: float
-    method: IntervalMethod = "bootstrap"
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Second minus first on the same samples; `p` is the two-sided bootstrap p-value of no difference."""
-
-    value: float
-    low: float
-    high: float
-    p: float
+    method: IntervalMethod
 
 
 def intervals_of(
-    resampled: dict[str, Floats],
-    metrics: dict[str, float | None],
+    samples: Samples,
+    metrics: Mapping[str, float | None],
+    resampled: Mapping[str, Floats],
+    *,
     level: float = 0.95,
-    samples: Samples | None = None,
     seed: int = 0,
 ) -> dict[str, Interval | None]:
-    """An interval of each metric: percentiles of the resampled values, corrected by the bootstrap's bias estimate.
+    """An interval of each metric, from the samples or from its values on resamples of them (`bootstrap`).
 
-    For AUROC and AUPR-Error, Student's t times the standard error on the logit scale; for AURC, E-AURC, AUGRC, NLL
-    and Brier score, on the square-root scale; for ECE, `ece_interval`; for accuracy, Wilson's. These need the
-    `samples`: without them, ECE has no interval, that of accuracy is by percentiles, and t is the normal quantile.
-    None if the metric is undefined, if it is undefined in more than a twentieth of the resamples, or (except for
-    accuracy) if all resamples agree. Limits stay within the metric's range.
+    Accuracy: Wilson's; AURC, E-AURC and AUGRC: `area_intervals`; FPR at 95% TPR: `fpr_interval`; ECE: `ece_interval`.
+    For the others, and for all metrics of samples with clusters, Student's t times the standard error of the
+    resampled values, on the scale on which they are least skewed. None if the metric is undefined, or if
+    `no_interval` says why.
     """
-    intervals: dict[str, Interval | None] = {}
-    for key in KEYS:
-        values, value = resampled.get(key), metrics[key]
-        if value is None or values is None or key == "ece":
-            intervals[key] = None
-        elif key == "acc" and samples is not None:
-            intervals[key] = _share_interval(value, level, len(samples))
-        elif key in ON_LOGIT_SCALE or key in ON_ROOT_SCALE:
-            intervals[key] = _scaled_interval(key, values, value, level, samples)
+    ranking = ranked(samples.confidence, samples.correct)
+    found: dict[str, Interval | None] = {}
+    if samples.cluster is None:
+        found = {"acc": _accuracy_interval(ranking, level), "fpr95": fpr_interval(ranking, level=level)}
+        found |= area_intervals(ranking, level)
+        if samples.probability is not None and "ece" in metrics:
+            found["ece"] = ece_interval(samples.probability, samples.correct, level=level, seed=seed)
+    for key, value in metrics.items():
+        if value is None:
+            found[key] = None
+        elif key not in found and key in resampled:
+            found[key] = _bootstrap_interval(key, value, resampled[key], ranking, samples, level)
+    return {key: found.get(key) for key in metrics}
+
+
+def no_interval(key: str, samples: Samples) -> str:
+    """Why a metric that is defined has no interval, although there are resamples."""
+    if samples.cluster is not None and key in BY_ROWS:
+        return "its interval takes rows as independent, which those of a cluster are not"
+    if samples.cluster is not None and samples.cluster.max() == 0:
+        return "needs two clusters or more"
+    if key in samples.proper_scores:
+        return f"needs {FEWEST} wrong predictions or more, and that no single row makes up most of it"
+    return "needs more right or wrong predictions"
+
+
+def area_intervals(ranking: AnyRanking, level: float = 0.95) -> dict[str, Interval]:
+    """Intervals of AURC, E-AURC and AUGRC, without resampling, and exact under ties. None of them has weights.
+
+    >>> interval = area_intervals(ranked(np.linspace(1, 0, 40), np.arange(40) < 36))["aurc"]
+    >>> round(interval.low, 4), round(interval.high, 4)
+    (0.0015, 0.126)
+    """
+    size = ranking.num_samples
+    area = _counted(ranking, lambda before, after: _aurc_of_an_error(before, after, size))
+    generalised = _counted(ranking, lambda before, after: (size - (before + after + 1) / 2 + 1) / size**2)
+    num_wrong = ranking.num_wrong
+    risk = _Counted(num_wrong / size, num_wrong / size**2, 1 / size, 1 / size**2, int(num_wrong))
+    value, excess = area.errors, area.errors - float(best_aurc(np.array(risk.errors)))
+    reaches = []
+    for limit, risk_limit in zip(area.limits(level), risk.limits(level), strict=True):
+        a, b = abs(value - limit), abs(value - excess - float(best_aurc(np.array(risk_limit))))
+        # The two move together: errors that weigh the same change both by the same numbers of errors.
+        reaches.append(math.sqrt(max(0.0, a**2 + b**2 - 2 * area.evenness * a * b)))
+    return {
+        "aurc": _within_1(area.limits(level)),
+        "e_aurc": Interval(max(0.0, excess - reaches[0]), min(1.0, excess + reaches[1]), "gamma"),
+        "augrc": _within_1(generalised.limits(level)),
+    }
+
+
+def _within_1(limits: tuple[float, float]) -> Interval:
+    return Interval(min(limits[0], 1.0), min(limits[1], 1.0), "gamma")
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A sum over errors of what each adds, the sum of their squares, and the means of both if every row were one."""
+
+    errors: float
+    squares: float
+    mean: float
+    mean_square: float
+    num_wrong: int
+
+    def limits(self, level: float) -> tuple[float, float]:
+        """Limits of the expected sum (Fay and Feuer 1997, with the mean of Tiwari et al. 2006)."""
+        tail, low = (1 - level) / 2, 0.0
+        if self.errors:
+            low = gamma_quantile(tail, self.errors**2 / self.squares) * self.squares / self.errors
+        more, squares = self.errors + self.mean, self.squares + self.mean_square  # with one more error
+        return low, gamma_quantile(1 - tail, more**2 / squares) * squares / more
+
+    @property
+    def evenness(self) -> float:
+        """1 if all errors add the same."""
+        if not self.num_wrong:
+            return self.mean / math.sqrt(self.mean_square)
+        return self.errors / math.sqrt(self.num_wrong * self.squares)
+
+
+def _counted(ranking: AnyRanking, added: Callable[[Amounts, Amounts], Floats]) -> _Counted:
+    """`added` gives what an error adds in each step, from the rows accepted before and after it."""
+    sums, accepted_before, wrong_before = np.zeros(4), 0, 0
+    for accepted, wrong in ranking.steps():
+        before = shifted(accepted, accepted_before)
+        rows, errors, each = accepted - before, wrong - shifted(wrong, wrong_before), added(before, accepted)
+        sums += [errors @ each, errors @ each**2, rows @ each, rows @ each**2]
+        accepted_before, wrong_before = accepted[-1], wrong[-1]
+    errors, squares, mean, mean_square = (sums / [1, 1, ranking.num_samples, ranking.num_samples]).tolist()
+    return _Counted(errors, squares, mean, mean_square, int(ranking.num_wrong))
+
+
+def _aurc_of_an_error(before: Amounts, after: Amounts, size: float) -> Floats:
+    """(H(n) - H(rank - 1)) / n, averaged over the ranks before + 1 .. after of a step; H the harmonic numbers."""
+    beyond = harmonic_gap(after, np.full_like(after, size))
+    each: Floats = (beyond + 1 - before / (after - before) * harmonic_gap(before, after)) / size
+    return each
+
+
+def gamma_quantile(share: float, shape: float) -> float:
+    """The quantile of the gamma distribution with scale 1, by bisection.
+
+    scipy has it too, but importing that takes as long as evaluating a small file.
+
+    >>> round(gamma_quantile(0.95, 1.0), 6), round(-math.log(0.05), 6)
+    (2.995732, 2.995732)
+    """
+    low, high = 0.0, shape + 1
+    while _gamma_share(high, shape) < share:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high and high - low > 1e-14 * high:
+        if _gamma_share(middle, shape) < share:
+            low = middle
         else:
-            intervals[key] = _interval(values, value, level)
-    if samples is not None and samples.probability is not None:
-        given = samples.probability, samples.correct
-        intervals["ece"] = ece_interval(*given, level=level, seed=seed)
-    return intervals
+            high = middle
+    return high
+
+
+def _gamma_share(value: float, shape: float) -> float:
+    """The distribution function: a series below the mean, Legendre's continued fraction above (by Lentz)."""
+    front = math.exp(shape * math.log(value) - value - math.lgamma(shape))
+    if value < shape + 1:
+        term = total = 1 / shape
+        step = shape
+        while term > 1e-17 * total:
+            step += 1
+            term *= value / step
+            total += term
+        return front * total
+    b = value + 1 - shape
+    c, d = math.inf, 1 / b
+    fraction, step, change = d, 0.0, 0.0
+    while abs(change - 1) > 1e-15:
+        step += 1
+        a, b = step * (shape - step), b + 2
+        d = 1 / (a * d + b)
+        c = b + a / c
+        change = c * d
+        fraction *= change
+    return 1 - front * fraction
+
+
+def _accuracy_interval(ranking: AnyRanking, level: float) -> Interval:
+    low, high = wilson(np.array(ranking.num_correct), int(ranking.num_samples), level)
+    return Interval(float(low), float(high), "Wilson")
+
+
+def wilson(count: Array, size: int, level: float = 0.95) -> tuple[Floats, Floats]:
+    """Limits of a share of `size` rows (Wilson 1927)."""
+    z, share = NormalDist().inv_cdf((1 + level) / 2), count / size
+    centre, reach = share + z**2 / (2 * size), z * np.sqrt(share * (1 - share) / size + (z / (2 * size)) ** 2)
+    low, high = ((centre + side) / (1 + z**2 / size) for side in (-reach, reach))
+    return np.clip(low, 0.0, share), np.clip(high, share, 1.0)
+
+
+def fpr_interval(ranking: AnyRanking, tpr: float = 0.95, level: float = 0.95) -> Interval | None:
+    """An interval of `fpr_at_tpr`, whose threshold is an estimate as well; None without both kinds.
+
+    The right predictions leave some thresholds possible: those at which the share of right ones may be `tpr`. From
+    the highest of them comes the lower limit of the share of errors, from the lowest the upper one. Wide, but it
+    holds with ties, where the share of errors jumps from one threshold to the next.
+    """
+    if not ranking.has_both:
+        return None
+    curve = curve_of(ranking)
+    lowest, highest = wilson(curve.accepted - curve.wrong, int(ranking.num_correct), level)
+    first, last = int((highest >= tpr).argmax()), len(lowest) - 1
+    if lowest[last] >= tpr:
+        last = int((lowest >= tpr).argmax())
+    low, high = wilson(curve.wrong[[first, last]], int(ranking.num_wrong), level)
+    return Interval(float(low[0]), float(high[1]), "order statistics")
 
 
 def ece_interval(
@@ -83,179 +258,79 @@ def ece_interval(
     >>> interval.low, interval.high < 0.15
     (0.0, True)
     """
-    limits = ece_limits(calibration.reliability_bins(confidence, correct, bins), level, seed)
+    limits = calibration.ece_limits(calibration.reliability_bins(confidence, correct, bins), level, seed)
     return None if limits is None else Interval(*limits, "test inversion")
 
 
-def paired_differences(
-    first: dict[str, Floats],
-    second: dict[str, Floats],
-    first_metrics: dict[str, float | None],
-    second_metrics: dict[str, float | None],
-    level: float = 0.95,
-    samples: tuple[Samples, Samples] | None = None,
-) -> dict[str, PairedDifference | None]:
-    """Second minus first, from the same resamples of both, by percentiles.
-
-    With few errors, plain percentiles are too narrow. For the areas, the limit farther from 0 allows for the skewness
-    of the resamples. For NLL, Brier score and AUPR-Error, the percentiles are farther out, as the quantiles of
-    Student's t are. This needs the `samples` of both, in the same order of rows.
-    """
-    differences: dict[str, PairedDifference | None] = {}
-    degrees = {} if samples is None else _paired_degrees(*samples)
-    for key in KEYS:
-        a, b = first_metrics[key], second_metrics[key]
-        differences[key] = None
-        if a is not None and b is not None and key in first and key in second:
-            value, resampled = float(_rounded(b - a)), _rounded(second[key] - first[key])
-            differences[key] = _difference(value, resampled, level, degrees.get(key, np.inf), skewed=key in AREAS)
-    return differences
-
-
-def _rounded(difference: float | Floats) -> Floats:
-    """0 instead of a rounding error: sums depend on the order of their rows, which each model sorts."""
-    return np.where(np.abs(difference) < TOLERANCE, 0.0, difference)
-
-
-def _difference(
-    value: float, resampled: Floats, level: float, degrees: float = np.inf, *, skewed: bool = False
-) -> PairedDifference | None:
-    """Percentiles at the normal tail beyond the quantile of Student's t (Hesterberg 2015), and p from that tail."""
-    normal = NormalDist().inv_cdf((1 + level) / 2)
-    limits = _percentiles(resampled, value, NormalDist().cdf(-_student(normal, degrees)))
-    if limits is None:
-        return None
-    known = resampled[np.isfinite(resampled)]
-    # Centred as the limits are, so that both agree; a resample without any difference counts on both sides.
-    centred, equal = known - (known.mean() - value), known == 0
-    sides = (centred <= 0) | equal, (centred >= 0) | equal
-    # The add-one form never claims p = 0; a set against itself gives 1.
-    tail = min((1 + int(np.count_nonzero(side))) / (1 + len(known)) for side in sides)
-    p = 1.0 if tail >= 0.5 else 2 * NormalDist().cdf(-_normal(-NormalDist().inv_cdf(tail), degrees))
-    low, high = _widened(limits, value, known, normal) if skewed else limits
-    if p > 1 - level:  # percentiles count those resamples on one side only
-        low, high = min(low, 0.0), max(high, 0.0)
-    return PairedDifference(value, low, high, p)
-
-
-def _widened(limits: tuple[float, float], value: float, known: Floats, normal: float) -> tuple[float, float]:
-    """The limit farther from 0, moved by what percentiles lack if the resamples are skewed that way.
-
-    To the second order, BCa (Efron 1987) moves both limits by z0 (2 + z^2), where the bias z0 and the acceleration
-    are a sixth of the skewness. With few errors, the limit nearer to 0 would move too far, and p would be too small.
-    """
-    low, high = limits
-    centred = known - known.mean()
-    variance = float((centred**2).mean())
-    shift = (2 + normal**2) / 6 * float((centred**3).mean()) / variance if variance else 0.0
-    return low + (min(shift, 0.0) if value <= 0 else 0.0), high + (max(shift, 0.0) if value >= 0 else 0.0)
-
-
-def _paired_degrees(first: Samples, second: Samples) -> dict[str, float]:
-    """Degrees of freedom of differences: one less than there are rows that decide them.
-
-    For means, these are Kish's effective number of the rows' differences; for AUPR-Error, the rows that either model
-    gets wrong, or those that either gets right if they are fewer.
-    """
-    wrong, right = ~first.correct | ~second.correct, first.correct | second.correct
-    numbers = {"aupr_error": float(min(np.count_nonzero(wrong), np.count_nonzero(right)))}
-    for key, one, two in (("nll", first.nll, second.nll), ("brier", first.brier, second.brier)):
-        if one is not None and two is not None:
-            numbers[key] = effective_number(np.abs(two - one - (two - one).mean()))
-    return {key: number - 1 for key, number in numbers.items()}
-
-
-def _interval(resampled: Floats, value: float, level: float) -> Interval | None:
-    limits = _percentiles(resampled, value, (1 - level) / 2)
-    # If all resamples agree, e.g. without any error, the bootstrap cannot estimate the uncertainty.
-    if limits is None or limits[0] == limits[1]:
-        return None
-    return Interval(float(np.clip(limits[0], 0.0, 1.0)), float(np.clip(limits[1], 0.0, 1.0)))
-
-
-def _share_interval(value: float, level: float, size: int) -> Interval:
-    """Wilson's (1927) interval of a share of `size` rows."""
-    z = NormalDist().inv_cdf((1 + level) / 2)
-    centre, reach = value + z**2 / (2 * size), z * (value * (1 - value) / size + (z / (2 * size)) ** 2) ** 0.5
-    low, high = ((centre + side) / (1 + z**2 / size) for side in (-reach, reach))
-    return Interval(max(0.0, min(low, value)), min(1.0, max(high, value)), "Wilson")
-
-
-def _scaled_interval(
-    key: str, resampled: Floats, value: float, level: float, samples: Samples | None
+def _bootstrap_interval(
+    key: str, value: float, resampled: Floats, ranking: AnyRanking, samples: Samples, level: float
 ) -> Interval | None:
-    """Student's t times the standard error, on a scale on which the resampled values are less skewed."""
-    known = _known(resampled)
-    if known is None or known.min() == known.max():
+    """Student's t times the standard error, on the scale of the metric; within what the metric can be."""
+    quantile = _quantile(key, samples, level)
+    known = known_values(resampled)
+    if quantile is None or known is None or known.min() == known.max():
         return None
-    values, quantile = np.append(known, value), _quantile(key, level, samples)
-    if key in ON_ROOT_SCALE:
-        # E-AURC is never below 0, apart from rounding.
-        low, high = _limits(np.sqrt(np.maximum(values, 0)), quantile).clip(0, HIGHEST.get(key, 1.0) ** 0.5) ** 2
-        return Interval(float(low), float(high), "square-root bootstrap")
-    nearest = 1e-6 if samples is None else 1 / (4 * len(samples))
-    values = np.clip(values, nearest, 1 - nearest)
-    low, high = 1 / (1 + np.exp(-_limits(np.log(values / (1 - values)), quantile)))
-    return Interval(min(float(low), value), max(float(high), value), "logit bootstrap")
+    scale: Scale = SCALES[key] if samples.cluster is None else CLUSTER_SCALES.get(key, "log")
+    values, highest = np.append(known, value), 1.0
+    if scale == "logit":
+        nearest = 1 / (4 * len(samples))
+        values = np.clip(values, nearest, 1 - nearest)
+    with np.errstate(divide="ignore"):  # a resample without errors has no logarithm
+        values = _ON_SCALE[scale](values)
+    known = known_values(values[:-1])
+    if known is None or not np.isfinite(values[-1]):
+        return None
+    if key == "naurc":
+        highest = _worst_naurc(ranking)
+    elif key in samples.proper_scores:
+        highest = float(samples.proper_scores[key].max())  # which no mean exceeds
+    reach = quantile * float(known.std(ddof=1))
+    low, high = _FROM_SCALE[scale](values[-1] + np.array([-reach, reach])).clip(0, highest).tolist()
+    methods: dict[Scale, IntervalMethod] = {"logit": "logit bootstrap", "log": "log bootstrap"}
+    method = "cluster bootstrap" if samples.cluster is not None else methods.get(scale, "square-root bootstrap")
+    return Interval(min(low, value), max(high, value), method)
 
 
-def _limits(values: Floats, quantile: float) -> Floats:
-    """The limits around the last of the values; the others are its resamples."""
-    reach = quantile * float(values[:-1].std(ddof=1))
-    return np.array([values[-1] - reach, values[-1] + reach])
+_ON_SCALE: dict[str, Callable[[Floats], Floats]] = {
+    "plain": lambda values: values,
+    "log": lambda values: np.log(np.maximum(values, 0)),
+    "square-root": lambda values: np.sqrt(np.maximum(values, 0)),
+    "logit": lambda values: np.log(values / (1 - values)),
+}
+_FROM_SCALE: dict[str, Callable[[Floats], Floats]] = {
+    "plain": lambda values: values,
+    "log": np.exp,
+    "square-root": lambda values: np.maximum(values, 0) ** 2,
+    "logit": lambda values: 1 / (1 + np.exp(-values)),
+}
 
 
-def _quantile(key: str, level: float, samples: Samples | None) -> float:
+def _quantile(key: str, samples: Samples, level: float) -> float | None:
     """The quantile of Student's t with one degree of freedom less than there are samples that decide the metric.
 
     They are those of the rarer outcome. NLL and Brier score are means, decided by the rows with large values: Kish's
-    effective number of the values.
+    effective number of the values. None if too few decide.
     """
-    normal = NormalDist().inv_cdf((1 + level) / 2)
-    if samples is None:
-        return normal
-    values = {"nll": samples.nll, "brier": samples.brier}.get(key)
-    if values is not None:
-        return _student(normal, effective_number(values) - 1)
-    right = int(np.count_nonzero(samples.correct))
-    return _student(normal, min(right, len(samples) - right) - 1)
+    tail = (1 + level) / 2
+    if samples.cluster is not None:
+        degrees = int(samples.cluster.max())
+        if key in BY_ROWS or not degrees:
+            return None
+        from scipy.special import stdtrit  # late: importing it takes as long as evaluating a small file
+
+        return float(stdtrit(degrees, tail))
+    wrong = int(np.count_nonzero(~samples.correct))
+    deciding: float = min(wrong, len(samples) - wrong)
+    if key in samples.proper_scores:
+        deciding = effective_number(samples.proper_scores[key])
+        if min(wrong, deciding) < FEWEST:
+            return None
+    return student(NormalDist().inv_cdf(tail), deciding - 1)
 
 
-def effective_number(values: Array) -> float:
-    """Kish's effective number of samples: how many equal values carry as much information.
-
-    >>> effective_number(np.array([1.0, 1.0])), effective_number(np.array([1.0, 0.0]))
-    (2.0, 1.0)
-    """
-    squares = float(np.square(values).sum())
-    return float(values.sum()) ** 2 / squares if squares else 0.0
-
-
-def _student(normal: float, degrees: float) -> float:
-    """A quantile of Student's t from the normal one (Cornish and Fisher), within 2% from 4 degrees of freedom on."""
-    z, per = normal, 1 / max(1, degrees)
-    return z + per * (z**3 + z) / 4 + per**2 * (5 * z**5 + 16 * z**3 + 3 * z) / 96
-
-
-def _normal(student: float, degrees: float) -> float:
-    """The inverse of `_student` for a quantile of 0 or more, by bisection."""
-    low, high = 0.0, student
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _student(middle, degrees) < student else (low, middle)
-    return high
-
-
-def _known(resampled: Floats) -> Floats | None:
-    """The defined values; None if fewer than 95% are."""
-    known = resampled[np.isfinite(resampled)]
-    return None if len(known) < max(2, 0.95 * len(resampled)) else known
-
-
-def _percentiles(resampled: Floats, value: float, tail: float) -> tuple[float, float] | None:
-    known = _known(resampled)
-    if known is None:
-        return None
-    # The Weibull rule, k / (B + 1), is the right one for few resamples.
-    low, high = np.quantile(known, [tail, 1 - tail], method="weibull") - (known.mean() - value)
-    return float(low), float(high)
+def _worst_naurc(ranking: AnyRanking) -> float:
+    """The NAURC if all errors were surer than the right predictions."""
+    right, wrong, size = (np.array([n]) for n in (ranking.num_correct, ranking.num_wrong, ranking.num_samples))
+    least = least_aurc(right, size)
+    worst = wrong / size * (1 + harmonic_gap(wrong, size))
+    return float(((worst - least) / (wrong / size - least))[0])

@@ -12,8 +12,7 @@ import numpy as np
 
 from confrank.metrics import areas
 from confrank.metrics.areas import Amounts
-from confrank.metrics.arrays import Array, ArrayLike, Flags, Floats, Ints, chunks, scores_and_flags
-from confrank.metrics.weights import WeightedRanking, as_weights, weighted_ranking
+from confrank.metrics.inputs import Array, ArrayLike, Flags, Floats, Ints, as_weights, chunks, scores_and_flags
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,44 @@ class Ranking:
         return confidence
 
 
+@dataclass(frozen=True)
+class WeightedRanking:
+    """The distinct confidences from the surest down, with sums of weights and numbers of rows accepted so far.
+
+    `right` and `wrong` are sums of weights: of counts as they are, of fractions scaled to mean 1. `rows` and
+    `wrong_rows` are numbers of rows.
+    """
+
+    threshold: Floats
+    right: Floats
+    wrong: Floats
+    rows: Ints
+    wrong_rows: Ints
+
+    @property
+    def num_samples(self) -> float:
+        """The sum of all weights."""
+        return self.num_correct + self.num_wrong
+
+    @property
+    def num_correct(self) -> float:
+        return float(self.right[-1]) if len(self.right) else 0.0
+
+    @property
+    def num_wrong(self) -> float:
+        return float(self.wrong[-1]) if len(self.wrong) else 0.0
+
+    @property
+    def has_both(self) -> bool:
+        """Whether there are both right and wrong predictions of weight above 0."""
+        return self.num_correct > 0 and self.num_wrong > 0
+
+    def steps(self) -> Iterator[tuple[Amounts, Amounts]]:
+        """(accepted, wrong): cumulative weights at each distinct confidence, surest first."""
+        if len(self.right):
+            yield self.right + self.wrong, self.wrong
+
+
 AnyRanking = Ranking | WeightedRanking
 
 
@@ -75,6 +112,23 @@ def ranked(confidence: ArrayLike, correct: ArrayLike, sample_weight: ArrayLike |
         return rank(confidence, correct)
     scores, flags = scores_and_flags(confidence, correct, sample_weight=sample_weight)
     return weighted_ranking(scores, flags, as_weights(sample_weight, len(flags)))
+
+
+def weighted_ranking(scores: Array, flags: Flags, weights: Floats) -> WeightedRanking:
+    """Sort `scores` [n] from the highest down and sum the weights (`as_weights`) of right and wrong predictions."""
+    rows = np.flatnonzero(weights)  # the others are absent
+    order = rows[np.argsort(-scores[rows], kind="stable")]
+    ordered, right, weights = scores[order], flags[order], weights[order]
+    if weights.max(initial=0) <= 1:  # fractions, or counts of 1, which stay as they are
+        weights = weights * (len(weights) / max(1, weights.sum()))
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(ordered) else order
+    return WeightedRanking(
+        ordered[ends].astype(np.float64),
+        np.cumsum(np.where(right, weights, 0))[ends],
+        np.cumsum(np.where(right, 0, weights))[ends],
+        ends + 1,
+        np.cumsum(~right, dtype=np.int64)[ends],
+    )
 
 
 def rank(confidence: ArrayLike, correct: ArrayLike) -> Ranking:

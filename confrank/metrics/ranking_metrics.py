@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from confrank.metrics import areas
-from confrank.metrics.arrays import EQUAL_SHARES, Array, ArrayLike, Flags, scores_and_flags
+from confrank.metrics.areas import Amounts
 from confrank.metrics.curve import RiskCoverageCurve, risk_coverage_curve
+from confrank.metrics.inputs import EQUAL_SHARES, Array, ArrayLike, Flags, Floats, scores_and_flags
 from confrank.metrics.ranking import AnyRanking, ranked, sum_over_steps
 
 AurcEstimator = Literal["expected", "trapezoid", "thresholds"]
@@ -32,6 +33,21 @@ def e_aurc_of(ranking: AnyRanking) -> float | None:
 def best_aurc(risk: float) -> float:
     """The AURC of a perfect ranking at this error rate, in the published (large n) form; 1 at risk 1."""
     return float(areas.best_aurc(np.array(risk)))
+
+
+def naurc_of(ranking: AnyRanking) -> float | None:
+    """(AURC - least) / (error rate - least), the least being that of a perfect ranking of these predictions."""
+    if not ranking.has_both:
+        return None
+    right, total = (np.array([number]) for number in (ranking.num_correct, ranking.num_samples))
+    least = float(least_aurc(right, total)[0])
+    area = sum_over_steps(ranking, areas.aurc_terms) / ranking.num_samples
+    return max(0.0, area - least) / (ranking.num_wrong / ranking.num_samples - least)
+
+
+def least_aurc(num_right: Amounts, num_samples: Amounts) -> Floats:
+    """The AURC of a perfect ranking of so many right predictions among all. [b], [b] -> [b]"""
+    return 1 - num_right / num_samples * (1 + areas.harmonic_gap(num_right, num_samples))
 
 
 def augrc_of(ranking: AnyRanking) -> float | None:
@@ -150,6 +166,17 @@ def e_aurc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLik
     0.0481
     """
     return e_aurc_of(ranked(confidence, correct, sample_weight))
+
+
+def naurc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
+    """AURC from 0, a perfect ranking of these predictions, to 1, a random one; higher is worse than random.
+
+    The prediction rejection ratio (PRR) of the language-model literature is 1 - NAURC. None without both kinds.
+
+    >>> round(naurc([0.7, 0.6, 0.8], [True, False, True]), 4), round(naurc([0.7, 0.9, 0.8], [True, False, True]), 4)
+    (0.0, 2.25)
+    """
+    return naurc_of(ranked(confidence, correct, sample_weight))
 
 
 def augrc(confidence: ArrayLike, correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:

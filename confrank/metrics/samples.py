@@ -4,30 +4,39 @@ The table [n, K] is read once; everything else uses arrays [n].
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from confrank.metrics import proper
-from confrank.metrics.arrays import (
+from confrank.metrics.inputs import (
+    GIVE_CLASSES,
     Array,
     ArrayLike,
     Classes,
     Flags,
+    Floats,
+    Ints,
     are_distributions,
     as_classes,
     as_distributions,
     as_flags,
+    as_labels,
+    as_probabilities,
     as_scores,
     as_table,
+    as_weights,
+    chunks,
+    class_numbers,
+    labels_for,
+    names_of_classes,
     same_length,
+    same_rows,
     to_numpy,
+    weighted_mean,
 )
-from confrank.metrics.frames import same_rows
-from confrank.metrics.labels import GIVE_CLASSES, as_labels, class_numbers, names_of_classes
-from confrank.metrics.weights import as_weights
 
 LOGITS_LIKE_PROBABILITIES = (
     "these logits look like probabilities (nonnegative, each row sums to 1); if they are, give them as probabilities"
@@ -40,7 +49,7 @@ class Samples:
 
     `probability` is that of the predicted class (for the ECE); if only a score is known, it is the score, provided it
     is in [0, 1]. If `brier` is given, `nll` is None only if it is not finite. `weight` has been through `as_weights`.
-    `nll_notes` are remarks for readers of the NLL.
+    `nll_notes` are remarks for readers of the NLL. `cluster` numbers what was drawn independently, without gaps.
     """
 
     confidence: Array
@@ -54,6 +63,7 @@ class Samples:
     notes: list[str] = field(default_factory=list)
     weight: Array | None = None
     nll_notes: list[str] = field(default_factory=list)
+    cluster: Array | None = None
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -69,7 +79,21 @@ class Samples:
         parts: dict[str, Any] = {
             name: None if (values := getattr(self, name)) is None else values[rows] for name in names
         }
+        if self.cluster is not None:
+            parts["cluster"] = np.unique(self.cluster[rows], return_inverse=True)[1]
         return Samples(**parts, num_classes=self.num_classes, notes=self.notes, nll_notes=self.nll_notes)
+
+    @property
+    def proper_scores(self) -> dict[str, Array]:
+        """NLL and Brier score of each sample by key: of its classes, or of being right if only that is known."""
+        if self.brier is not None:
+            return {"brier": self.brier} if self.nll is None else {"nll": self.nll, "brier": self.brier}
+        if self.probability is None:
+            return {}
+        right = self.probability.astype(np.float64)
+        right = np.where(self.correct, right, 1 - right)
+        floor = np.finfo(self.probability.dtype).tiny
+        return {"nll_correct": -np.log(np.maximum(right, floor)), "brier_correct": (1 - right) ** 2}
 
     def weighted(self, sample_weight: ArrayLike) -> "Samples":
         """The samples of weight above 0 with their weights [n]; a note counts the others."""
@@ -189,7 +213,7 @@ def predicted_values(
 def _probability(table: Array, prediction: Array, *, is_logits: bool) -> Array:
     """The probability of the predicted class [n]."""
     if is_logits:
-        return proper.largest_probability(table)
+        return largest_probability(table)
     return np.minimum(table[np.arange(len(table)), prediction], 1)
 
 
@@ -228,16 +252,16 @@ def _from_table(
     nll: Array | None
     clipped = 0
     if is_logits:
-        nll, brier, probability = proper.sample_scores_of_logits(table, labels)
+        nll, brier, probability = sample_scores_of_logits(table, labels)
         # Logits may be further apart than numbers go. Every resample of these values must have a finite sum.
         nll = nll if math.isfinite(float(nll.max(initial=0)) * len(nll)) else None
     else:
         probability = _probability(table, prediction, is_logits=False)
-        nll, clipped = proper.sample_nll(table, labels)
-        brier = proper.sample_brier(table, labels)
+        nll, clipped = sample_nll(table, labels)
+        brier = sample_brier(table, labels)
     scores = probability if confidence is None else as_scores(confidence)
     same_length(confidence=scores, correct=right)
-    nll_notes = [proper.clipping_note(clipped, nll, table.dtype)] if nll is not None and clipped else []
+    nll_notes = [clipping_note(clipped, nll, table.dtype)] if nll is not None and clipped else []
     return Samples(
         scores, right, probability, nll, brier, labels, prediction, table.shape[1], notes, nll_notes=nll_notes
     )
@@ -271,3 +295,142 @@ def _consistent(prediction: Array, flags: Array, labels: Array, table: Array) ->
             break  # no choice agrees
         prediction[row] = fitting[0]
     return prediction
+
+
+def accuracy(correct: ArrayLike, *, sample_weight: ArrayLike | None = None) -> float | None:
+    """Share of right predictions; None for no predictions.
+
+    >>> accuracy([True, False, True, True])
+    0.75
+    """
+    same_rows(correct=correct, sample_weight=sample_weight)
+    flags = as_flags(correct)
+    if sample_weight is not None:
+        return mean_of(flags.astype(np.float64), as_weights(sample_weight, len(flags)))
+    return float(np.count_nonzero(flags) / len(flags)) if len(flags) else None
+
+
+def nll(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
+    """Mean of -ln p(label). A zero is clipped at the type's smallest normal number, and a warning counts them.
+
+    >>> round(nll([[0.5, 0.5], [0.25, 0.75]], [0, 1]), 4)
+    0.4904
+    """
+    table, labels, weights = _checked(probabilities, label, sample_weight)
+    values, clipped = sample_nll(table, labels)
+    if clipped:
+        warnings.warn(clipping_note(clipped, values, table.dtype), stacklevel=2)
+    return mean_of(values, weights)
+
+
+def brier(probabilities: ArrayLike, label: Classes, *, sample_weight: ArrayLike | None = None) -> float | None:
+    """Mean over samples of the squared distance to the one-hot label, summed over classes.
+
+    >>> brier([[0.5, 0.5], [0.25, 0.75]], [0, 1])
+    0.3125
+    """
+    table, labels, weights = _checked(probabilities, label, sample_weight)
+    return mean_of(sample_brier(table, labels), weights)
+
+
+def _checked(
+    probabilities: ArrayLike, label: Classes, sample_weight: ArrayLike | None
+) -> tuple[Array, Ints, Floats | None]:
+    """Probabilities [n, K], labels [n] and weights [n], without rows of weight 0."""
+    table = as_probabilities(probabilities)
+    labels = labels_for(label, probabilities, {"sample_weight": sample_weight}, probabilities=table)
+    if sample_weight is None:
+        return table, labels, None
+    weights = as_weights(sample_weight, len(labels))
+    rows = weights > 0
+    return table[rows], labels[rows], weights[rows]
+
+
+def mean_of(values: Floats, weights: Floats | None = None) -> float | None:
+    if not len(values):
+        return None
+    return float(values.mean()) if weights is None else weighted_mean(values, weights)
+
+
+def sample_nll(table: Array, labels: Ints) -> tuple[Floats, int]:
+    """-ln p(label) of each sample, and the number of p below the smallest normal number of their type."""
+    picked = table[np.arange(len(labels)), labels]
+    floor = np.finfo(table.dtype).tiny
+    values: Floats = -np.log(np.maximum(picked, floor).astype(np.float64))
+    return values, int(np.count_nonzero(picked < floor))
+
+
+def clipping_note(clipped: int, values: Floats, dtype: np.dtype[np.generic]) -> str:
+    """How many samples were clipped, and their share of the sum of all values."""
+    floor = float(np.finfo(dtype).tiny)  # type: ignore[type-var]
+    share = clipped * -np.log(floor) / values.sum()
+    return (
+        f"{clipped} of {len(values)} label probabilities are (nearly) zero and were clipped at {floor:.3g};"
+        f" they make up {share:.1%} of the NLL; give logits to avoid this"
+    )
+
+
+def certain_note(values: Floats, dtype: np.dtype[np.generic]) -> list[str]:
+    """How many confidences of 0 or 1 were wrong, if any, and their share of the NLL of being right."""
+    largest = -np.log(float(np.finfo(dtype).tiny))  # type: ignore[type-var]
+    clipped = int(np.count_nonzero(values >= largest))
+    if not clipped:
+        return []
+    return [
+        f"{clipped} of {len(values)} predictions are wrong with confidence 1 or right with confidence 0;"
+        f" they make up {clipped * largest / values.sum():.1%} of the NLL of being right"
+    ]
+
+
+def sample_brier(table: Array, labels: Ints) -> Floats:
+    """Squared distance of each row of probabilities to its one-hot label."""
+    values = np.empty(len(labels))
+    for rows in chunks(len(labels), table.shape[1]):
+        part = table[rows].astype(np.float64)
+        part[np.arange(len(part)), labels[rows]] -= 1
+        np.einsum("ij,ij->i", part, part, out=values[rows])
+    return values
+
+
+def sample_scores_of_logits(logits: Array, labels: Ints) -> tuple[Floats, Floats, Floats]:
+    """NLL, Brier score and largest softmax probability of each sample, in float64.
+
+    The NLL never takes the logarithm of zero; it is infinite only if logits are further apart than numbers go.
+    """
+    nll, brier, largest = (np.empty(len(labels)) for _ in range(3))
+    for rows in chunks(len(logits), logits.shape[1]):
+        shifted, exponentials, total = _exponentials(logits[rows])
+        nll[rows] = np.log(total) - shifted[np.arange(len(shifted)), labels[rows]]
+        brier[rows] = sample_brier(exponentials / total[:, None], labels[rows])
+        largest[rows] = 1 / total
+    return nll, brier, largest
+
+
+def largest_probability(logits: Array) -> Floats:
+    """The largest softmax probability of each sample, bit for bit as in `sample_scores_of_logits`."""
+    largest = np.empty(len(logits))
+    for rows in chunks(len(logits), logits.shape[1]):
+        largest[rows] = 1 / _exponentials(logits[rows])[2]
+    return largest
+
+
+def probabilities_of(logits: Array) -> Floats:
+    """The softmax probabilities [n, K] of each sample; the largest is that of `largest_probability`, bit for bit."""
+    table = np.empty(logits.shape)
+    for rows in chunks(len(logits), logits.shape[1]):
+        _, exponentials, total = _exponentials(logits[rows])
+        table[rows] = exponentials / total[:, None]
+    return table
+
+
+def _exponentials(logits: Array) -> tuple[Floats, Floats, Floats]:
+    """Logits [n, K] minus their largest, the exponentials of these, and the sum of the exponentials [n].
+
+    They are added in ascending order, so that rows with the same logits in another order stay tied to the last digit.
+    """
+    shifted = logits.astype(np.float64)
+    with np.errstate(over="ignore"):
+        shifted -= shifted.max(axis=1, keepdims=True)
+    exponentials = np.exp(shifted)
+    in_order = exponentials if logits.shape[1] < 3 else np.sort(exponentials, axis=1)  # a + b is b + a
+    return shifted, exponentials, in_order.sum(axis=1)

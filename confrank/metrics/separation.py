@@ -13,8 +13,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from confrank.metrics import areas
-from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_scores
 from confrank.metrics.curve import curve_of
+from confrank.metrics.inputs import ArrayLike, Floats, Ints, as_scores
 from confrank.metrics.ranking import Ranking, rank, sum_over_steps
 from confrank.metrics.ranking_metrics import FPR_POINTS, FprPoint, aupr_error_of, auroc_of
 

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from confrank.errors import InputError
-from confrank.metrics.arrays import Ints
+from confrank.metrics.inputs import Ints
 from confrank.metrics.ranking_metrics import fpr_at_tpr_of
 from confrank.metrics.separation import rank_sets
 from confrank.ood import mahalanobis, odin

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from confrank.errors import InputError
 from confrank.files import npy_header
-from confrank.metrics.arrays import ROUNDING
+from confrank.metrics.inputs import ROUNDING
 from confrank.predictions.cells import Column, text_of
 from confrank.predictions.content import Content, Opened
 from confrank.predictions.doubts import kind_of

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from confrank.metrics.arrays import to_numpy
-from confrank.metrics.frames import cell_text, identifies
+from confrank.metrics.inputs import cell_text, identifies, to_numpy
 from confrank.predictions.content import Opened
 from confrank.predictions.json_file import open_columns
 from confrank.predictions.layout import check_distinct

@@ -10,8 +10,7 @@ from safetensors.numpy import save
 
 from confrank.errors import InputError, about, class_text, similar_path
 from confrank.files import canonical_safetensors, write_atomically
-from confrank.metrics.arrays import Classes, HasArray, as_classes, to_numpy
-from confrank.metrics.frames import cell_text
+from confrank.metrics.inputs import Classes, HasArray, as_classes, cell_text, to_numpy
 from confrank.predictions.arrays import (
     open_arrays,
     open_npy,

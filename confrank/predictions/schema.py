@@ -18,9 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from confrank.errors import aligned, counted, joined
-from confrank.metrics.arrays import Classes, refuse_masked, to_numpy
-from confrank.metrics.frames import row_numbers, same_rows
-from confrank.metrics.labels import GIVE_CLASSES, class_numbers, names_of_classes
+from confrank.metrics.inputs import (
+    GIVE_CLASSES,
+    Classes,
+    class_numbers,
+    names_of_classes,
+    refuse_masked,
+    row_numbers,
+    same_rows,
+    to_numpy,
+)
 
 Array = NDArray[Any]
 ARRAYS = ("logits", "probabilities", "label", "prediction", "confidence", "correct", "index", "key")

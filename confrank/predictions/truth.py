@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from confrank.errors import InputError, counted
-from confrank.metrics.frames import cell_text
+from confrank.metrics.inputs import cell_text
 from confrank.predictions.cells import MISSING, Column, Text, is_missing, select
 from confrank.predictions.classes import whole_numbers
 from confrank.predictions.content import Content, Opened

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from confrank.metrics.repeats import Summary, summarise
+from confrank.analysis.repeats import Summary, summarise
 from confrank.report.colours import colours_of
 from confrank.report.paper_table import markdown_table
 from confrank.report.plots import draw_mean, escaped, legend_below, legend_text, save_figure, tidy

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from confrank.metrics.arrays import Floats, Ints, to_numpy
+from confrank.metrics.inputs import Floats, Ints, to_numpy
 from confrank.report.names import shortened
 from confrank.report.plots import escaped, save_figure
 

@@ -9,7 +9,7 @@ from confrank.errors import counted, named
 from confrank.metrics import RiskCoverageCurve
 from confrank.report import svg
 from confrank.report.names import shortened
-from confrank.report.scales import SHOWN, metric_cell, shown
+from confrank.report.scales import GROUP_METRICS, SHOWN, metric_cell, shown
 from confrank.report.table import NumbersTable
 from confrank.report.verdict import percent
 
@@ -24,14 +24,14 @@ def group_table(grouping: Grouping, model: str = "") -> NumbersTable:
         "n",
         "coverage",
         "error rate among accepted",
-        *(how.heading for how in SHOWN.values()),
+        *(SHOWN[key].heading for key in GROUP_METRICS),
     ]
     rows: list[list[str | Text]] = [
         [
             Text(group.value),
             f"{group.evaluation.num_samples:,}",
             *_accepted(group),
-            *(_cell(group, key) for key in SHOWN),
+            *(_cell(group, key) for key in GROUP_METRICS),
         ]
         for group in grouping.by_risk[:MOST_PRINTED]
     ]
@@ -167,6 +167,6 @@ def _row(group: Group, order: int) -> dict[str, Any]:
         "cells": [
             {"sort": -1 if metrics[key] is None else metrics[key]}
             | metric_cell(key, group.evaluation, group.intervals)
-            for key in SHOWN
+            for key in GROUP_METRICS
         ],
     }

@@ -6,7 +6,7 @@ import numpy as np
 
 from confrank.decisions import ConformalSets, GroupThreshold, GroupThresholds, OperatingPoint, Selection
 from confrank.errors import counted, named
-from confrank.metrics.arrays import Flags
+from confrank.metrics.inputs import Flags
 from confrank.report.names import shortened
 from confrank.report.verdict import percent
 

@@ -12,7 +12,7 @@ from confrank.decisions.betting import e_text
 from confrank.decisions.drift import DriftTest
 from confrank.decisions.monitor import Watch
 from confrank.decisions.promises import Followed
-from confrank.metrics.arrays import Flags, Floats, Ints
+from confrank.metrics.inputs import Flags, Floats, Ints
 from confrank.report import svg
 from confrank.report.colours import COLOURS
 from confrank.report.monitoring import (

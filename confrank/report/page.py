@@ -23,7 +23,7 @@ from confrank.report.content_policy import content_policy
 from confrank.report.groups import groups_section
 from confrank.report.names import shortened, with_short_names
 from confrank.report.repeats import repeats_charts, repeats_rows, repeats_verdict
-from confrank.report.scales import SHOWN, metric_cell, p_text, shown
+from confrank.report.scales import GROUP_METRICS, SHOWN, keys_of, metric_cell, p_text, shown
 from confrank.report.verdict import comparisons, ece_note, footnotes, inversion_warning, percent, verdict
 
 FOLDER = Path(__file__).parent / "template"
@@ -79,7 +79,8 @@ def page(
         script=Markup((FOLDER / "page.js").read_text(encoding="utf-8")),
         models=[_model(item, colour, limit, len(models)) for colour, item in zip(colours, models, strict=True)],
         comparisons=comparisons(models),
-        metrics=[_metric_row(key, models) for key in SHOWN],
+        metrics=[_metric_row(key, models) for key in keys_of(*(item.evaluation for item in models))],
+        group_headings=[SHOWN[key].heading for key in GROUP_METRICS],
         footnotes=footnotes([(shortened(item.name), item.evaluation) for item in models]),
         risk_ticks=svg.ticks(limit),
         cost_ticks=svg.ticks(COST_LIMIT, percent=False),

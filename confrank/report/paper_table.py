@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from confrank.analysis.repeats import Cell
 from confrank.errors import printable
-from confrank.metrics.repeats import Cell
 from confrank.report.scales import ALL_SHOWN, Shown, with_spread
 from confrank.spreadsheet import csv_text
 

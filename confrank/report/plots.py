@@ -14,7 +14,7 @@ from confrank.analysis import Analysis
 from confrank.analysis.repeats import GRID, risks_on_grid
 from confrank.files import write_atomically
 from confrank.metrics import ReliabilityBins, Samples, aurc, reliability_bins
-from confrank.metrics.arrays import Floats
+from confrank.metrics.inputs import Floats
 from confrank.report.colours import colours_of
 from confrank.report.names import chart_paths, shortened, with_short_names
 from confrank.report.scales import SHOWN, shown

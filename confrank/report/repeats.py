@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from confrank.analysis import Repeats
-from confrank.analysis.repeats import GRID
-from confrank.metrics.repeats import Difference
+from confrank.analysis.repeats import GRID, Difference
 from confrank.report import svg
 from confrank.report.colours import colour_numbers
 from confrank.report.scales import PAPER_METRICS, SHOWN, with_spread

@@ -20,6 +20,7 @@ SHOWN: dict[str, Shown] = {
     "acc": Shown("accuracy %", 100, False, "share of right predictions"),
     "aurc": Shown("AURC ×10³", 1000, True, "mean error rate among accepted, over all coverages"),
     "e_aurc": Shown("E-AURC ×10³", 1000, True, "approximately how far AURC is above that of a perfect ranking"),
+    "naurc": Shown("NAURC %", 100, True, "AURC from 0, a perfect ranking, to 100, a random one"),
     "augrc": Shown("AUGRC ×10³", 1000, True, "mean share of undetected errors over all coverages"),
     "aupr_error": Shown("AUPR-Err %", 100, False, "average precision of low confidence as a detector of errors"),
     "fpr95": Shown("FPR-95%-TPR %", 100, True, "share of errors accepted when 95% of right predictions are"),
@@ -27,7 +28,12 @@ SHOWN: dict[str, Shown] = {
     "ece": Shown("ECE %", 100, True, "mean gap between confidence and accuracy, 15 bins"),
     "nll": Shown("NLL ×10", 10, True, "mean negative log-likelihood of the label"),
     "brier": Shown("Brier %", 100, True, "mean squared distance of the probabilities to the label"),
+    "nll_correct": Shown("NLL of being right ×10", 10, True, "mean negative log-likelihood of right and wrong"),
+    "brier_correct": Shown("Brier of being right %", 100, True, "mean squared distance of the confidence to 1 or 0"),
 }
+
+# Groups are rows of a table: these columns would make it too wide.
+GROUP_METRICS = [key for key in SHOWN if key not in ("naurc", "nll_correct", "brier_correct")]
 
 # Metrics of out-of-distribution detection; AUROC and FPR at 95% TPR have the headings above.
 DETECTION_SHOWN: dict[str, Shown] = {
@@ -39,6 +45,11 @@ DETECTION_SHOWN: dict[str, Shown] = {
 ALL_SHOWN = SHOWN | DETECTION_SHOWN
 
 PAPER_METRICS = ("acc", "aurc", "e_aurc", "aupr_error", "fpr95", "ece", "nll", "brier")
+
+
+def keys_of(*evaluations: Evaluation) -> list[str]:
+    """The metrics to show of these: all but those that only a bare confidence has, unless one of them does."""
+    return [key for key in SHOWN if any(key in one.metrics for one in evaluations)]
 
 
 def shown(key: str, value: float | None, digits: int = 2) -> str:
@@ -53,14 +64,14 @@ def metric_text(key: str, metrics: Mapping[str, float | None], intervals: Mappin
     """For the terminal: a metric, and its interval in brackets if it has one."""
     limits = intervals.get(key)
     behind = "" if limits is None else f" ({shown(key, limits.low)}, {shown(key, limits.high)})"
-    return shown(key, metrics[key], 3) + behind
+    return shown(key, metrics.get(key), 3) + behind
 
 
 def metric_cell(key: str, evaluation: Evaluation, intervals: Mapping[str, Interval | None]) -> dict[str, str | None]:
     """For the page: a metric, the limits of its interval, and why it is undefined."""
     limits = intervals.get(key)
     return {
-        "value": shown(key, evaluation.metrics[key]),
+        "value": shown(key, evaluation.metrics.get(key)),
         "limits": None if limits is None else f"{shown(key, limits.low)} to {shown(key, limits.high)}",
         "why": evaluation.undefined.get(key),
     }

@@ -9,11 +9,11 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from confrank.analysis import Analysis, Repeats
+from confrank.analysis.repeats import summarise
 from confrank.metrics import Evaluation, Interval, PairedDifference
-from confrank.metrics.repeats import summarise
 from confrank.metrics.resampling import NO_INTERVALS
 from confrank.report.repeats import repeats_rows
-from confrank.report.scales import SHOWN, metric_text, p_text, with_spread
+from confrank.report.scales import SHOWN, keys_of, metric_text, p_text, with_spread
 from confrank.report.verdict import ece_note
 
 # Characters that a name or a word of a heading gets at least, and the prose in a column of meanings.
@@ -98,9 +98,9 @@ def evaluation_table(
     `more` are further rows: a heading, a cell for each evaluation, and the meaning.
     """
     rows = []
-    for key, how in SHOWN.items():
+    for key in keys_of(*evaluations.values()):
         cells = [metric_text(key, one.metrics, (intervals or {}).get(name, {})) for name, one in evaluations.items()]
-        rows.append([how.heading, *cells, how.meaning])
+        rows.append([SHOWN[key].heading, *cells, SHOWN[key].meaning])
     caption = "lower is better, except for accuracy, AUPR-Err and AUROC"
     return NumbersTable(["metric", *evaluations, "meaning"], [*rows, *more], "metrics", caption, has_meaning=True)
 
@@ -108,8 +108,8 @@ def evaluation_table(
 def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> NumbersTable:
     """All metrics of several seeds, a column each, with mean ± standard deviation; - where a metric is undefined."""
     rows = []
-    for key, how in SHOWN.items():
-        values = [one.metrics[key] for one in evaluations.values()]
+    for key in keys_of(*evaluations.values()):
+        how, values = SHOWN[key], [one.metrics.get(key) for one in evaluations.values()]
         summary = None if None in values else summarise([value for value in values if value is not None])
         mean = "-" if summary is None else with_spread(summary.mean, summary.std, how.factor, mark=" ± ")
         rows.append([how.heading, *(metric_text(key, one.metrics, {}) for one in evaluations.values()), mean])
@@ -120,8 +120,10 @@ def seeds_table(evaluations: Mapping[str, Evaluation], title: str) -> NumbersTab
 def difference_table(differences: Mapping[str, Mapping[str, PairedDifference | None]], first: str) -> NumbersTable:
     """Paired differences to the first model, with intervals and p-values."""
     caption = "95% interval in brackets; two-sided bootstrap p-value"
-    cells = {key: [_gap(how.factor, gaps.get(key)) for gaps in differences.values()] for key, how in SHOWN.items()}
-    rows = [[SHOWN[key].heading, *each] for key, each in cells.items()]
+    rows = []
+    for key, how in SHOWN.items():
+        if any(key in gaps for gaps in differences.values()):
+            rows.append([how.heading, *(_gap(how.factor, gaps.get(key)) for gaps in differences.values())])
     return NumbersTable(["metric", *differences], rows, f"difference to {first}", caption)
 
 
@@ -139,8 +141,13 @@ def interval_note(models: Sequence[Analysis]) -> str:
     if not any(counts):
         return f"no intervals (n = {models[0].curve.num_samples:,})"
     number = ", ".join(f"{count:,}" for count in counts)
-    note = f"in brackets: 95% intervals, Wilson's for accuracy, otherwise by the bootstrap from {number} resamples"
-    return "; ".join(filter(None, [note, ece_note(models)]))
+    note = f"in brackets: 95% intervals, those that need it from {number} resamples"
+    reasons: dict[str, list[str]] = {}
+    for model in models:
+        for key, why in model.no_intervals.items():
+            reasons.setdefault(f"{model.name}: {why}" if len(models) > 1 else why, []).append(SHOWN[key].heading)
+    missing = [f"no interval of {', '.join(headings)}: {why}" for why, headings in reasons.items()]
+    return "; ".join(filter(None, [note, ece_note(models), *missing]))
 
 
 def repeats_table(repeats: Repeats, title: str) -> NumbersTable:

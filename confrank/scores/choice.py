@@ -7,14 +7,22 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError, aligned, counted
-from confrank.metrics import KEYS, Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
-from confrank.metrics.arrays import TOLERANCE, ArrayLike, Classes, Flags, Floats, Ints, as_flags, same_length
-from confrank.metrics.frames import same_rows
-from confrank.metrics.influence import aurc_influence, difference_of
-from confrank.metrics.labels import labels_for
+from confrank.metrics import Interval, PairedDifference, Samples, aurc, bootstrap, intervals_of
+from confrank.metrics.inputs import (
+    TOLERANCE,
+    ArrayLike,
+    Classes,
+    Flags,
+    Floats,
+    Ints,
+    as_flags,
+    labels_for,
+    same_length,
+    same_rows,
+)
 from confrank.metrics.ranking import rank
 from confrank.metrics.ranking_metrics import aurc_of, auroc_of, fpr_at_tpr_of
-from confrank.metrics.resampling import default_resamples
+from confrank.metrics.resampling import aurc_influence, default_resamples, difference_of
 from confrank.scores.registry import SCORES, STANDARD, fitted, plain, refusal, scored
 from confrank.scores.table import Table, table_of
 
@@ -216,8 +224,7 @@ def _judged(
 
 
 def _intervals(resampled: dict[str, Floats], metrics: Metrics, samples: Samples) -> dict[str, Interval | None]:
-    limits = intervals_of(resampled, dict.fromkeys(KEYS) | metrics, samples=samples)
-    return {key: limits[key] for key in METRICS}
+    return intervals_of(samples, metrics, resampled)
 
 
 def _metrics(samples: Samples) -> Metrics:

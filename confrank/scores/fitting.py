@@ -6,7 +6,7 @@ import numpy as np
 
 from confrank.errors import InputError
 from confrank.metrics import aurc
-from confrank.metrics.arrays import TOLERANCE, Flags, Floats, Ints, chunks
+from confrank.metrics.inputs import TOLERANCE, Flags, Floats, Ints, chunks
 from confrank.scores.functions import p_norm, tempered
 from confrank.scores.table import Table, forms_of
 

@@ -7,7 +7,7 @@ they are added.
 
 import numpy as np
 
-from confrank.metrics.arrays import Floats
+from confrank.metrics.inputs import Floats
 
 # Differences of logits are cut off here, so that classes masked by the lowest number give finite scores.
 FARTHEST = 1e300

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError
-from confrank.metrics.arrays import ArrayLike, Floats, Ints, as_flags, same_length
+from confrank.metrics.inputs import ArrayLike, Floats, Ints, as_flags, same_length
 from confrank.scores import functions
 from confrank.scores.fitting import fit_power, fit_relu, fit_temperature_by_aurc
 from confrank.scores.table import Form, Kind, Table, computed, table_of

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from confrank.metrics.arrays import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks
+from confrank.metrics.inputs import Array, ArrayLike, Floats, Ints, as_probabilities, as_table, chunks
 from confrank.scores.functions import shifted, softmax
 
 Kind = Literal["logits", "probabilities"]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from confrank.active.records import Curves, Experiment, load_curves
+from confrank.analysis.repeats import Cell, Summary
 from confrank.config import changes
-from confrank.metrics.repeats import Cell, Summary
 from confrank.recipes import RECIPES
 from confrank.study import ood
 from confrank.study.active import ACTIVE

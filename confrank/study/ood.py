@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from confrank.metrics.repeats import Cell, summarise
+from confrank.analysis.repeats import Cell, summarise
 from confrank.metrics.separation import DETECTION_METRICS
 from confrank.ood.protocol import Protocol
 from confrank.ood.results import Group, OodResult, read_results, results_json

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from confrank.analysis.repeats import Cell, Summary, summarise
 from confrank.config import RECORDED, RunConfig, usual_settings
 from confrank.data import LOADERS
 from confrank.method_facts import facts_of
-from confrank.metrics.repeats import Cell, Summary, summarise
 from confrank.study.paper import ENSEMBLES, PaperValue, contradictions, table_values
 from confrank.study.results import Result, load_result
 

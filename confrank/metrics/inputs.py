@@ -1,14 +1,18 @@
-"""Check arguments once: torch tensors on any device, arrays or sequences -> numpy arrays."""
+"""Check inputs once, and turn them into numpy arrays: anything array-like, data frames, and names of classes.
+
+Torch tensors on any device, arrays, sequences, and columns of pandas, polars or Arrow come in. Names of classes
+become class numbers. The readers of files and the functions for Python share this.
+"""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from confrank.metrics.frames import same_rows
+from confrank.errors import named
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -102,6 +106,35 @@ def as_scores(values: ArrayLike, name: str = "confidence") -> Array:
     if len(scores) and not (np.isfinite(scores.min()) and np.isfinite(scores.max())):
         raise ValueError(f"expected finite values in {name}, but got {offenders(scores, ~np.isfinite(scores))}")
     return scores
+
+
+def as_weights(values: ArrayLike, num_samples: int) -> Floats:
+    """Weights [n] as float64: whole numbers are counts and stay as they are, others are divided by the largest.
+
+    So the fractions of a few of the rows are not mistaken for counts, unless all are equal. Numbers too large to sum
+    exactly are divided too. A row of weight 0 is absent.
+
+    >>> as_weights([1, 3, 0], 3).tolist(), as_weights([0.5, 2, 0], 3).tolist()
+    ([1.0, 3.0, 0.0], [0.25, 1.0, 0.0])
+    """
+    weights = as_scores(values, "sample_weight").astype(np.float64)
+    if len(weights) != num_samples:
+        raise ValueError(f"expected a weight for each of {num_samples:,} rows, but got {len(weights):,} weights")
+    if not num_samples:
+        return weights
+    lowest, highest = float(weights.min()), float(weights.max())
+    if lowest < 0:
+        row = int(weights.argmin())
+        raise ValueError(f"expected weights of at least 0, but got {lowest:g} in row {row}")
+    if highest == 0:
+        raise ValueError("expected a weight above 0, but all weights are 0")
+    if highest * num_samples <= 2**53 and (weights == np.floor(weights)).all():
+        return weights
+    return weights / highest
+
+
+def weighted_mean(values: Array, weights: Floats) -> float:
+    return float(np.dot(weights, values) / weights.sum())
 
 
 def as_flags(values: ArrayLike, name: str = "correct") -> Flags:
@@ -280,3 +313,177 @@ def offenders(values: Array, wrong: Array) -> str:
     rows = np.flatnonzero(wrong)
     shown = ", ".join(f"{_shown(values[row])} in row {row}" for row in rows[:3])
     return f"{shown}{f' and {len(rows) - 3} more rows' if len(rows) > 3 else ''}"
+
+
+GIVE_CLASSES = "give their names in the order of the columns, as in classes=model.classes_"
+NAME_COLUMNS = "give a data frame whose columns are the classes, as in pandas.DataFrame(..., columns=model.classes_)"
+
+
+def as_labels(values: ArrayLike, num_classes: int) -> Ints:
+    """A 1-D integer array with values in 0..num_classes-1."""
+    labels = as_classes(values, "label")
+    wrong = (labels < 0) | (labels >= num_classes)
+    if wrong.any():
+        raise ValueError(f"expected labels within 0..{num_classes - 1}, but got {offenders(labels, wrong)}")
+    return labels
+
+
+def labels_for(
+    label: Classes, given: object = None, others: Mapping[str, object] | None = None, **named: Array
+) -> Ints:
+    """Class numbers [n] of labels, checked against a table [n, K], which is given by its name.
+
+    `given` is the table as the caller gave it: a data frame names the classes of its columns. Its index must be that
+    of the labels and of the `others`, as far as they have one.
+
+    >>> labels_for([1, 0], logits=np.eye(2)).tolist()
+    [1, 0]
+    """
+    ((name, table),) = named.items()
+    same_rows(**{name: given, "label": label, **(others or {})})
+    numbers, _ = class_numbers({"label": label}, column_names(given), NAME_COLUMNS)
+    labels = as_labels(numbers["label"], table.shape[1])
+    same_length(**named, label=labels)
+    return labels
+
+
+def names_of_classes(table: object, classes: Classes | None) -> list[Any] | None:
+    """The classes [K] as the caller names them, or else as the columns of a data frame do; None without names."""
+    columns = column_names(table)
+    if classes is None:
+        return columns
+    names: list[Any] = to_numpy(classes).tolist()
+    if columns is not None and [*map(cell_text, columns)] != [*map(cell_text, names)]:
+        raise ValueError(f"expected the classes in the order of the columns, {columns}, but got {names}")
+    return names
+
+
+def class_numbers(
+    columns: Mapping[str, Classes], names: Sequence[Any] | None, remedy: str = ""
+) -> tuple[dict[str, Ints], list[str] | None]:
+    """Class numbers [n] from the names of classes, or from numbers, and the names as text.
+
+    Without names, words are numbered in alphabetical order, unless there is a table, whose columns have an order of
+    their own: `remedy` then says how to name them. Numbers are names if all of them are, or if a name is a number.
+
+    >>> class_numbers({"label": ["b", "a"], "prediction": ["b", "b"]}, None)
+    ({'label': array([1, 0]), 'prediction': array([1, 1])}, ['a', 'b'])
+    """
+    given = {role: to_numpy(values) for role, values in columns.items()}
+    has_words = [role for role, values in given.items() if values.dtype.kind in "SUO" and values.ndim == 1]
+    if names is None:
+        if not has_words:
+            return {role: as_classes(values, role) for role, values in given.items()}, None
+        if remedy:
+            role = has_words[0]
+            raise ValueError(f"expected class numbers in {role}, but got {describe(given[role])}; {remedy}")
+        if len(has_words) < len(given):
+            raise ValueError(f"expected names or numbers in both {' and '.join(given)}, but got one of each")
+        names = sorted({cell_text(value) for values in given.values() for value in coded(values)[0]} - {""})
+    texts = [*map(cell_text, names)]
+    if len({*texts}) < len(texts):
+        raise ValueError(f"expected a distinct name for each class, but got {texts}")
+    return {role: _numbers(values, texts, role) for role, values in given.items()}, texts
+
+
+def _numbers(values: Array, names: list[str], role: str) -> Ints:
+    """Class numbers [n] of values that are names, or numbers if no name is one."""
+    if values.ndim != 1:
+        return as_classes(values, role)  # which raises
+    number_of = {name: number for number, name in enumerate(names)}
+    distinct, codes = coded(values)
+    numbers = np.array([number_of.get(cell_text(value), -1) for value in distinct], dtype=np.int64)[codes]
+    wrong = numbers < 0
+    if not wrong.any():
+        return numbers
+    if values.dtype.kind == "b" and names == ["0", "1"]:
+        return values.astype(np.int64)
+    if values.dtype.kind in "fiub" and not any(map(_is_number, names)):
+        numbers = as_classes(values, role)
+        wrong = (numbers < 0) | (numbers >= len(names))
+        if not wrong.any():
+            return numbers
+    raise ValueError(f"expected a class among {named(names, 8)} in {role}, but got {offenders(values, wrong)}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return float(text) == float(text)
+    except ValueError:
+        return False
+
+
+def column_names(table: object) -> list[Any] | None:
+    """The names of a data frame's columns; None for anything else, and for columns that are just numbered from 0."""
+    columns = getattr(table, "column_names", getattr(table, "columns", None))  # the former are those of Arrow
+    if columns is None or callable(columns):
+        return None
+    names = [*columns]
+    return None if names == [*range(len(names))] else names
+
+
+def check_columns(table: object, expected: list[Any] | None) -> None:
+    """Raise if the columns of a data frame are not those expected, in this order; where one has no names, nothing."""
+    names = column_names(table)
+    if names is not None and expected is not None and names != expected:
+        raise ValueError(
+            f"expected the classes {expected} as columns, in this order, but got {names};"
+            f" select them by table[{expected}]"
+        )
+
+
+def same_rows(**given: Any) -> None:
+    """Raise if the rows of two arguments do not belong together by their index, which only pandas has."""
+    indexes = {name: values.index for name, values in given.items() if _is_indexed(values)}
+    first = next(iter(indexes), "")
+    for name, index in indexes.items():
+        if len(index) == len(indexes[first]) and not index.equals(indexes[first]):  # others raise by their length
+            one, other = (np.asarray(indexes[each], dtype=object) for each in (first, name))
+            row = int((one != other).argmax())
+            raise ValueError(
+                f"expected {first} and {name} with their rows in the same order, but the index of row {row} is"
+                f" {one[row]!r} in {first} and {other[row]!r} in {name}; select the rows by one index, as in"
+                f" {name}.loc[{first}.index], or give {name}.to_numpy() if the rows belong together as they are"
+            )
+
+
+def _is_indexed(values: Any) -> bool:
+    """Whether these are a series or data frame of pandas; lists and strings have a method `index`."""
+    return hasattr(getattr(values, "index", None), "equals")
+
+
+def row_numbers(*given: Any) -> NDArray[Any] | None:
+    """The index of the first series or data frame of pandas, if its numbers identify the rows."""
+    index = next((values.index for values in given if _is_indexed(values)), None)
+    return None if index is None or not identifies(index) else np.asarray(index)
+
+
+def identifies(index: Any) -> bool:
+    """Whether an index without a name has distinct numbers that do not merely count the rows from 0."""
+    if [*index.names] != [None] or index.dtype.kind not in "iu" or not index.is_unique:
+        return False
+    return not np.array_equal(np.asarray(index), np.arange(len(index)))
+
+
+def coded(column: NDArray[Any]) -> tuple[list[Any], NDArray[np.int64]]:
+    """The different values of a column [n], and the position of each row's value among them."""
+    if column.dtype.kind in "fiub":
+        names, codes = np.unique(column, return_inverse=True)
+        return names.tolist(), codes
+    # Hashing words is much faster than sorting them.
+    words = column.tolist()
+    position = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    return list(position), np.fromiter(map(position.__getitem__, words), dtype=np.int64, count=len(words))
+
+
+def cell_text(value: object) -> str:
+    """A cell of a column as text, whole numbers without decimals; empty if it is missing.
+
+    >>> cell_text(2.0), cell_text(b" a "), cell_text(float("nan"))
+    ('2', 'a', '')
+    """
+    if isinstance(value, bytes):
+        value = value.decode(errors="replace")
+    if isinstance(value, float):
+        return "" if value != value else str(int(value)) if value.is_integer() else str(value)
+    return "" if value is None or type(value).__name__ in ("NAType", "NaTType") else str(value).strip()

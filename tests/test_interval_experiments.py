@@ -1,4 +1,4 @@
-"""The experiment on paired intervals: what it measures, its means over cells, and what the pages show of it."""
+"""The experiments on intervals: what they measure, means over cells, and what the pages show of it."""
 
 import json
 import sys
@@ -56,3 +56,51 @@ def test_only_missing_cells_are_measured(tmp_path, monkeypatch, capsys):
     }
     assert len({(one["metric"], one["n"], one["difference"]) for one in lines}) == len(lines)
     assert "| nll | 30 | 0.5 | 0.2 | some | 2 |" in capsys.readouterr().out
+
+
+WORLDS = program("experiments/interval_worlds.py")
+IN_WORLDS = ROOT / "experiments/interval_worlds_epyc-2core_202611.jsonl"
+
+
+def test_the_pages_show_the_worlds_as_printed(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["interval_worlds.py", str(IN_WORLDS), "--repetitions", "0"])
+    WORLDS.main()
+    printed = capsys.readouterr().out
+    assert IN_WORLDS.with_suffix(".md").read_text().endswith(printed)
+    page = (ROOT / "docs/evidence/intervals.md").read_text()
+    for section in printed.split("## ")[1:4]:
+        table = section.partition("\n\n")[2].strip()
+        assert table.startswith("| ") and f"{table}\n\n" in page
+
+
+def test_the_intervals_hold_in_every_world():
+    cells = [json.loads(line) for line in IN_WORLDS.read_text().splitlines()]
+    assert {(one["world"], one["n"]) for one in cells} == {
+        *((world, n) for world in WORLDS.WORLDS for n in (50, 200, 1000, 2000)),
+        (WORLDS.WITH_CLUSTERS, 2000),
+        (WORLDS.WITHOUT, 2000),
+    }
+    for one in cells:
+        assert one["repetitions"] == 1000
+        if one["world"] == WORLDS.WITH_CLUSTERS and one["metric"] in ("acc", "aurc"):
+            assert 0.92 <= one["covered"] <= 0.97
+        if one["world"] not in WORLDS.WORLDS:
+            continue
+        if one["metric"] in WORLDS.AREAS:
+            assert one["intervals"] == 1000 and one["covered"] >= 0.925
+            assert one["covered"] <= 0.995 or one["errors"] < 30 or one["errors"] > 0.25 * one["n"]
+        if one["metric"] == "fpr95" and one["errors"] >= 19:
+            assert one["covered"] >= 0.92
+
+
+def test_only_missing_worlds_and_metrics_are_measured(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(f"{line}\n" for line in IN_WORLDS.read_text().splitlines() if '"aurc"' not in line))
+    flags = ["--repetitions", "2", "--sizes", "50"]
+    monkeypatch.setattr(sys, "argv", ["interval_worlds.py", str(path), *flags])
+    before = path.read_text()
+    WORLDS.main()
+    assert path.read_text().startswith(before)
+    added = [json.loads(line) for line in path.read_text()[len(before) :].splitlines()]
+    assert {one["metric"] for one in added} == {"aurc"} and {one["n"] for one in added} == {50, 2000}
+    assert len(added) == len(WORLDS.WORLDS) + 2
