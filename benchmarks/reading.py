@@ -18,10 +18,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-
-from confrank.predictions import read
 from confrank.predictions.csv_file import open_csv
 from confrank.predictions.layout import Layout
+
+from confrank.predictions import read
 
 KEYS: dict[str, Callable[[int], str]] = {
     "numbers": str,

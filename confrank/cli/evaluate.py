@@ -98,7 +98,7 @@ def _evaluate(arguments: Arguments) -> None:
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
         columns = kept(reading, *by, weight, *([] if policy is None else policy.columns))
         sources.append(_read(file, name, reading, columns, is_first=not sources))
-    from confrank.predictions.parts import are_parts
+    from confrank.predictions.joining import are_parts
 
     if are_parts([source.path for source in sources]):
         folder = sources[0].path.parent
@@ -172,7 +172,7 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
 
 
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
-    from confrank.predictions.pairing import IN_BOTH
+    from confrank.predictions.joining import IN_BOTH
     from confrank.report.groups import group_lines, group_table, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes
