@@ -181,7 +181,7 @@ def _stored_names(text: str) -> list[str]:
 
 
 def _tensors(path: Path) -> dict[str, Array] | Array:
-    """What `torch.save` wrote: tensors by name, (logits, label), one tensor, or a list of one of these for each batch."""
+    """What `torch.save` wrote: tensors by name, (logits, label), one tensor, or a list of these for the batches."""
     import torch
 
     try:

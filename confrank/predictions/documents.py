@@ -93,9 +93,9 @@ def _of_rows(rows: list[Any]) -> Cells:
     """Columns of all names that occur, with None where a row lacks one."""
     for number, row in enumerate(rows):
         if not isinstance(row, dict):
-            kind = {list: "a list", dict: "an object", str: "text"}.get(type(row), "another value")
             raise ValueError(
-                f"expected an object in each row, but got {kind} in row {number};"
+                f"expected an object in each row, but got {'a list' if isinstance(row, list) else 'others'} in row"
+                f" {number};"
                 ' write rows such as {"label": "cat", "prediction": "dog", "confidence": 0.7}'
             )
     names = dict.fromkeys(name for row in rows for name in row)

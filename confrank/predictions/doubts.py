@@ -15,6 +15,7 @@ FEWEST_ROWS = 5
 MOST_ROUNDING = 0.1 + 1e-6
 # Another column next to the classes changes sums by more than this, unless it is nearly 0 everywhere.
 EXACT_SUM = 1e-3
+SINGULAR = {"probabilities": "probability", "logits": "logit"}
 NAME_CLASSES = (
     "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
     " as in probability:NAME=COLUMN"
@@ -31,8 +32,8 @@ def refuse_other_columns(table: Array, names: list[str], label: Array) -> None:
     if not occurring.all() and not is_share:
         unnamed = [name for name, there in zip(names, occurring, strict=True) if not there]
         raise InputError(
-            f"expected only class columns besides label, but no label names {shown(unnamed)}, and the rows of all columns"
-            " do not sum to 1",
+            f"expected only class columns besides label, but no label names {shown(unnamed)}, and the rows of all"
+            " columns do not sum to 1",
             NAME_CLASSES + ", or use {probabilities} or {logits} if all of them are classes",
         )
 
@@ -180,7 +181,7 @@ def refuse_grades(label: Column, prediction: Column, name: str) -> None:
     odd = [cell_text(value) for value in given if cell_text(value) not in ("0", "1", *MISSING)]
     if odd and {cell_text(value) for value in values} <= {"0", "1", *MISSING}:
         raise InputError(
-            f"expected labels that answers can agree with, but {name!r} of the other file has only 0 and 1, and the answers have"
-            f" others, such as {odd[0][:40]}",
+            f"expected labels that answers can agree with, but {name!r} of the other file has only 0 and 1, and the"
+            f" answers have others, such as {odd[0][:40]}",
             f"if these are grades, use {{columns}} correct={name}, otherwise label={name}",
         )

@@ -27,6 +27,7 @@ from confrank.predictions.tables import Column, Columns, Table, Text, parts_of
 
 # In bytes. The array of keys reserves the length of the longest for each.
 LONGEST_KEY = 4096
+NOT_UNIQUE = " (not unique)"
 # Begins the name of a column of labels that another file gave, which both files may have.
 MARK = "\0"
 # What only the names of parts end in, before their number; others may be those of several models, say by seed.
@@ -222,7 +223,7 @@ def distinct_keys(columns: Mapping[str, Column]) -> tuple[dict[str, Any], dict[s
         if isinstance(keys, str):
             ignored.append(name + keys)
         elif repeated_rows(keys) is not None:
-            ignored.append(f"{name} (not unique)")
+            ignored.append(name + NOT_UNIQUE)
         else:
             identifying[name] = keys
     if not identifying:
@@ -245,7 +246,7 @@ def keys_or_reason(column: Column) -> Array | str:
         return as_keys(np.array(column.values))[column.codes]
     if column.dtype.kind == "f" and (np.abs(column) < 2**53).all() and (column == np.floor(column)).all():
         column = column.astype(np.int64)
-    if column.ndim != 1 or column.dtype.kind not in "iuS":
+    if column.ndim != 1 or column.dtype.kind not in "iuUS":
         return ""
     return as_keys(column)
 
@@ -310,11 +311,9 @@ def without_copies(whole: Columns, part: Array, files: Sequence[str]) -> Columns
         one, other = values[rows], values[original[rows]]
         if not len(rows):
             break
-        if values.dtype.kind == "f":  # a GPU rounds
-            same = np.isclose(one, other, rtol=1e-2, atol=1e-2, equal_nan=True)
-        else:
-            same = one == other
-        same = same.reshape(len(rows), -1).all(axis=1)
+        is_float = values.dtype.kind == "f"  # which a GPU rounds
+        close = np.isclose(one, other, rtol=1e-2, atol=1e-2, equal_nan=True) if is_float else one == other
+        same = np.reshape(close, (len(rows), -1)).all(axis=1)
         if not same.all():
             row = int(rows[same.argmin()])
             raise InputError(

@@ -15,7 +15,7 @@ from confrank.metrics.frames import cell_text
 from confrank.metrics.samples import first_not_largest
 from confrank.predictions import doubts
 from confrank.predictions.arrays import of_memory
-from confrank.predictions.joining import display_name, distinct_keys, joined
+from confrank.predictions.joining import NOT_UNIQUE, display_name, distinct_keys, joined
 from confrank.predictions.predictions import Array, Predictions
 from confrank.predictions.roles import (
     KEY_NAMES,
@@ -81,9 +81,9 @@ def read(
     Probabilities or confidences are divided by `scale`, or are logarithms if it is "log". `logits` or `probabilities`
     says what class columns hold; `skip_missing` drops rows without a label, prediction or score. The columns in
     `keep` are in `.extra` of the result, as they are in the source. A compressed file that unpacks to more than
-    `max_gigabytes` (default: 2) is refused. With `labelled=False`, no labels are needed, and those there are not read.
-    `classes` are the names of the classes, so that columns with other names are not taken for classes. `like` is the
-    `.reading` of another source, which a policy records: what was said about it counts here too.
+    `max_gigabytes` (default: 2) is refused. With `labelled=False`, no labels are needed, and none are read. `classes`
+    are the names of the classes, so that columns with other names are not taken for classes. `like` is the `.reading`
+    of another source, which a policy records: what was said about it counts here too.
 
     A doubt is an error that names the argument that settles it.
     """
@@ -130,84 +130,94 @@ def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = Tr
     loaded = table.load([*wanted], [*texts, *roles.extra.values()], roles.classes)
     if not len(loaded):
         raise ValueError("expected rows of predictions, but there are none")
-    loaded, skipped = _without_missing(loaded, table, roles, said)
-    notes = [*loaded.notes, *skipped]
+    loaded, notes = _without_missing(loaded, table, roles, said)
     cells = {role: loaded.named[name] for role, name in roles.columns.items()}
     for role in WORDS:
         may_be_named = roles.class_names is not None and role in ("label", "prediction")
         if role in cells and not table.typed and not may_be_named:
             cells[role] = numbers_if_all(cells[role])
-    metadata = dict(table.metadata)
-    extra = {}
-    for name, column in roles.extra.items():
-        values = loaded.named[column]
-        extra[name] = numbers_of(values, name) if name == "sample_weight" else raw_cells(values)
-    keys, key_name, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
     if table.truth == "label" and may_be_grades and "prediction" in cells:
         doubts.refuse_grades(cells["label"], cells["prediction"], display_name(roles.columns["label"]))
-    if "label" in cells and isinstance(column := cells["label"], np.ndarray) and column.ndim == 2:
-        cells["label"] = _of_one_hot(column)
-        metadata["labels"] = "one-hot"
-    scores, kind = _scores(cells, loaded.classes, roles, said, notes)
-    confidence = _confidence(cells, roles, said, notes)
-    names = table.class_names or roles.class_names
-    classes = {role: cells.pop(role) for role in ("label", "prediction") if role in cells}
-    typed = table.typed
-    if said.positive is not None:
-        score = scores[:, 0] if scores is not None and scores.shape[1] == 1 else confidence
-        classes, scores, confidence, names = _with_positive(classes, score, said, notes)
-        kind, typed = "probabilities", True
-    by_name = names is not None and isinstance(column := classes.get("label"), Text) and {*column.values} <= {*names}
-    numbers, names, ambiguous = class_numbers(classes, names, typed=typed, has_table=scores is not None)
-    arrays: dict[str, Any] = dict(numbers)
-    if confidence is not None:
-        arrays["confidence"] = confidence
+    keys, metadata, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
+    if unused and not keys and "cluster" not in roles.extra:
+        notes += [f"note: {name.removesuffix(NOT_UNIQUE)} repeats, so rows may depend on each other"
+                  for name in unused if name.endswith(NOT_UNIQUE)][:1]  # fmt: skip
+    ignored = [name.strip() or "a column without name" for name in roles.ignored]
+    ignored = [name for name in ignored if not (table.class_names and holds_class_names(name))] + unused
+    metadata = table.metadata | metadata | ({"ignored": shown(ignored)} if ignored else {})
+    arrays = _arrays(cells, loaded.classes, table, roles, said, notes, metadata)
     if "correct" in cells:
         arrays["correct"] = _flags(cells["correct"])
     if "index" in cells:
         arrays["index"] = whole_numbers(numbers_of(cells["index"], "index"), "index")
-    label = numbers.get("label", np.zeros(0, dtype=np.int64))
-    name = roles.columns.get("label", "").strip()
-    if name.lower() in WEAK_LABELS and "label" not in roles.declared:
-        notes.append(f"{name} read as the label")
+    extra = {}
+    for name, column in roles.extra.items():
+        values = loaded.named[column]
+        extra[name] = numbers_of(values, name) if name == "sample_weight" else raw_cells(values)
+    return Predictions(**arrays, **keys, extra=extra, metadata=metadata, notes=tuple(notes), rows=loaded.rows)
+
+
+def _arrays(
+    cells: dict[str, Column],
+    columns: Array | None,
+    table: Table,
+    roles: Roles,
+    said: Said,
+    notes: list[str],
+    metadata: dict[str, str],
+) -> dict[str, Any]:
+    """Label, prediction, and probabilities, logits or a confidence, with what is doubtful about them refused."""
+    if isinstance(label := cells.get("label"), np.ndarray) and label.ndim == 2:
+        cells["label"] = _of_one_hot(label)
+        metadata["labels"] = "one-hot"
+    weak = roles.columns.get("label", "").strip()
+    if weak.lower() in WEAK_LABELS and "label" not in roles.declared:
+        notes.append(f"{weak} read as the label")
+    scores, kind = _scores(cells, columns, roles, said, notes)
+    confidence = _confidence(cells, roles, said, notes)
+    names, typed = table.class_names or roles.class_names, table.typed
+    classes: dict[str, Column] = {role: cells[role] for role in ("label", "prediction") if role in cells}
+    if said.positive is not None:
+        score = scores[:, 0] if scores is not None and scores.shape[1] == 1 else confidence
+        classes, scores, confidence, names = _with_positive(classes, score, said, notes)
+        kind, typed = "probabilities", True
+    words = classes.get("label")
+    by_name = isinstance(words, Text) and names is not None and {*words.values} <= {*names}
+    numbers, names, ambiguous = class_numbers(classes, names, typed=typed, has_table=scores is not None)
+    if ambiguous:
+        metadata["labels"] = "read as names of classes, not as their numbers"
+    arrays: dict[str, Any] = numbers | ({} if confidence is None else {"confidence": confidence})
+    prediction = numbers.get("prediction")
     if scores is not None and scores.shape[1] == 1:
-        kind, scores = _of_class_1(scores[:, 0], label, kind)
-        metadata["binary"] = (
-            f"a single column read as the {'logit' if kind == 'logits' else 'probability'} of class 1"
-        )
-        names = None
-        doubts.check_prediction(numbers.get("prediction"), scores, kind, doubts.OTHER_CUT_OFF)
-        arrays[kind] = scores
-    elif scores is not None:
+        kind, scores = _of_class_1(scores[:, 0], numbers.get("label"), kind)
+        metadata["binary"] = f"a single column read as the {doubts.SINGULAR[kind]} of class 1"
+        doubts.check_prediction(prediction, scores, kind, doubts.OTHER_CUT_OFF)
+        return arrays | {kind: scores}
+    if names:
+        metadata["class_names"] = json.dumps(names)
+    if scores is not None:
         if names and len(names) != scores.shape[1]:
             raise ValueError(f"expected {scores.shape[1]} class names, as many as classes, but got {len(names)}")
         if kind != "logits":
             doubts.refuse_percentages(scores)
         if roles.is_bare and said.labelled and kind is None:
-            doubts.refuse_other_columns(scores, roles.classes, label if by_name or names is None else label[:0])
-        if not by_name:
-            doubts.refuse_numbering_from_one(label, scores)
+            named_by = numbers["label"] if by_name or names is None else numbers["label"][:0]
+            doubts.refuse_other_columns(scores, roles.classes, named_by)
+        if not by_name and "label" in numbers:
+            doubts.refuse_numbering_from_one(numbers["label"], scores)
         remedy = doubts.NAME_CLASSES if kind is None else doubts.OTHER_RULE
         kind = kind or doubts.kind_of(scores)
-        doubts.check_prediction(numbers.get("prediction"), scores, kind, remedy)
-        arrays[kind] = scores
-    elif {"label", "prediction", "confidence"} <= {*arrays}:
-        label, prediction = arrays["label"], arrays["prediction"]
-        doubts.refuse_renamed_classes(label, prediction, names)
+        doubts.check_prediction(prediction, scores, kind, remedy)
+        return arrays | {kind: scores}
+    if {"label", "prediction", "confidence"} <= {*arrays}:
+        doubts.refuse_renamed_classes(arrays["label"], arrays["prediction"], names)
         if "confidence" not in roles.declared and said.positive is None:
             name = roles.columns.get("confidence", "confidence")
-            doubts.refuse_probability_of_a_class(label, prediction, arrays["confidence"], name, names)
-        notes += doubts.unmatched_classes(label, prediction, names)
-    if names:
-        metadata["class_names"] = json.dumps(names)
-    if ambiguous:
-        metadata["labels"] = "read as names of classes, not as their numbers"
-    ignored = [name.strip() or "a column without name" for name in roles.ignored]
-    ignored = [name for name in ignored if not (table.class_names and holds_class_names(name))] + unused
-    if ignored:
-        metadata["ignored"] = shown(ignored)
-    metadata |= key_name
-    return Predictions(**arrays, **keys, extra=extra, metadata=metadata, notes=tuple(notes), rows=loaded.rows)
+            doubts.refuse_probability_of_a_class(
+                arrays["label"], arrays["prediction"], arrays["confidence"], name, names
+            )
+        notes += doubts.unmatched_classes(arrays["label"], arrays["prediction"], names)
+    return arrays
 
 
 def with_score_named(table: Table) -> Table:
@@ -230,7 +240,8 @@ def with_score_named(table: Table) -> Table:
 
 
 def _without_missing(loaded: Columns, table: Table, roles: Roles, said: Said) -> tuple[Columns, list[str]]:
-    """The rows without missing values, and a note on the others; an error unless they may be skipped."""
+    """The rows without missing values, and notes with one on the others; an error unless they may be skipped."""
+    notes = [*loaded.notes]
     needed = {role: name for role, name in roles.columns.items() if role in NEEDED}
     needed |= {role: name for role, name in roles.extra.items() if role == "sample_weight"}
     known = {*(table.class_names or roles.class_names or ())}
@@ -245,13 +256,13 @@ def _without_missing(loaded: Columns, table: Table, roles: Roles, said: Said) ->
     if loaded.classes is not None and (missing := is_missing(loaded.classes)).any():
         flags["class columns"] = missing
     if not flags:
-        return loaded, []
+        return loaded, notes
     if not said.skip_missing:
         role, missing = next(iter(flags.items()))
         rows = [str(row) for row in np.flatnonzero(missing).tolist()]
         name = needed.get(role, role)
-        column = loaded.named.get(name)
-        word = column.values[int(column.codes[int(missing.argmax())])] if isinstance(column, Text) else ""
+        cells = loaded.named.get(name)
+        word = cells.values[int(cells.codes[int(missing.argmax())])] if isinstance(cells, Text) else ""
         raise InputError(
             f"expected a value of {display_name(name)!r} in each row, but {len(rows):,} of {len(loaded):,} have none:"
             f" rows {named(rows)}{f' ({word!r}; rename it if it is a class)' if word else ''}",
@@ -260,7 +271,8 @@ def _without_missing(loaded: Columns, table: Table, roles: Roles, said: Said) ->
     missing = np.any(list(flags.values()), axis=0)
     if missing.all():
         raise ValueError(f"expected rows with {' and '.join(flags)}, but all {len(loaded):,} lack it")
-    return loaded.select(~missing), [f"{counted(int(missing.sum()), 'row')} without {' or '.join(flags)} skipped"]
+    notes.append(f"{counted(int(missing.sum()), 'row')} without {' or '.join(flags)} skipped")
+    return loaded.select(~missing), notes
 
 
 # Scores
@@ -327,10 +339,9 @@ def _confidence(cells: dict[str, Column], roles: Roles, said: Said, notes: list[
     return values
 
 
-def _of_class_1(single: Array, label: Array, kind: str | None) -> tuple[str, Array]:
+def _of_class_1(single: Array, label: Array | None, kind: str | None) -> tuple[str, Array]:
     """The probabilities or logits [n, 2] of classes 0 and 1 from those of class 1 [n]."""
-    wrong = (label != 0) & (label != 1)
-    if wrong.any():
+    if label is not None and (wrong := (label != 0) & (label != 1)).any():
         row = int(wrong.argmax())
         raise InputError(
             f"expected labels 0 and 1 with a single column of {kind or 'probabilities'}, which is that of class 1,"

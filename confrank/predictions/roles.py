@@ -401,18 +401,12 @@ def _refuse_incomplete(names: Sequence[str], known: Collection[str], single: Map
     problem = f"expected {FORMS if said.labelled else UNLABELLED}, but got the columns {shown(names)}"
     if not said.labelled:
         raise InputError(problem, "say what they are with {columns}, as in confidence=COLUMN")
-    remedies = {
-        ("label", "confidence"): "use {positive} NAME if the score is the probability of the class NAME",
-        ("label", "prediction"): "say which column is the confidence with {columns}, as in confidence=COLUMN",
-        ("prediction", "confidence"): "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE",
-        **{
-            (role,): "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE"
-            for role in ("probabilities", "logits", "outputs")
-        },
-    }
-    for roles, remedy in remedies.items():
-        if {*roles} <= {*known}:
-            raise InputError(problem, remedy)
+    if {"label", "confidence"} <= {*known}:
+        raise InputError(problem, "use {positive} NAME if the score is the probability of the class NAME")
+    if {"label", "prediction"} <= {*known}:
+        raise InputError(problem, "say which column is the confidence with {columns}, as in confidence=COLUMN")
+    if {"prediction", "confidence"} <= {*known} or TABLES & {*known}:
+        raise InputError(problem, "give the labels with {columns}, as in label=COLUMN, or with {truth} FILE")
     if any(number(name) is not None for name in names):
         raise InputError(problem, "add a line with the names of the columns if the file has none")
     raise InputError(

@@ -7,6 +7,7 @@ for are read.
 """
 
 import csv
+import os
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -110,7 +111,7 @@ class Table:
 
     Where a file does not say what a column holds, `words` are read as words, others as numbers. Columns in `lists`
     have a list in each row; those in `never` are no classes unless somebody says so. In a `typed` table numbers are
-    class numbers even if classes have numbers as names. One array without a name is `alone`. The rows of parts are not
+    class numbers even if classes have numbers as names. One array without a name is `alone`. Rows of parts are not
     `ordered`. Another file gave the role `truth`.
     """
 
@@ -160,7 +161,9 @@ class File:
         """The file as it is stored."""
         import pyarrow as pa
 
-        return pa.OSFile(self.name) if self.system is None else self.system.open_input_file(self.name)
+        if self.system is not None:
+            return self.system.open_input_file(self.name)
+        return pa.OSFile(os.fsencode(self.name))  # a name in any encoding
 
     def unpacked(self) -> Any:
         """The file as a stream; an error when it unpacks to more than the limit."""
@@ -238,13 +241,12 @@ def _files_of(source: str, limit: float | None) -> list[File]:
     """The files of a source: one, the parts in a folder, or what a pattern matches."""
     if found := URI.match(source):
         return _files_at(f"{found[1]}://{source[found.end() :]}", limit)
-    path = Path(source)
+    path, counts = Path(source), {}  # type: Path, dict[str, int]
     if not path.exists() and set("*?[") & {*source}:
         pattern = path.relative_to(path.anchor)
         paths = sorted(Path(path.anchor or ".").glob(str(pattern)), key=lambda one: _order(one.name))
         if not paths:
             raise ValueError("expected files of predictions, but none has such a name")
-        counts: dict[str, int] = {}
         return [File(str(one), None, limit, counts) for one in paths]
     if not path.exists():
         raise ValueError(f"expected a predictions file, but it does not exist{similar_path(path)}")
@@ -254,7 +256,6 @@ def _files_of(source: str, limit: float | None) -> list[File]:
     if run is not None:
         raise ValueError(f"expected a predictions file, but it is a folder; give a run folder in it, such as {run}")
     entries = [(entry.name, entry.is_dir()) for entry in path.iterdir()]
-    counts: dict[str, int] = {}
     return [File(str(path / name), None, limit, counts) for name in parts_of(entries)]
 
 
@@ -293,7 +294,8 @@ def parts_of(entries: Sequence[tuple[str, bool]]) -> list[str]:
         raise InputError(f"expected {counted(int(total[1]), 'part')}, but got {len(names)}", "add the others")
     finished = any(name == "_SUCCESS" for name, _ in entries)  # parts without rows may be absent
     varying = [numbers for numbers in zip(*map(_numbers, names), strict=True) if len({*numbers}) > 1]
-    if not finished and not total and len(varying) == 1 and varying[0][-1] < 1000:  # larger ones are dates
+    is_dated = re.search(r"20\d\d-?[01]\d", names[0])
+    if not finished and not total and not is_dated and len(varying) == 1:
         missing = sorted({*range(min(1, varying[0][0]), varying[0][-1])} - {*varying[0]})
         if missing:
             raise InputError(
@@ -506,7 +508,7 @@ def _of_frame(frame: Any, wanted: Collection[str]) -> Table:
     frame = frame.to_frame() if hasattr(frame, "to_frame") else frame
     if not hasattr(frame, "__arrow_c_stream__"):
         raise ValueError(f"expected the path of a file or a data frame, but got {type(frame).__name__}")
-    index = getattr(frame, "index", None)
+    index: Any = getattr(frame, "index", None)
     if hasattr(index, "equals"):
         levels = [str(name) for name in index.names if name is not None]
         others = {*map(str, frame.columns)}
@@ -601,8 +603,11 @@ def _values(column: Any, name: str, known: dict[str, int]) -> Array:
         numbers = np.array([known.setdefault(word, len(known)) for word in words] or [0], dtype=np.int32)
         if column.null_count:
             numbers = np.append(numbers, np.int32(known.setdefault("", len(known))))
-            return numbers[column.indices.fill_null(len(numbers) - 1).to_numpy(zero_copy_only=False)]
-        return numbers[column.indices.to_numpy(zero_copy_only=False)]
+            column = column.indices.fill_null(len(numbers) - 1)
+        else:
+            column = column.indices
+        codes: Array = numbers[column.to_numpy(zero_copy_only=False)]
+        return codes
     values: Array = column.to_numpy(zero_copy_only=False)
     return values
 
