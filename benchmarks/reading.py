@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from confrank.predictions import read
-from confrank.predictions.tables import open_table
+from confrank.predictions.tables import Wanted, open_table
 
 KEYS: dict[str, Callable[[int], str]] = {
     "numbers": str,
@@ -64,7 +64,7 @@ def main() -> None:
             tasks: dict[str, Callable[[], object]] = {
                 "complete": lambda folder=folder: read(folder / "complete.csv"),
                 "truth": lambda folder=folder: open_table(folder / "truth.csv").load(
-                    ["id", "label"], ["id", "label"], ()
+                    Wanted(words=["label"], keys=["id"])
                 ),
                 "joined": lambda folder=folder: read(folder / "predictions.csv", truth=folder / "truth.csv"),
             }

@@ -23,7 +23,7 @@ from confrank.files import check_npz
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
 from confrank.predictions.roles import PREFIXES, role_of
-from confrank.predictions.tables import Text, open_table
+from confrank.predictions.tables import Text, Wanted, open_table
 from confrank.recipes import TEXT_SUFFIXES
 from confrank.spreadsheet import filled, long_fields
 
@@ -179,7 +179,7 @@ def _from_csv(path: Path) -> TablePool:
     numbers = [opened.names[column] for role, columns in groups.items() if role != "path" for column in columns]
     name = opened.names[groups["path"][0]]
     with about(path):
-        content = opened.load([name], [name], numbers)
+        content = opened.load(Wanted(words=[name], classes=numbers))
     paths, table = content.named[name], content.classes
     assert table is not None and isinstance(paths, Text)
     arrays: dict[str, Array] = {"path": np.array(paths.values, dtype=object)[paths.codes]}

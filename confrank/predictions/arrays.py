@@ -1,6 +1,7 @@
 """Arrays by name as a table: what numpy, torch and safetensors write. Only tensors and plain values are unpickled."""
 
 import json
+import math
 import pickle
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from confrank.errors import InputError, named
 from confrank.files import check_unpacked, npy_header, npz_size
 from confrank.predictions.roles import holds_class_names, key_of
-from confrank.predictions.tables import Array, Column, Columns, Table, words_of
+from confrank.predictions.tables import Array, Column, Columns, Table, Wanted, words_of
 
 _EXAMPLE = "torch.save({'logits': logits, 'label': label}, 'predictions.pt')"
 Shapes = Mapping[str, tuple[int, ...]]
@@ -110,8 +111,13 @@ def _of_npz(path: Path, max_gigabytes: float | None) -> Table:
 
 def _of_npy(path: Path) -> Table:
     """A structured array with named fields, or an array without a name."""
-    with _readable("an npy file"):
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    with _readable("an npy file"), path.open("rb") as file:
+        shape, _, kind = npy_header(file)
+        expected = file.tell() + kind.itemsize * math.prod(shape)
+        if not kind.hasobject and path.stat().st_size != expected:
+            raise InputError(f"expected {expected:,} bytes for shape {shape} of {kind}", "save the file again")
+        file.seek(0)
+        values = np.load(file, allow_pickle=False)
     if not values.dtype.names:
         return of_single(np.asarray(values))
     if values.ndim != 1:
@@ -123,9 +129,9 @@ def _table(shapes: Shapes, load: Load, metadata: dict[str, str]) -> Table:
     lists = frozenset(name for name, shape in shapes.items() if len(shape) > 1 and shape[1:] != (1,))
     names = [*shapes]
 
-    def loaded(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
-        arrays = load({*wanted, *classes})
-        columns = {name: _column(name, arrays[name]) for name in wanted}
+    def loaded(wanted: Wanted) -> Columns:
+        arrays, classes = load(wanted.all), wanted.classes
+        columns = {name: _column(name, arrays[name]) for name in wanted.names}
         rows = [len(column) for name, column in columns.items() if not key_of(name)]
         for name in columns:  # whatever has other rows cannot identify samples
             if key_of(name) and rows and np.shape(arrays[name])[:1] != (rows[0],):

@@ -1,14 +1,13 @@
 """JSON as a table: a list of objects, an object of columns, what pandas writes, or an object in each line."""
 
 import json
-from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from confrank.files import distinct_names
 from confrank.predictions.roles import PREFIXES, role_of
-from confrank.predictions.tables import Array, Column, Columns, Table, check_distinct, class_values, words_of
+from confrank.predictions.tables import Array, Column, Columns, Table, Wanted, check_distinct, class_values, words_of
 
 # Objects with more names, or deeper in others, stay as they are: a table of tokens would be a column for each.
 MOST_NESTED, DEEPEST = 50, 3
@@ -27,12 +26,12 @@ def of_json(text: str, has_lines: bool) -> Table:
         raise ValueError("expected rows of predictions, but there are none")
     lists = frozenset(name for name, column in cells.items() if any(isinstance(cell, list) for cell in column))
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
+    def load(wanted: Wanted) -> Columns:
         named: dict[str, Column] = {}
-        for name in wanted:
-            is_table = name in lists and name not in words
+        for name in wanted.names:
+            is_table = name in lists and name not in {*wanted.words, *wanted.keys}
             named[name] = _table(cells[name], name) if is_table else _column(cells[name])
-        table = [class_values(_column(cells[name]), name).astype(np.float64) for name in classes]
+        table = [class_values(_column(cells[name]), name).astype(np.float64) for name in wanted.classes]
         return Columns(named, np.stack(table, axis=1) if table else None)
 
     return Table([*cells], load, lists, lists.union(nested))

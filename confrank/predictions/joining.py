@@ -1,7 +1,7 @@
 """Rows that belong together: labels of another source, parts of one, and predictions of several models."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from os.path import commonprefix
@@ -23,7 +23,7 @@ from confrank.predictions.roles import (
     role_of,
     shown,
 )
-from confrank.predictions.tables import Column, Columns, Table, Text, parts_of
+from confrank.predictions.tables import Column, Columns, Table, Text, Wanted, parts_of
 
 # In bytes. The array of keys reserves the length of the longest for each.
 LONGEST_KEY = 4096
@@ -51,7 +51,7 @@ def joined(table: Table, other: Table, said: Said, on: str | None, source: str) 
     one key, and get its label.
     """
     if other.alone:
-        values = other.load(other.names, (), ()).named[other.names[0]]
+        values = other.load(Wanted(other.names)).named[other.names[0]]
         other = replace(other, names=["label"], load=lambda *_: Columns({"label": values}))
     given = {}
     for role, name in said.columns.items():
@@ -76,12 +76,9 @@ def joined(table: Table, other: Table, said: Said, on: str | None, source: str) 
         columns["key"] = left
     word = "labels" if truth == "label" else truth
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
-        mine = [name for name in wanted if name not in theirs]
-        ours = table.load([*dict.fromkeys([*mine, *([left] if left else [])])], {*words, left}, classes)
-        texts = {right, *(theirs.get(name, name) for name in words)}
-        added = [theirs[name] for name in wanted if name in theirs]
-        labels = other.load([*dict.fromkeys([*added, *([right] if right else [])])], texts, ())
+    def load(wanted: Wanted) -> Columns:
+        ours = table.load(_part(wanted, {name: name for name in wanted.all if name not in theirs}, left))
+        labels = other.load(_part(wanted, theirs, right))
         if left:
             rows, is_there = _rows(_keys(ours, left), _keys(labels, right), left, source, said.skip_missing)
             notes = [f"{word} of {source} joined by {left}"]
@@ -101,11 +98,20 @@ def joined(table: Table, other: Table, said: Said, on: str | None, source: str) 
         if used < len(labels):
             notes.append(f"{counted(len(labels) - used, 'label')} without prediction skipped")
         found = labels.select(rows).named
-        named = whole.named | {name: found[theirs[name]] for name in wanted if name in theirs}
+        named = whole.named | {name: found[theirs[name]] for name in wanted.names if name in theirs}
         return replace(whole, named=named, notes=(*whole.notes, *notes))
 
     names = [name for name in table.names if name not in theirs] + [*theirs]
     return replace(table, names=names, load=load, truth=truth), replace(said, columns=columns)
+
+
+def _part(wanted: Wanted, names: Mapping[str, str], key: str) -> Wanted:
+    """What to read of one of the tables, by its own names."""
+    numbers, words, keys, classes = (
+        [names[name] for name in some if name in names]
+        for some in (wanted.numbers, wanted.words, wanted.keys, wanted.classes)
+    )
+    return Wanted(numbers, words, [*keys, key] if key else keys, classes)
 
 
 def _key_columns(names: Sequence[str], others: Sequence[str], on: str | None) -> tuple[str, str]:
@@ -244,6 +250,10 @@ def keys_or_reason(column: Column) -> Array | str:
         if max(map(len, column.values), default=0) > LONGEST_KEY:
             return f" (longer than {LONGEST_KEY:,} bytes)"
         return as_keys(np.array(column.values))[column.codes]
+    if column.dtype.kind == "O":
+        if max(map(len, column), default=0) > LONGEST_KEY:
+            return f" (longer than {LONGEST_KEY:,} bytes)"
+        return as_keys(np.array(column.tolist()))
     if column.dtype.kind == "f" and (np.abs(column) < 2**53).all() and (column == np.floor(column)).all():
         column = column.astype(np.int64)
     if column.ndim != 1 or column.dtype.kind not in "iuUS":

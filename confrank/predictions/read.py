@@ -34,6 +34,7 @@ from confrank.predictions.tables import (
     Columns,
     Table,
     Text,
+    Wanted,
     is_missing,
     number,
     numbers_if_all,
@@ -125,9 +126,10 @@ def predictions_of(table: Table) -> Predictions:
 
 def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = True) -> Predictions:
     """The columns of a table, checked and on their scales; what is in doubt is an error."""
-    texts = [name for role, name in roles.columns.items() if role in (*WORDS, *KEY_NAMES)]
-    wanted = dict.fromkeys([*roles.columns.values(), *roles.extra.values()])
-    loaded = table.load([*wanted], [*texts, *roles.extra.values()], roles.classes)
+    words = [name for role, name in roles.columns.items() if role in WORDS]
+    keys = [name for role, name in roles.columns.items() if role in KEY_NAMES]
+    numbers = [name for role, name in roles.columns.items() if role not in (*WORDS, *KEY_NAMES)]
+    loaded = table.load(Wanted(numbers, [*words, *roles.extra.values()], keys, roles.classes))
     if not len(loaded):
         raise ValueError("expected rows of predictions, but there are none")
     loaded, notes = _without_missing(loaded, table, roles, said)
@@ -138,8 +140,8 @@ def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = Tr
             cells[role] = numbers_if_all(cells[role])
     if table.truth == "label" and may_be_grades and "prediction" in cells:
         doubts.refuse_grades(cells["label"], cells["prediction"], display_name(roles.columns["label"]))
-    keys, metadata, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
-    if unused and not keys and "cluster" not in roles.extra:
+    identity, metadata, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
+    if unused and not identity and "cluster" not in roles.extra:
         notes += [f"note: {name.removesuffix(NOT_UNIQUE)} repeats, so rows may depend on each other"
                   for name in unused if name.endswith(NOT_UNIQUE)][:1]  # fmt: skip
     ignored = [name.strip() or "a column without name" for name in roles.ignored]
@@ -154,7 +156,7 @@ def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = Tr
     for name, column in roles.extra.items():
         values = loaded.named[column]
         extra[name] = numbers_of(values, name) if name == "sample_weight" else raw_cells(values)
-    return Predictions(**arrays, **keys, extra=extra, metadata=metadata, notes=tuple(notes), rows=loaded.rows)
+    return Predictions(**arrays, **identity, extra=extra, metadata=metadata, notes=tuple(notes), rows=loaded.rows)
 
 
 def _arrays(
@@ -228,7 +230,7 @@ def with_score_named(table: Table) -> Table:
     """
     if not table.alone:
         return table
-    values = table.load(table.names, (), ()).named[table.names[0]]
+    values = table.load(Wanted(table.names)).named[table.names[0]]
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
         raise InputError(
             f"expected logits or probabilities [n, K], or rows of (confidence, correct), but got {len(values):,} of"
@@ -562,7 +564,7 @@ def raw_cells(column: Column) -> Array:
     """A column [n] as it is in the file: numbers, or text as an array of str objects."""
     if isinstance(column, Text):
         return np.array(column.values, dtype=object)[column.codes]
-    if column.dtype.kind == "S":
+    if column.dtype.kind in "SO":
         return np.array([cell.decode(errors="replace") for cell in column.tolist()], dtype=object)
     return column
 

@@ -106,17 +106,37 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class Table:
-    """The names of a source's columns, and `load(names, words, classes)`, which reads some of them.
+class Wanted:
+    """Columns to read: where a source does not say what they hold, as numbers, as words, or as keys, of which few are
+    equal. The columns of the classes become one array.
+    """
 
-    Where a file does not say what a column holds, `words` are read as words, others as numbers. Columns in `lists`
+    numbers: Sequence[str] = ()
+    words: Collection[str] = ()
+    keys: Collection[str] = ()
+    classes: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        return [*dict.fromkeys([*self.numbers, *self.words, *self.keys])]
+
+    @property
+    def all(self) -> list[str]:
+        return [*dict.fromkeys([*self.names, *self.classes])]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The names of a source's columns, and `load`, which reads some of them.
+
+    Columns in `lists`
     have a list in each row; those in `never` are no classes unless somebody says so. In a `typed` table numbers are
     class numbers even if classes have numbers as names. One array without a name is `alone`. Rows of parts are not
     `ordered`. Another file gave the role `truth`.
     """
 
     names: list[str]
-    load: Callable[[Sequence[str], Collection[str], Sequence[str]], Columns]
+    load: Callable[[Wanted], Columns]
     lists: frozenset[str] = frozenset()
     never: frozenset[str] = frozenset()
     typed: bool = False
@@ -384,19 +404,21 @@ def _of_csv(file: File) -> Table:
         raise ValueError(f"expected rows of {len(header)} values under the header, but there are none")
     names = [unguarded(name) for name in header]
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
+    def load(wanted: Wanted) -> Columns:
         import pyarrow as pa
 
-        at = {name: str(names.index(name)) for name in [*wanted, *classes]}
+        at = {name: str(names.index(name)) for name in wanted.all}
         texts = pa.dictionary(pa.int32(), pa.string())
-        types = {at[name]: texts if name in words else pa.float64() for name in at}
+        types = {at[name]: pa.float64() for name in at}
+        types |= {at[name]: pa.string() for name in wanted.keys}
+        types |= {at[name]: texts for name in wanted.words}
         with readable(file):
             found = _csv_table(file, types, len(names), skipped, mark, encoding)
             if found is None:  # numbers written in another way, or no numbers
                 found = _csv_table(file, dict.fromkeys(types, texts), len(names), skipped, mark, encoding)
             batches = found.rename_columns([*at]).to_batches()
             del found
-            return _gathered(batches, wanted, classes)
+            return _gathered((batches.pop(0) for _ in range(len(batches))), wanted)
 
     return Table(names, load)
 
@@ -443,10 +465,9 @@ def _of_parquet(file: File) -> Table:
     # So many rows that a batch of them takes about BATCH_BYTES, which its decoding takes several times.
     rows = int(min(max(BATCH_BYTES * metadata.num_rows // max(1, size), 1024), 65_536))
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
+    def load(wanted: Wanted) -> Columns:
         with readable(file), parquet.ParquetFile(file.stored()) as stream:
-            columns = [*dict.fromkeys([*wanted, *classes])]
-            return _gathered(stream.iter_batches(columns=columns, batch_size=rows), wanted, classes)
+            return _gathered(stream.iter_batches(columns=wanted.all, batch_size=rows), wanted)
 
     return _of_schema(schema, load)
 
@@ -487,10 +508,10 @@ def _of_arrow(file: File) -> Table:
             batch.validate(full=True)  # a damaged one would end the process when it is read
             yield batch
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
-        fields = sorted({schema.names.index(name) for name in [*wanted, *classes]})
+    def load(wanted: Wanted) -> Columns:
+        fields = sorted(map(schema.names.index, wanted.all))
         with readable(file), opened(pa.ipc.IpcReadOptions(included_fields=fields)) as reader:
-            return _gathered(batches(reader), wanted, classes)
+            return _gathered(batches(reader), wanted)
 
     return _of_schema(schema, load)
 
@@ -528,10 +549,9 @@ def _of_frame(frame: Any, wanted: Collection[str]) -> Table:
         is_odd = pa.types.is_struct(kind) or isinstance(kind, pa.BaseExtensionType)
         return pa.table(part.astype(str)).column(0) if is_odd and hasattr(part, "astype") else found
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
-        columns = [*dict.fromkeys([*wanted, *classes])]
-        table = pa.table([column(name) for name in columns], names=columns)
-        return _gathered(table.to_batches(), wanted, classes)
+    def load(wanted: Wanted) -> Columns:
+        table = pa.table([column(name) for name in wanted.all], names=wanted.all)
+        return _gathered(table.to_batches(), wanted)
 
     check_distinct(names)
     kinds = {name: column(name).type for name in names} if len(frame) else {}
@@ -548,21 +568,23 @@ def is_list(kind: Any) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def _gathered(batches: Any, wanted: Sequence[str], classes: Sequence[str]) -> Columns:
+def _gathered(batches: Any, wanted: Wanted) -> Columns:
     """The columns of record batches; each batch is freed once it is copied."""
-    parts: dict[str, list[Array]] = {name: [] for name in wanted}
-    known: dict[str, dict[str, int]] = {name: {} for name in [*wanted, *classes]}
+    classes, keys = wanted.classes, {*wanted.keys} - {*wanted.words}
+    parts: dict[str, list[Array]] = {name: [] for name in wanted.names}
+    known: dict[str, dict[str, int]] = {name: {} for name in wanted.all}
     tables: list[Array] = []
     for batch in batches:
         for name, arrays in parts.items():
-            arrays.append(_values(batch.column(name), name, known[name]))
+            cells = _keys(batch.column(name)) if name in keys else None
+            arrays.append(_values(batch.column(name), name, known[name]) if cells is None else cells)
         if classes:
-            cells = [_values(batch.column(name), name, known[name]) for name in classes]
+            table = [_values(batch.column(name), name, known[name]) for name in classes]
             for number, name in enumerate(classes):
                 if known[name]:
-                    cells[number] = class_values(Text(cells[number], [*known[name]]), name)
+                    table[number] = class_values(Text(table[number], [*known[name]]), name)
                     known[name] = {}
-            tables.append(np.stack(cells, axis=1))
+            tables.append(np.stack(table, axis=1))
     if not sum(map(len, tables or next(iter(parts.values()), []))):
         raise ValueError("expected rows of predictions, but there are none")
     named: dict[str, Column] = {}
@@ -576,6 +598,20 @@ def _gathered(batches: Any, wanted: Sequence[str], classes: Sequence[str]) -> Co
         else:
             named[name] = column
     return Columns(named, joined_arrays(tables) if tables else None)
+
+
+def _keys(column: Any) -> Array | None:
+    """Words [n] as bytes, without a dictionary; None if these are others."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    words = np.array(column.fill_null("").cast(pa.large_binary()).to_pylist(), dtype=object)
+    is_odd = compute.match_substring_regex(column.fill_null(""), "^[' ]")
+    for row in np.flatnonzero(is_odd.to_numpy(zero_copy_only=False)):
+        words[row] = _plain_word(words[row].decode()).encode()
+    return words
 
 
 def _values(column: Any, name: str, known: dict[str, int]) -> Array:
@@ -648,11 +684,11 @@ def _of_parts(files: Sequence[File], tables: Sequence[Table]) -> Table:
             "write logits, label and index of each part into one file",
         )
 
-    def load(wanted: Sequence[str], words: Collection[str], classes: Sequence[str]) -> Columns:
+    def load(wanted: Wanted) -> Columns:
         parts = []
         for name, table in zip(short, tables, strict=True):
             with about(name):
-                parts.append(table.load(wanted, words, classes))
+                parts.append(table.load(wanted))
         tabled = [part.classes for part in parts if part.classes is not None]
         columns = {name: _column_of([part.named[name] for part in parts], name) for name in parts[0].named}
         whole = Columns(columns, np.concatenate(tabled) if tabled else None)
@@ -720,17 +756,19 @@ def as_words(codes: Array, words: Sequence[str]) -> Text:
     >>> as_words(np.array([0, 1, 2]), ["a", "b ", ' "b"'])
     Text(codes=array([0, 1, 1]), values=['a', 'b'])
     """
-    plain = [word.strip() for word in words]
-    for number, word in enumerate(plain):
-        if words[number][:1] == " " and len(word) > 1 and word[0] == word[-1] == '"':
-            plain[number] = word[1:-1].replace('""', '"').strip()
-        elif word[:1] == "'":
-            plain[number] = unguarded(word)
+    plain = [_plain_word(word) for word in words]
     if plain == words:
         return Text(codes, plain)
     known: dict[str, int] = {}
     numbers = np.array([known.setdefault(word, len(known)) for word in plain], dtype=np.int64)
     return Text(numbers[codes], [*known])
+
+
+def _plain_word(word: str) -> str:
+    plain = word.strip()
+    if word[:1] == " " and len(plain) > 1 and plain[0] == plain[-1] == '"':
+        return plain[1:-1].replace('""', '"').strip()
+    return unguarded(plain)
 
 
 def words_of(cells: Sequence[str]) -> Text:
