@@ -30,6 +30,9 @@ def test_grades_join_in_any_order_of_rows(tmp_path, order, ending):
         frame.to_csv(path, index=False) if ending == "csv" else frame.to_parquet(path, index=False)
     found = read(tmp_path / f"answers.{ending}", truth=tmp_path / f"grades.{ending}")
     assert metrics(found) == pytest.approx(EXPECTED) and "joined by id" in found.describe()
+    assert found.reading == {}
+    named = read(ANSWERS, truth=GRADES.rename(columns={"correct": "ok"}), columns={"correct": "ok"})
+    assert named.reading == {"columns": {"correct": "ok"}, "values": ["confidence"]}
 
 
 def test_late_grades_count_once_they_are_there(tmp_path):

@@ -70,7 +70,7 @@ def test_the_files_own_confidence_ranks():
         ("gone.npz", None, "does not exist"),
         ("empty.npz", b"", "is empty"),
         ("broken.npz", b"PK\x03\x04 nonsense", "expected an npz archive"),
-        ("broken.safetensors", b"\1nonsense" * 4, "expected a safetensors file"),
+        ("broken.safetensors", b"nonsense" * 4, "expected a safetensors file"),
         ("table.tab", b"x", "ending in .safetensors, .npz, .npy, .pt, .pth, .csv, .tsv, .parquet, "),
         ("binary.csv", b"\xff\xfe\x00", "text in UTF-8, .* binary file"),
         ("other.csv", b"a,b\n1,2\n", "or confidence and correct, but got the columns a, b"),

@@ -494,7 +494,7 @@ def test_packed_text(tmp_path, ending):
         with pytest.raises(ValueError, match="expected"):
             load_predictions(path)
     (tmp_path / "b.csv").write_bytes(packed(path.name, text))
-    with pytest.raises(ValueError, match="compressed by .*; rename it to say so, or unpack it"):
+    with pytest.raises(ValueError, match="expected text in UTF-8, but"):
         load_predictions(tmp_path / "b.csv")
 
 

@@ -84,7 +84,7 @@ def test_lists_of_batches_in_two_files(tmp_path):
     assert loaded.label.tolist() == LABEL.tolist()
 
 
-@pytest.mark.parametrize(("labels", "message"), [("label.npy", "it is text"), ("label.pt", "cannot be read")])
+@pytest.mark.parametrize(("labels", "message"), [("label.npy", "cannot be read"), ("label.pt", "cannot be read")])
 def test_an_error_names_the_file_of_labels(tmp_path, labels, message):
     torch.save(LOGITS, tmp_path / "table.pt")
     torch.save(LABEL, tmp_path / "label.pt")

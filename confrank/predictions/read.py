@@ -98,24 +98,27 @@ def read(
     wanted = {*said.columns.values(), *said.keep, *(on or "").split("=")}
     name = str(path) if isinstance(path, str | Path) else "the data frame"
     with about(name):
-        table = open_table(path, max_gigabytes, wanted)
-        table = with_score_named(table)
+        table = with_score_named(open_table(path, max_gigabytes, wanted))
         header = table.names
-        if truth is not None:
+        if truth is None:
+            asked, recalled = said.recalling(like or {}, header)
+            roles = assign_roles(table, asked)
+            predictions = _checked(table, roles, asked)
+        else:
             truth_name = str(truth) if isinstance(truth, str | Path) else "the data frame of labels"
             with about(truth_name):
                 labels = open_table(truth, max_gigabytes, wanted)
-            table, said = joined(table, labels, said, on, truth_name)
-        said, recalled = said.recalling(like or {}, table.names)
-        roles = assign_roles(table, said)
-        predictions = _checked(table, roles, said, may_be_grades="label" not in (columns or {}))
-    values = [*roles.classes, *(roles.columns[role] for role in ("probabilities", "logits", "outputs", "submitted",
-              "confidence") if role in roles.columns)]  # fmt: skip
+            asked, recalled = said.recalling(like or {}, [*header, *labels.names])
+            table, said = joined(table, labels, asked, on, truth_name)
+            roles = assign_roles(table, said)
+            predictions = _checked(table, roles, said, may_be_grades="label" not in asked.columns)
+    scores = ("probabilities", "logits", "outputs", "submitted", "confidence")
+    values = [*roles.classes, *(roles.columns[role] for role in scores if role in roles.columns)]
     return replace(
         predictions,
         notes=(*recalled, *predictions.notes),
         roles=_shown_roles(header, roles, predictions),
-        reading=said.record(values),
+        reading=asked.record(values),
     )
 
 

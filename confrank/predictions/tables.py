@@ -50,16 +50,6 @@ OTHER_KINDS = {
     **dict.fromkeys(PACKED, "name it after what it holds, as in predictions.csv.gz"),
     ".txt": "rename it to .csv if it has columns",
 }
-# What binary files begin with.
-SIGNATURES = {
-    b"PK\x03\x04": "a zip archive, as of Excel, numpy or torch",
-    b"\x1f\x8b": "compressed by gzip",
-    b"BZh": "compressed by bzip2",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"\x93NUMPY": "an npy file",
-}
 START_BYTES = 1 << 20
 BATCH_BYTES = 1 << 24
 VALUE_BYTES = 8
@@ -350,17 +340,6 @@ def _check_kind(file: File) -> None:
         )
     if file.size == 0:
         raise ValueError("expected a predictions file, but it is empty")
-    if file.system is not None:
-        return
-    with Path(file.name).open("rb") as stream:
-        start = stream.read(256)
-    is_text = start.isascii() and all(byte >= 32 or byte in b"\t\n\r" for byte in start)
-    if is_text and (file.packed or file.kind not in TEXTS):
-        raise ValueError(f"expected a {ending} file, but it is text; rename it to end in .csv, .tsv, .json or .jsonl")
-    if not is_text and not file.packed and file.kind in TEXTS:
-        for signature, what in SIGNATURES.items():
-            if start.startswith(signature):
-                raise ValueError(f"expected a {ending} file, but it is {what}; rename it to say so, or unpack it")
 
 
 @contextmanager

@@ -804,7 +804,7 @@ def files():
         "npz_named.csv",
         "an archive under the name of a CSV",
         as_npz(confidence=top, correct=right),
-        "it is a zip archive, as of",
+        "looks like a binary file",
     )
     return result
 
