@@ -55,10 +55,21 @@ def test_several_answers_for_one_key_each_get_its_grade():
     found = read(samples, truth=GRADES)
     expected = evaluate(confidence=np.concatenate([SURE, SURE / 2]), correct=np.tile(RIGHT, 2)).metrics
     assert metrics(found) == pytest.approx(expected) and found.key is None
-    assert "note: id repeats, so rows may depend on each other" in found.notes
+    assert "id repeats, so rows may depend on each other" in found.notes
     clustered = read(samples, truth=GRADES, columns={"cluster": "id"})
     assert clustered.extra["cluster"].tolist() == samples.id.tolist()
     assert not any("repeats" in note for note in clustered.notes)
+
+
+def test_commands_say_that_rows_of_one_id_may_depend_on_each_other(tmp_path, command, capsys):
+    frame = ANSWERS.assign(correct=RIGHT, id=np.arange(60) // 3)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    note = "note: id is not unique; if rows of one id depend on each other, the {} not hold"
+    for arguments, what in ((["evaluate"], "intervals do"), (["threshold", "--risk", 0.5], "guarantee does")):
+        command(arguments[0], tmp_path / "a.csv", *arguments[1:])
+        assert note.format(what) in " ".join(capsys.readouterr().out.split())
+    command("evaluate", tmp_path / "a.csv", "--columns", "cluster=id")
+    assert "not unique; if rows" not in " ".join(capsys.readouterr().out.split())
 
 
 def test_rows_are_joined_in_their_order_where_neither_file_has_a_key(tmp_path):

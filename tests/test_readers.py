@@ -416,7 +416,7 @@ def test_npy_with_fields(tmp_path):
     loaded = load_predictions(tmp_path / "f.npy")
     assert evaluate(**loaded.evaluation_inputs()).metrics["aurc"] == METRICS["aurc"]
     assert loaded.describe() == (
-        "3 predictions, confidence and correct, note: id repeats, so rows may depend on each other"
+        "3 predictions, confidence and correct, id repeats, so rows may depend on each other"
         " (ignored: id (not unique))"
     )
 
@@ -546,7 +546,7 @@ def test_npy_that_claims_more_than_it_holds(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"label": LABEL, "probabilities": PROBABILITIES[:2]}, "3 in label, 2 in probabilities"),
+        ({"label": LABEL, "probabilities": PROBABILITIES[:2]}, "2 in probabilities, 3 in label"),
         ({"label": LABEL, "probabilities": PROBABILITIES, "logits": PROBABILITIES}, "but got both"),
         (
             {"labels": LABEL, "target": LABEL, "logits": PROBABILITIES},

@@ -31,6 +31,7 @@ from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
     add_reading,
+    dependence_notes,
     kept,
     predictions_path,
     read_source,
@@ -138,6 +139,7 @@ def _evaluate(arguments: Arguments) -> None:
     console = make_console()
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
+        say(console, *dependence_notes(item.predictions, "the intervals do not hold"))
     _print_models(console, models)
     say(console, *written)
 

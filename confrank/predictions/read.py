@@ -144,9 +144,9 @@ def _checked(table: Table, roles: Roles, said: Said, *, may_be_grades: bool = Tr
     if table.truth == "label" and may_be_grades and "prediction" in cells:
         doubts.refuse_grades(cells["label"], cells["prediction"], display_name(roles.columns["label"]))
     identity, metadata, unused = distinct_keys({name: cells.pop(name) for name in KEY_NAMES if name in cells})
-    if unused and not identity and "cluster" not in roles.extra:
-        notes += [f"note: {name.removesuffix(NOT_UNIQUE)} repeats, so rows may depend on each other"
-                  for name in unused if name.endswith(NOT_UNIQUE)][:1]  # fmt: skip
+    repeated = [name.removesuffix(NOT_UNIQUE) for name in unused if name.endswith(NOT_UNIQUE)]
+    if repeated and not identity and "cluster" not in roles.extra:
+        notes.append(f"{repeated[0]} repeats, so rows may depend on each other")
     ignored = [name.strip() or "a column without name" for name in roles.ignored]
     ignored = [name for name in ignored if not (table.class_names and holds_class_names(name))] + unused
     metadata = table.metadata | metadata | ({"ignored": shown(ignored)} if ignored else {})
