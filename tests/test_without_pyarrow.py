@@ -6,7 +6,7 @@ import sys
 CODE = """
 import sys
 sys.modules["pyarrow"] = None
-import confrank, confrank.predict, confrank.study, confrank.training
+import confrank, confrank.training
 from confrank.cli import main
 from confrank.predictions import read
 

@@ -19,6 +19,7 @@ from confrank.predictions.roles import (
     TRUE_ROLES,
     Said,
     column_named,
+    has_column,
     key_of,
     role_of,
     shown,
@@ -55,9 +56,8 @@ def joined(table: Table, other: Table, said: Said, on: str | None, source: str) 
         other = replace(other, names=["label"], load=lambda *_: Columns({"label": values}))
     given = {}
     for role, name in said.columns.items():
-        is_there = any(one.strip().lower() == name.strip().lower() for one in other.names)
-        is_here = any(one.strip().lower() == name.strip().lower() for one in table.names)
-        if is_there and (role in TRUE_ROLES or (role in EXTRA_ROLES and not is_here)):
+        is_here = has_column(table.names, name)
+        if has_column(other.names, name) and (role in TRUE_ROLES or (role in EXTRA_ROLES and not is_here)):
             given[role] = column_named(other.names, name)
     left, right = _key_columns(table.names, other.names, on)
     if not left and not (table.ordered and other.ordered):
@@ -70,7 +70,7 @@ def joined(table: Table, other: Table, said: Said, on: str | None, source: str) 
             columns[role] = name
             theirs[name] = name
     for name in said.keep:
-        if any(one.strip().lower() == name.strip().lower() for one in other.names):
+        if has_column(other.names, name):
             theirs[name] = column_named(other.names, name)
     if left and not key_of(left) and role_of(left) is None and "key" not in columns:
         columns["key"] = left

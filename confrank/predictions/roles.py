@@ -215,6 +215,10 @@ def column_named(names: Sequence[str], name: str) -> str:
     raise InputError(f"expected a column {name!r}, but got the columns {shown(names)}")
 
 
+def has_column(names: Sequence[str], name: str) -> bool:
+    return _plain(name) in map(_plain, names)
+
+
 def shown(names: Sequence[str]) -> str:
     text = ", ".join(names)
     return text if len(text) <= 200 else f"{text[:200]}..."

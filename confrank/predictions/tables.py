@@ -518,8 +518,8 @@ def _of_frame(frame: Any, wanted: Collection[str]) -> Table:
     given = [*getattr(frame, "column_names", getattr(frame, "columns", ()))]
     names = [str(name) for name in given]
 
-    def column(name: str) -> Any:
-        part = frame.select([name]) if hasattr(frame, "select") else frame[[given[names.index(name)]]]
+    def column(name: str, source: Any = frame) -> Any:
+        part = source.select([name]) if hasattr(source, "select") else source[[given[names.index(name)]]]
         try:
             found = pa.table(part).column(0)
         except pa.ArrowException:  # objects of several kinds
@@ -533,8 +533,8 @@ def _of_frame(frame: Any, wanted: Collection[str]) -> Table:
         return _gathered(table.to_batches(), wanted)
 
     check_distinct(names)
-    kinds = {name: column(name).type for name in names} if len(frame) else {}
-    return Table(names, load, frozenset(name for name, kind in kinds.items() if is_list(kind)))
+    first = frame.slice(0, 100) if hasattr(frame, "slice") else frame.iloc[:100]
+    return Table(names, load, frozenset(name for name in names if is_list(column(name, first).type)))
 
 
 def _of_schema(schema: Any, load: Any) -> Table:
