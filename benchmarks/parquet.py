@@ -18,9 +18,9 @@ from pyarrow import parquet
 READ = """
 import sys
 from pathlib import Path
-from confrank.predictions import parquet, read
+from confrank.predictions import read, tables
 if sys.argv[2] == "65,536 rows":
-    parquet._batch_rows = lambda metadata: 65_536
+    tables.BATCH_BYTES = 1 << 50
 table = read(sys.argv[1]).table
 (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(table.nbytes / 1e6, int(line.split()[1]) / 1e3)

@@ -20,8 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from confrank.predictions import read
-from confrank.predictions.csv_file import open_csv
-from confrank.predictions.layout import Layout
+from confrank.predictions.tables import Wanted, open_table
 
 KEYS: dict[str, Callable[[int], str]] = {
     "numbers": str,
@@ -64,8 +63,8 @@ def main() -> None:
             write_files(folder, 10**arguments.rows, key)
             tasks: dict[str, Callable[[], object]] = {
                 "complete": lambda folder=folder: read(folder / "complete.csv"),
-                "truth": lambda folder=folder: open_csv(folder / "truth.csv").load(
-                    Layout({"id": 0, "label": 1}, [], None, None, [])
+                "truth": lambda folder=folder: open_table(folder / "truth.csv").load(
+                    Wanted(words=["label"], keys=["id"])
                 ),
                 "joined": lambda folder=folder: read(folder / "predictions.csv", truth=folder / "truth.csv"),
             }

@@ -202,6 +202,18 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
+def distinct_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The `object_pairs_hook` of what reads JSON: of two values with one name, the last alone would count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"expected distinct names in each object, but got {twice[:80]!r} twice", "rename one of them"
+        )
+    return found
+
+
 def gigabytes_allowed(given: float | None = None) -> float:
     """The limit in gigabytes: as given, or from the environment, or the default."""
     text = os.environ.get(VARIABLE, MAX_GIGABYTES) if given is None else given

@@ -211,7 +211,7 @@ def test_a_pool_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> No
     [
         ("id,body\nr1,hello\n", "id,label\n", "logit_* or feature_*, or text, in"),
         ("text\n", "id,label\n", "expected texts in"),
-        ("", "id,label\n", "p.csv: expected a header line"),
+        ("", "id,label\n", "p.csv: expected a predictions file, but it is empty"),
         ("id;text\nr1;hello\n", "id,label\n0,a\n1;b\n", "not ';', in appended rows"),
         ("id,text\n,hello\n", "id,label\n", "expected an id in every row of"),
         (

@@ -250,7 +250,7 @@ def test_the_array_of_class_names_is_not_called_ignored(files, command, capsys):
     data = made(50)
     np.savez(files / "p.npz", probabilities=data.probabilities, label=data.label, class_names=NAMES, classes=NAMES)
     command("threshold", "p.npz", "--coverage", 0.5)
-    assert capsys.readouterr().out.startswith("read 50 predictions, 3 classes, probabilities (ignored: classes)\n")
+    assert capsys.readouterr().out.startswith("read 50 predictions, 3 classes, probabilities\n")
     assert read(files / "p.npz").roles["class_names"] == "names of the classes"
 
 

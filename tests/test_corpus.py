@@ -120,13 +120,6 @@ def test_read_to_its_true_metrics(tmp_path, command, name):
     check(json.loads((tmp_path / "out.json").read_text())["metrics"], file.truth)
 
 
-@pytest.mark.parametrize("name", [name for name in READ if ".csv" in name or ".tsv" in name])
-def test_read_the_same_without_pyarrow(tmp_path, monkeypatch, command, name):
-    monkeypatch.setattr("confrank.predictions.csv_file._read_with_pyarrow", lambda *arguments: None)
-    evaluated(command, FOLDER / name, FILES[name].flags, tmp_path / "out.json")
-    check(json.loads((tmp_path / "out.json").read_text())["metrics"], FILES[name].truth)
-
-
 @pytest.mark.parametrize("name", [name for name, file in FILES.items() if file.refused is not None])
 def test_refused_with_a_remedy_or_right(tmp_path, capsys, command, name):
     """Without its flag a file is refused by one line that names the flag; if read, to metrics that are true."""

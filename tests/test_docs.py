@@ -20,7 +20,7 @@ from programs import program
 
 from confrank import evaluate
 from confrank.cli import reference
-from confrank.predictions.names import KEY_NAMES
+from confrank.predictions.roles import KEY_NAMES
 from confrank.report.paper_table import render
 from confrank.runs.trained import predict
 from confrank.study.comparison import comparison_cells

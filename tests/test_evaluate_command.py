@@ -15,8 +15,7 @@ from confrank.config import RunConfig
 from confrank.decisions import SelectiveClassifier, random_split
 from confrank.metrics import KEYS, evaluate, sample_values
 from confrank.predictions import Predictions, load_predictions, pairing, save_predictions
-from confrank.predictions.keys import distinct_keys
-from confrank.predictions.pairing import UNORDERED
+from confrank.predictions.joining import UNORDERED, distinct_keys
 from confrank.report.page import write_report
 from confrank.runs.folder import RunFolder
 from confrank.training import train

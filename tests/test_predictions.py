@@ -72,15 +72,15 @@ def test_the_files_own_confidence_ranks():
         ("broken.npz", b"PK\x03\x04 nonsense", "expected an npz archive"),
         ("broken.safetensors", b"nonsense" * 4, "expected a safetensors file"),
         ("table.tab", b"x", "ending in .safetensors, .npz, .npy, .pt, .pth, .csv, .tsv, .parquet, "),
-        ("binary.csv", b"\xff\xfe\x00", "CSV file in UTF-8"),
+        ("binary.csv", b"\xff\xfe\x00", "text in UTF-8, .* binary file"),
         ("other.csv", b"a,b\n1,2\n", "or confidence and correct, but got the columns a, b"),
         ("twice.csv", b"label,label\n1,2\n", "distinct columns"),
         (
             "text.csv",
             b"correct,confidence\n1,high\n",
-            "number in column 'confidence', but got 'high' in row 0 .line 2",
+            "numbers in column 'confidence', but got 'high' in row 0; write",
         ),
-        ("ragged.csv", b"correct,confidence\n1,0.5\n1\n", "2 values in each row.* but got 1 in row 1 .line 3"),
+        ("ragged.csv", b"correct,confidence\n1,0.5\n1\n", "2 values in each row.* but got 1 in line 3"),
         ("half.csv", b"label,logit_0,logit_1\n1.5,0.5,1\n", "whole numbers in label, but got 1.5 in row 0"),
     ],
 )

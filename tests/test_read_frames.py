@@ -9,7 +9,7 @@ import pytest
 
 from confrank import compare, evaluate
 from confrank.predictions import read
-from confrank.predictions.schema import ARRAYS
+from confrank.predictions.predictions import ARRAYS
 
 NAMES = ["cat", "dog", "elk"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from confrank.active.labelled import read_labelled
 from confrank.analysis.repeats import Cell
 from confrank.classify_images import Answers
-from confrank.predictions import Predictions, csv_file, load_predictions
+from confrank.predictions import Predictions, load_predictions
 from confrank.report.paper_table import render
 from confrank.spreadsheet import csv_text, guarded, unguarded
 
@@ -73,18 +73,12 @@ def test_answers_and_labels_are_read_back_unchanged(tmp_path):
     assert dict(read_labelled(file, print).labels) == labels
 
 
-@pytest.mark.parametrize("parser", ["by pyarrow", "row by row"])
-def test_predictions_are_read_back_unchanged(tmp_path, monkeypatch, parser):
-    if parser == "row by row":
-        monkeypatch.setattr(csv_file, "_read_with_pyarrow", lambda *_: None)
-    else:
-        pytest.importorskip("pyarrow")
+def test_predictions_are_read_back_unchanged(tmp_path):
     names = [name for name in NASTY if "\t" not in name] + ["cat"]
     rows = [(f"{name}.png", name, names[0], 0.5) for name in names]
     file = tmp_path / "predictions.csv"
     file.write_text(csv_text([("path", "label", "prediction", "confidence"), *rows]))
     read = load_predictions(file)
-    assert read.metadata["parser"] == parser
     assert [read.key_of(row) for row in range(len(rows))] == [row[0] for row in rows]
     assert [read.class_names[number] for number in read.label] == names
     assert {read.class_names[number] for number in read.prediction} == {names[0]}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from confrank.data.pictures import SUFFIXES
 from confrank.errors import InputError, about, named
-from confrank.predictions.csv_rows import csv_rows
-from confrank.spreadsheet import unguarded
+from confrank.spreadsheet import csv_rows, unguarded
 
 Note = Callable[[str], None]
 # The column that names a sample; the first one that is there.

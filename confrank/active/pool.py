@@ -22,12 +22,10 @@ from confrank.errors import InputError, about, named
 from confrank.files import check_npz
 from confrank.predictions import Array
 from confrank.predictions.arrays import tensor
-from confrank.predictions.csv_file import filled, open_csv
-from confrank.predictions.layout import Layout
-from confrank.predictions.names import PREFIXES, role_of
-from confrank.predictions.text_file import encoding_of
+from confrank.predictions.roles import PREFIXES, role_of
+from confrank.predictions.tables import Text, Wanted, open_table
 from confrank.recipes import TEXT_SUFFIXES
-from confrank.spreadsheet import long_fields
+from confrank.spreadsheet import filled, long_fields
 
 SCORES = ("probabilities", "logits", "confidence")
 # In addition to the roles in files of predictions.
@@ -114,8 +112,8 @@ def _holds_texts(path: Path, prefer_texts: bool) -> bool:
     if path.suffix.lower() != ".csv":
         return path.suffix.lower() in TEXT_SUFFIXES
     # Read leniently: what is wrong with a file of texts is reported by whoever reads it next.
-    with about(path):
-        encoding = encoding_of(path)
+    with path.open("rb") as file:
+        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     with path.open(newline="", encoding=encoding, errors="replace") as file, long_fields(), suppress(csv.Error):
         cells = next(filled(csv.reader(file)), [])
         header = [name.strip() for name in (cells if len(cells) != 1 else re.split(r"[;\t|]", cells[0]))]
@@ -171,19 +169,20 @@ def _from_safetensors(path: Path) -> TablePool:
 def _from_csv(path: Path) -> TablePool:
     """Columns `path`, and `confidence`, `probability_NAME`, `logit_NAME` or `feature_NAME`."""
     with about(path):
-        opened = open_csv(path)
-    groups = _columns(opened.header)
+        opened = open_table(path)
+    groups = _columns(opened.names)
     if "path" not in groups or len(groups) < 2:
         raise ValueError(
             f"expected the columns path and confidence, probability_*, logit_* or feature_*, or text, in {path},"
-            f" but got {', '.join(opened.header) or 'nothing'}"
+            f" but got {', '.join(opened.names) or 'nothing'}"
         )
-    numbers = [column for role, columns in groups.items() if role != "path" for column in columns]
+    numbers = [opened.names[column] for role, columns in groups.items() if role != "path" for column in columns]
+    name = opened.names[groups["path"][0]]
     with about(path):
-        content = opened.load(Layout({"path": groups["path"][0]}, numbers, None, None, []))
-    paths, table = content.columns["path"], content.table
-    assert table is not None and isinstance(paths, np.ndarray)
-    arrays: dict[str, Array] = {"path": np.array([name.strip() for name in paths.tolist()], dtype=object)}
+        content = opened.load(Wanted(words=[name], classes=numbers))
+    paths, table = content.named[name], content.classes
+    assert table is not None and isinstance(paths, Text)
+    arrays: dict[str, Array] = {"path": np.array(paths.values, dtype=object)[paths.codes]}
     start = 0
     for role, group in groups.items():
         if role != "path":

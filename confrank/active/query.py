@@ -23,11 +23,10 @@ from confrank.data.pictures import Picture
 from confrank.errors import InputError, counted, named
 from confrank.files import LOCK, HeldError, Lock, holder_path, write_atomically
 from confrank.predictions import Array
-from confrank.predictions.csv_rows import form_of
 from confrank.runs.checkpoint import saved
 from confrank.runs.folder import RunFolder, load_config
 from confrank.runs.trained import Trained, load_trained
-from confrank.spreadsheet import csv_text
+from confrank.spreadsheet import csv_text, form_of
 
 
 @dataclass(frozen=True)

@@ -201,9 +201,7 @@ def compare_samples(
     columns = shared_columns(names, predictions, pairings, by)
     models = []
     for name, one, values in zip(names, predictions, samples, strict=True):
-        parser = one.metadata.get("parser")
-        source = one.describe() + (f", parsed {parser}" if parser else "")
-        models.append(analyse(name, values, source, one.class_names, one.key_of, one.file_rows))
+        models.append(analyse(name, values, one.describe(), one.class_names, one.key_of, one.file_rows))
     counts = [default_resamples(len(values)) if resamples is None else resamples for values in samples]
     if on_progress is not None:
         on_progress = _joined(on_progress, (1 + len(by)) * _num_resampled(samples, pairings, counts))

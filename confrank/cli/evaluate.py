@@ -31,6 +31,7 @@ from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
     add_reading,
+    dependence_notes,
     kept,
     predictions_path,
     read_source,
@@ -98,7 +99,7 @@ def _evaluate(arguments: Arguments) -> None:
         name = f"{file} ({len(sources) + 1})" if is_repeated else file
         columns = kept(reading, *by, weight, *([] if policy is None else policy.columns))
         sources.append(_read(file, name, reading, columns, is_first=not sources))
-    from confrank.predictions.parts import are_parts
+    from confrank.predictions.joining import are_parts
 
     if are_parts([source.path for source in sources]):
         folder = sources[0].path.parent
@@ -138,6 +139,7 @@ def _evaluate(arguments: Arguments) -> None:
     console = make_console()
     for item in sources:
         say(console, f"{item.name}: read {item.predictions.describe()}")
+        say(console, *dependence_notes(item.predictions, "the intervals do not hold"))
     _print_models(console, models)
     say(console, *written)
 
@@ -172,7 +174,7 @@ def compare_sources(sources: Sequence[Source], resamples: int | None, seed: int,
 
 
 def _print_models(console: "Console", models: "list[Analysis]") -> None:
-    from confrank.predictions.pairing import IN_BOTH
+    from confrank.predictions.joining import IN_BOTH
     from confrank.report.groups import group_lines, group_table, threshold_sentence
     from confrank.report.table import difference_table, evaluation_table, interval_note
     from confrank.report.verdict import comparisons, confidence_sentences, footnotes

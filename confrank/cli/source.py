@@ -132,7 +132,7 @@ def print_read(
 
     The notes of a `policy` say themselves which rows are copies.
     """
-    notes = _dependence_notes(predictions) if guarantees else []
+    notes = dependence_notes(predictions, "the guarantee does not hold") if guarantees else []
     notes += _copy_notes(predictions) if guarantees and policy is None else []
     print("\n".join([f"read {predictions.describe()}", *samples.notes, *notes]))
 
@@ -187,13 +187,13 @@ def confidence_rule(predictions: "Predictions") -> tuple[str | None, bool]:
     return facts.confidence, False
 
 
-def _dependence_notes(predictions: "Predictions") -> list[str]:
-    """A line if several rows have one id, as images of one patient: a guarantee assumes independent rows."""
+def dependence_notes(predictions: "Predictions", what: str) -> list[str]:
+    """A line if several rows have one id, as images of one patient, and nobody said what rows belong to."""
     repeated = [name for name, role in predictions.roles.items() if role == "ignored (not unique)"]
-    if predictions.key is not None or not repeated:
+    if predictions.key is not None or "cluster" in predictions.extra or not repeated:
         return []
     name = repeated[0]
-    return [f"note: {name} is not unique; if rows of one {name} depend on each other, the guarantee does not hold"]
+    return [f"note: {name} is not unique; if rows of one {name} depend on each other, {what}"]
 
 
 def _copy_notes(predictions: "Predictions") -> list[str]:

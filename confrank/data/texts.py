@@ -26,10 +26,10 @@ from confrank.data.sets import (
 )
 from confrank.data.vocabulary import count_words, encode
 from confrank.errors import about, named
-from confrank.predictions.csv_rows import csv_rows
-from confrank.predictions.names import role_of
-from confrank.predictions.text_file import decoded, distinct_names
+from confrank.files import distinct_names
+from confrank.predictions.roles import role_of
 from confrank.recipes import holds_texts
+from confrank.spreadsheet import csv_rows, decoded
 
 COLUMNS = ("text", "label", "split", "id")
 # Other names of the column text.
@@ -145,7 +145,7 @@ def _given_names(path: Path) -> list[str]:
     """The names of the columns as they are in a file that has been read."""
     if path.suffix.lower() != ".jsonl":
         return [name.strip() for name in next(csv_rows(path))[1]]
-    return [*json.loads(next(line for line in decoded(path).split("\n") if line.strip()))]
+    return [*json.loads(next(line for line in decoded(path.read_bytes()).split("\n") if line.strip()))]
 
 
 def _filled(path: Path, rows: list[Mapping[str, Any]], column: str) -> list[str]:
@@ -207,7 +207,7 @@ def _columns(names: Iterable[str]) -> list[str]:
 
 
 def _jsonl_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    for number, line in enumerate(decoded(path).split("\n"), 1):
+    for number, line in enumerate(decoded(path.read_bytes()).split("\n"), 1):
         if not line.strip():
             continue
         try:

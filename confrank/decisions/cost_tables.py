@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from confrank.errors import InputError, class_text, named
+from confrank.files import distinct_names
 from confrank.metrics.inputs import ArrayLike, Floats, as_classes, same_length
-from confrank.predictions.csv_rows import csv_rows
-from confrank.predictions.text_file import decoded, distinct_names
+from confrank.spreadsheet import csv_rows, decoded
 
 CLASSES = ("label", "prediction")
 FORM = "a table with the column cost and a column label (the true class), prediction, or both"
@@ -35,7 +35,11 @@ def read_cost_table(path: str | Path) -> CostTable:
     path = Path(path)
     try:
         is_json = path.suffix.lower() == ".json"
-        records = json.loads(decoded(path), object_pairs_hook=distinct_names) if is_json else _csv_records(path)
+        records = (
+            json.loads(decoded(path.read_bytes()), object_pairs_hook=distinct_names)
+            if is_json
+            else _csv_records(path)
+        )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"{path}: expected {FORM}, but it cannot be read: {reason}", "change {cost_table}") from None

@@ -16,7 +16,7 @@ from scipy.special import bdtrc, softmax
 from confrank.decisions.rows import Hashes, Sample, Sketch, mixed
 from confrank.metrics.inputs import Flags, Ints
 from confrank.predictions import Predictions
-from confrank.predictions.schema import as_keys
+from confrank.predictions.predictions import as_keys
 
 SKETCH_SIZE = 256
 # Two files share rows if chance explains their common contents with less than this probability.

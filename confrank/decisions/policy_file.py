@@ -12,8 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from confrank.decisions.policy_parts import SLOTS, Part
 from confrank.errors import InputError, similar_path
-from confrank.files import NAME_START
-from confrank.predictions.text_file import distinct_names
+from confrank.files import NAME_START, distinct_names
 
 VERSION = 1
 LONGEST_LINE = 120

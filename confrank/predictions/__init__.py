@@ -1,12 +1,11 @@
-"""The predictions file: schema, reading and writing, and readers for files from other tools."""
+"""Predictions: what they are, and how they are read from any source and written."""
 
-from confrank.predictions.io import READERS, load_predictions, read, save_predictions
-from confrank.predictions.pairing import common_samples, pairing
-from confrank.predictions.schema import ARRAYS, Array, Predictions, as_predictions
+from confrank.predictions.joining import common_samples, pairing
+from confrank.predictions.predictions import ARRAYS, Array, Predictions, as_predictions
+from confrank.predictions.read import load_predictions, read, save_predictions
 
 __all__ = [
     "ARRAYS",
-    "READERS",
     "Array",
     "Predictions",
     "as_predictions",

@@ -4,70 +4,37 @@ import numpy as np
 
 from confrank.errors import InputError, class_text, counted
 from confrank.errors import named as listed
+from confrank.metrics.inputs import cell_text
 from confrank.metrics.samples import first_not_largest
-from confrank.predictions.cells import NAME_CLASSES, Column, Text, number
-from confrank.predictions.classes import shown
-from confrank.predictions.schema import Array
+from confrank.predictions.roles import shown
+from confrank.predictions.tables import MISSING, Array, Column, Text, is_missing
 
 # Classes that label and prediction write in two ways show only in this many rows: fewer may be wrong answers.
 FEWEST_ROWS = 5
 # No row of rounded probabilities may sum further from 1; `evaluate` derives the exact limit from their digits.
 MOST_ROUNDING = 0.1 + 1e-6
+# Another column next to the classes changes sums by more than this, unless it is nearly 0 everywhere.
+EXACT_SUM = 1e-3
+SINGULAR = {"probabilities": "probability", "logits": "logit"}
+NAME_CLASSES = (
+    "name all class columns probability_NAME or logit_NAME, so that others are ignored, or name them with {columns},"
+    " as in probability:NAME=COLUMN"
+)
 AS_NUMBERS = "write numbers, higher for more confident, in the same form in all rows"
 OTHER_CUT_OFF = "use {positive} CLASS if the predictions come from another cut-off than 0.5"
 OTHER_RULE = "leave out the column of predictions if another rule made them"
 
 
-def bare_kind(table: Array, label: Array, names: list[str] | None) -> tuple[str, list[str]]:
-    """Whether columns without a prefix [n, K] are probabilities or logits, and the columns that no label names.
-
-    Such columns may be classes that never occur, or no classes at all; the latter is an error if the values show it.
-    """
+def refuse_other_columns(table: Array, names: list[str], label: Array) -> None:
+    """Raise unless columns [n, K] without a prefix are the classes: labels [n] name each, or all rows sum to 1."""
     occurring = np.isin(np.arange(table.shape[1]), label)
-    if names is None or occurring.all() or not occurring.any():
-        return kind_of(table), []
-    unnamed = [name for name, there in zip(names, occurring, strict=True) if not there]
-    reason = _against_unnamed(table, occurring)
-    if reason:
+    is_share = (table >= 0).all() and (np.abs(table.sum(axis=1) - 1) <= EXACT_SUM).all()
+    if not occurring.all() and not is_share:
+        unnamed = [name for name, there in zip(names, occurring, strict=True) if not there]
         raise InputError(
-            f"expected only class columns besides label, but no label names {shown(unnamed)}, and {reason}",
-            NAME_CLASSES,
-        )
-    return kind_of(table), unnamed
-
-
-def refuse_odd_columns(table: Array, names: list[str], doubtful: list[str] | None = None) -> None:
-    """Raise if a column [n] among class columns without a prefix [n, K] looks like something else.
-
-    It is constant, or holds whole numbers where others do not (a fold, an age), or the other columns sum to 1 without
-    it. Columns that labels call by name are not `doubtful`.
-    """
-    if len(table) < 3 or table.shape[1] < 3:
-        return
-    constant, whole = (table == table[0]).all(axis=0), (table == np.floor(table)).all(axis=0)
-    total = table.sum(axis=1)
-    for column, name in enumerate(names):
-        why = None
-        if constant[column]:
-            why = "is constant"
-        elif whole[column] and not whole.all():
-            why = "has whole numbers alone"
-        elif (np.abs(total - table[:, column] - 1) <= 1e-3).all() and (np.abs(total - 1) > MOST_ROUNDING).any():
-            why = "is something else: without it, rows sum to 1"
-        if why and (doubtful is None or name in doubtful):
-            raise InputError(f"expected only class columns besides label, but {name[:80]!r} {why}", NAME_CLASSES)
-
-
-def refuse_total(column: Column, name: str) -> None:
-    """Raise if a column of class names ends in a number: spreadsheets put counts or sums under the last row."""
-    if not isinstance(column, Text) or len(column) < 3:
-        return
-    last = int(column.codes[-1])
-    is_number = [number(value) is not None for value in column.values]
-    if is_number[last] and sum(is_number) == 1 and int((column.codes == last).sum()) == 1:
-        raise InputError(
-            f"expected names of classes in {name!r}, but got {column.values[last]!r} in the last row",
-            "remove this row if it holds totals",
+            f"expected only class columns besides label, but no label names {shown(unnamed)}, and the rows of all"
+            " columns do not sum to 1",
+            NAME_CLASSES + ", or use {probabilities} or {logits} if all of them are classes",
         )
 
 
@@ -182,30 +149,6 @@ def refuse_numbering_from_one(label: Array, table: Array) -> None:
         )
 
 
-def _against_unnamed(table: Array, occurring: Array) -> str | None:
-    """Why the columns that no label names cannot be classes, if the values [n, K] show it."""
-    named, unnamed = table[:, occurring], table[:, ~occurring]
-    with np.errstate(over="ignore", invalid="ignore"):
-        if _are_spoilt(named, table) or (_within(named, 1) and not _within(unnamed, 1 + 1e-6)):
-            return "without them the other columns look like probabilities"
-        if _are_spoilt(np.exp(named), np.exp(table)):
-            return "without them the other columns are logarithms of probabilities"
-    largest = np.bincount(table.argmax(axis=1), minlength=table.shape[1])
-    if largest[~occurring].max() > len(table) / 2:
-        return "one of them is the largest in most rows"
-    return None
-
-
-def _are_spoilt(named: Array, table: Array) -> bool:
-    """Whether the named columns are distributions by themselves and the complete table is less so."""
-    off, table_off = (np.abs(part.sum(axis=1) - 1) for part in (named, table))
-    return bool(_within(named, np.inf) and (off <= MOST_ROUNDING).all() and table_off.mean() > off.mean() + 1e-5)
-
-
-def _within(table: Array, limit: float) -> bool:
-    return bool(((table >= 0) & (table <= limit)).all())
-
-
 def kind_of(table: Array) -> str:
     """Whether values are probabilities or logits if no name says so; an error if unclear."""
     inside = ((table >= 0) & (table <= 1)).all(axis=1)
@@ -228,4 +171,17 @@ def check_prediction(prediction: Array | None, table: Array, kind: str, remedy: 
             f"expected the prediction to be the class with the largest of the {kind}, but row {row} predicts class"
             f" {prediction[row]} where class {table[row].argmax()} is largest",
             remedy,
+        )
+
+
+def refuse_grades(label: Column, prediction: Column, name: str) -> None:
+    """Raise if labels of another file are only 0 and 1 although predictions are others: these are grades."""
+    given = prediction.values if isinstance(prediction, Text) else np.unique(prediction[~is_missing(prediction)])
+    values = label.values if isinstance(label, Text) else np.unique(label[~is_missing(label)])
+    odd = [cell_text(value) for value in given if cell_text(value) not in ("0", "1", *MISSING)]
+    if odd and {cell_text(value) for value in values} <= {"0", "1", *MISSING}:
+        raise InputError(
+            f"expected labels that answers can agree with, but {name!r} of the other file has only 0 and 1, and the"
+            f" answers have others, such as {odd[0][:40]}",
+            f"if these are grades, use {{columns}} correct={name}, otherwise label={name}",
         )

@@ -611,18 +611,11 @@ def files():
         }
         for k, (right, row) in enumerate(zip(logit_label, logits, strict=True))
     ]
-    add(
+    refuse(
         "samples_choices.jsonl",
         "log-likelihoods of choices, as lm-evaluation-harness logs them",
         lines(samples),
-        of_logits,
-    )
-    generated = [one | {"filtered_resps": ["42"]} for one in samples]
-    refuse(
-        "samples_generated.jsonl",
-        "the same of generated text",
-        lines(generated),
-        "generated text, which has no confidence",
+        "write rows such as",
     )
     judged = [
         {"id": k, "judge": {"confidence": float(c), "correct": bool(r)}}
@@ -661,7 +654,11 @@ def files():
     ways = {"bz2": "packed with bzip2", "xz": "packed with xz", "zst": "packed with zstd", "zip": "in a zip archive"}
     for ending, way in ways.items():
         name = f"table.csv.{ending}"
-        add(name, f"CSV {way}", compressed(name, as_csv(class_header, named).encode()), of_animals)
+        content = compressed(name, as_csv(class_header, named).encode())
+        if ending in ("xz", "zip"):
+            refuse(name, f"CSV {way}", content, "unpack it, or pack it with gzip")
+        else:
+            add(name, f"CSV {way}", content, of_animals)
     add("plain.feather", "the same columns as pandas writes them", as_arrow(frame, compression="lz4"), of_top)
     add(
         "views.arrow",
@@ -779,7 +776,7 @@ def files():
     both = as_csv(["target", "label", "prediction", "confidence"], [(w, w, g, c) for w, g, c in triple])
     add("label_and_target.csv", "two columns that may be labels", both, of_top, ["--columns", "label=target"])
     twice = [(ids[0] if k == 1 else key, *row) for k, (key, row) in enumerate(zip(ids, triple, strict=True))]
-    refuse("one_sample_twice.csv", "one id twice", as_csv(["id", *header], twice), "remove one of them")
+    add("one_sample_twice.csv", "one id twice", as_csv(["id", *header], twice), of_top)
     truths = ["TRUE" if k else "FALSE" for k in right]
     add("true_false.csv", "TRUE and FALSE as correct", columns_csv(["correct", "confidence"], truths, top), of_top)
     add(
@@ -799,15 +796,15 @@ def files():
         "add a line with the names",
     )
     refuse("empty.csv", "nothing", b"", "empty")
-    refuse("short_row.csv", "a row that lacks a cell", plain.replace(f",{top[5]}\n", "\n", 1), "in row 5 (line 7)")
+    refuse("short_row.csv", "a row that lacks a cell", plain.replace(f",{top[5]}\n", "\n", 1), "in line 7")
     refuse("table.txt", "a table with another ending", plain, "ending in")
-    refuse("table.xlsx", "a table that claims to be a workbook", plain, "rename it to end in .csv")
+    refuse("table.xlsx", "a workbook of Excel", plain, "save the sheet as CSV")
     refuse("csv_named.npz", "CSV under the name of an archive", plain, "npz")
     refuse(
         "npz_named.csv",
         "an archive under the name of a CSV",
         as_npz(confidence=top, correct=right),
-        "rename it to end in .npz",
+        "looks like a binary file",
     )
     return result
 

@@ -190,6 +190,9 @@ def as_keys(values: Array) -> Array:
     >>> as_keys(np.array([7, 10])), as_keys(np.array([" é"])), as_keys(np.array(["7.0", "10.0"]))
     (array([b'7', b'10'], dtype='|S2'), array([b'\\xc3\\xa9'], dtype='|S3'), array([b'7', b'10'], dtype='|S2'))
     """
+    if values.dtype.kind in "iu":
+        width = max(len(str(value)) for value in (values.min(initial=0), values.max(initial=0)))
+        return values.astype(f"S{width}")
     keys: Array = np.char.strip(values if values.dtype.kind == "S" else np.char.encode(values.astype(str), "utf-8"))
     if (np.char.endswith(keys, b".0") | (keys == b"")).all():  # as pandas writes integers if one is missing
         whole: Array = np.char.partition(keys, b".")[:, 0]
