@@ -658,21 +658,3 @@ def test_flags_override_the_recipe(tmp_path, command, capsys):
     assert "expected --recipe fmfp, whose settings" in capsys.readouterr().err
     command("train", "--recipe", "bst", *flags, "--out", tmp_path / "no", code=2)
     assert "expected a recipe among paper, fmfp, sure, best, but got 'bst'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"averaging_start": 1.0}, r"averaging_start to be a share in \[0, 1\)"),
-        ({"averaging_lr": 0}, "averaging_lr to be positive"),
-        ({"sam": -1}, "sam to be a finite number of at least 0"),
-        ({"mix": "cut"}, "expected a mix among none, mixup, cutmix, both, but got 'cut'"),
-        ({"augment": "strong"}, "expected an augment among none, trivial, trivial-half, but got 'strong'"),
-        ({"soft_labels": 1.5}, r"expected soft_labels to be a share in \[0, 1\], but got 1.5"),
-        ({"schedule": "linear"}, "expected a schedule among step, cosine, constant"),
-        ({"mirror": "yes"}, "expected mirror to be true or false, but got 'yes'"),
-    ],
-)
-def test_settings_that_cannot_be(changes, message):
-    with pytest.raises(ValueError, match=message):
-        RunConfig(**changes)

@@ -130,13 +130,6 @@ def test_facts_need_no_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_names_of_runs():
-    assert RunConfig(method="baseline", weight=0.5).run_name == "digits-small-baseline-seed0"
-    assert RunConfig(method="ensemble-crl-margin", weight=0.5).run_name == (
-        "digits-small-ensemble-crl-margin-weight0.5-seed0"
-    )
-
-
 def test_aes_epochs_of_the_paper():
     assert aes_epochs(300, [10]) == [120, 140, 160, 180, 200, 220, 240, 260, 280, 300]
     assert aes_epochs(300, [30]) == [

@@ -322,13 +322,7 @@ def test_stored_results_are_in_the_papers_table(tmp_path):
 
 def test_the_protocol_is_the_papers_by_default():
     usual = Protocol()
-    assert (usual.num_tuning, usual.seed, usual.neighbours, usual.aupr, usual.batch_size) == (
-        1000,
-        0,
-        50,
-        "average",
-        500,
-    )
+    assert usual == Protocol(num_tuning=1000, seed=0, neighbours=50, aupr="average", batch_size=500)
     assert usual.is_of_the_paper
     for other in (Protocol(num_tuning=0), Protocol(num_tuning=500), Protocol(aupr="trapezoid")):
         assert not other.is_of_the_paper
