@@ -37,7 +37,7 @@ SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epoch
 # As flags of `confrank active run`.
 SMALL = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --device cpu"
 CPU = torch.device("cpu")
-NAMES = tuple(STRATEGIES)
+NAMES, KILLED = tuple(STRATEGIES), ("core-set", "mc-entropy", "least-confidence")
 
 
 @pytest.fixture(scope="module")
@@ -125,36 +125,36 @@ def test_asking_leaves_less_than_a_subset_in_the_pool(finished, tiny):
 
 def work(experiment, out):
     torch.set_num_threads(1)
-    run_experiment(experiment, ("core-set", "mc-entropy", "least-confidence"), (0,), out, device=CPU)
+    run_experiment(experiment, KILLED, (0,), out, device=CPU)
 
 
 def choices(out):
-    return {path.relative_to(out): json.loads(path.read_text()) for path in sorted(out.glob("trial0/*/stage*.json"))}
+    files = [path for name in KILLED for path in sorted(out.glob(f"trial0/{name}/stage*.json"))]
+    return {path.relative_to(out): json.loads(path.read_text()) for path in files}
 
 
-def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
-    def start(folder):
-        process = SERVER.Process(target=work, args=(tiny, tmp_path / folder))
+def test_killed_three_times_ends_with_the_same_choices(finished, tiny, tmp_path):
+    def start():
+        process = SERVER.Process(target=work, args=(tiny, tmp_path))
         process.start()
         return process
 
-    start("whole").join()
-    whole, moments, written = choices(tmp_path / "whole"), random.Random(3), [0]
+    whole, moments, written = choices(finished), random.Random(3), [0]
     for goal in (2, 5, 9):
-        process = start("killed")
-        while process.is_alive() and len(list((tmp_path / "killed").glob("trial0/*/stage*.json"))) < goal:
+        process = start()
+        while process.is_alive() and len(choices(tmp_path)) < goal:
             time.sleep(0.02)
         time.sleep(moments.uniform(0, 0.1))
         assert process.is_alive(), "the experiment ended before it could be killed three times"
         process.kill()
         process.join()
-        written.append(len(choices(tmp_path / "killed")))
+        written.append(len(choices(tmp_path)))
     assert written[-1] < len(whole)
-    process = start("killed")
+    process = start()
     process.join()
     assert process.exitcode == 0
     assert len(whole) == 3 * 3 + 3 * 2  # labelled sets, and metrics of all stages but the shared first
-    assert choices(tmp_path / "killed") == whole
+    assert choices(tmp_path) == whole
 
 
 def test_going_on_keeps_what_is_there_and_refuses_other_settings(finished, tiny, tmp_path):

@@ -94,13 +94,14 @@ def test_mc_dropout_equals_a_naive_loop():
 
 @pytest.mark.parametrize("name", ["mcdropout", "aleatoric-mc"])
 def test_fifty_passes_give_identical_files(tmp_path, name):
-    config = RunConfig(method=name, epochs=1)
-    train(config, tmp_path / "run", device=CPU)
+    digits = load("digits")
+    few = digits.test.select(np.arange(50))
+    data = replace(digits, name="few", train=digits.train.select(np.arange(200)), test=few)
+    train(RunConfig(dataset="few", method=name, epochs=1), tmp_path / "run", device=CPU, data=data)
     first = (tmp_path / "run" / "predictions" / "test.safetensors").read_bytes()
-    save_predictions(tmp_path / "again.safetensors", predict(tmp_path / "run"))
+    save_predictions(tmp_path / "again.safetensors", predict(tmp_path / "run", data=data))
     assert (tmp_path / "again.safetensors").read_bytes() == first
     model, before = create("small", 10, True, name == "aleatoric-mc", in_channels=1), torch.get_rng_state()
-    few = load("digits").test.select(np.arange(50))
     other = predict_split(methods.get(name), model, few, (0.4,), (0.25,), seed=1)
     assert torch.equal(torch.get_rng_state(), before)
     assert other.probabilities.sum(1) == pytest.approx(1, abs=1e-5)

@@ -50,6 +50,8 @@ def test_names_of_runs_show_the_settings():
     config = RunConfig(warm_up=5, clip=1.0, init="somewhere/cifar.safetensors")
     assert config.run_name == "digits-small-crl-softmax-warmup5-clip1-init-cifar-seed0"
     assert RunConfig().run_name == "digits-small-crl-softmax-seed0"
+    assert RunConfig(augment="trivial").run_name == "digits-small-crl-softmax-augmenttrivial-seed0"
+    assert RunConfig.from_dict({"dataset": "digits"}).augment == "none"
     assert RunConfig(method="baseline", weight=0.5).run_name == "digits-small-baseline-seed0"
     half = RunConfig(method="ensemble-crl-margin", weight=0.5)
     assert half.run_name == "digits-small-ensemble-crl-margin-weight0.5-seed0"

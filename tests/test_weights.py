@@ -188,7 +188,7 @@ def test_rows_of_weight_zero_may_be_anything_that_can_be_read():
     assert evaluate(confidence=[0.5, 7.0], correct=[1, 1], sample_weight=[1, 0]).metrics["ece"] == 0.5
     assert module.ece([0.5, 7.0], [1, 1], sample_weight=[1, 0]) == 0.5
     assert module.nll([[0.5, 0.5], [0.0, 1.0]], [0, 0], sample_weight=[1, 0]) == pytest.approx(np.log(2))
-    result = evaluate(probabilities=[[0.5, 0.5], [0.0, 1.0], [0.9, 0.1]], label=[0, 0, 1], sample_weight=[1, 0, 0])
+    result = evaluate(probabilities=[[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]], label=[0, 0, 1], sample_weight=[1, 0, 0])
     assert result.metrics == evaluate(probabilities=[[0.5, 0.5]], label=[0]).metrics
     assert result.notes == ["2 of 3 rows have weight 0 and do not count"]
     rule = cost_threshold([0.9, 0.1], [1, 0], cost_error=[2.0, 99.0], cost_reject=1, sample_weight=[1, 0])
