@@ -218,14 +218,20 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys, com
 
     def run(flags, code=0):
         command("active", "run", *SMALL.split(), "--results", "kept", *flags.split(), code=code)
-        return capsys.readouterr().err
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
 
     def kept():
         curves = load_curves(Path("kept/digits-small.json"))
         return {name: len(trials) for name, trials in curves.curves.items()}
 
-    run("--strategy random,entropy --trials 2")
+    assert "│ entropy  │      2 │" in run("--strategy random,entropy --trials 2")
     run("--strategy margin --trials 1")
+    command("active", "run", *SMALL.split(), "--strategy", "random,margin", "--trials", 1)  # without --results
+    there = json.loads(Path("runs/active-digits-small/digits-small.json").read_text())
+    assert there["config"]["strategies"] == ["random", "margin"]
+    assert [stage["labelled"] for stage in there["curves"]["margin"][0]] == [20, 40]
+    assert "expected a strategy among random" in (capsys.readouterr() and run("--strategy margins", code=2))
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
     error = run("--strategy random --trials 1 --out elsewhere", code=2)
     assert "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
@@ -307,14 +313,3 @@ def test_the_committed_experiment_follows_the_paper_and_has_all_its_epochs():
             assert arrays[f"{name}-trial0-loss"].shape == (4, 200)
             assert len(np.unique(arrays[f"{name}-trial0"])) == 8000
         assert len({tuple(arrays[f"{name}-trial0"][:2000]) for name in curves.curves}) == 1
-
-
-def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
-    command("active", "run", *SMALL.split(), "--trials", 1, "--strategy", "random,margin", "--out", "out")
-    assert "│ margin   │      1 │" in capsys.readouterr().out
-    kept = json.loads((tmp_path / "out" / "digits-small.json").read_text())
-    assert kept["config"]["strategies"] == ["random", "margin"]
-    assert [stage["labelled"] for stage in kept["curves"]["margin"][0]] == [20, 40]
-    command("active", "run", *SMALL.split(), "--strategy", "margins", code=2)
-    assert "expected a strategy among random" in capsys.readouterr().err

@@ -435,13 +435,13 @@ def test_a_question_never_replaces_labels(pool, tmp_path, capsys):
     assert asked.read_text() == "path;label\n00.png;7\n"
 
 
-def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
+def test_rounds_of_asking_and_training(pool, tmp_path):
     """Answers are appended as they come back, and the next training and question know them."""
     truth = load("digits").test.labels[:40]
     labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
     labelled.write_text("path,label\n")
     network = ()
-    for rounds, strategy in enumerate(("random", "margin", "margin")):
+    for rounds, strategy in enumerate(("random", "margin")):
         flags = ("--pool", pool, "--labelled", labelled, "--device", "cpu")
         assert command("query", *network, *flags, "--strategy", strategy, "--count", 10, "--out", asked) == 0
         rows = table(asked)
@@ -456,14 +456,7 @@ def test_rounds_of_asking_and_training(pool, images, tmp_path, capsys):
         with np.load(out / "history.npz") as history:
             assert len(history["index"]) == 7 * (rounds + 1)
     lines = labelled.read_text().splitlines()[1:]
-    assert len(lines) == len({line.split(",")[0] for line in lines}) == 30
-    first = next(path for path in sorted(pool.rglob("*.png")) if path.relative_to(pool).as_posix() not in str(lines))
-    labelled.write_text("\n".join(["path,label", *lines, f"{first.relative_to(pool)},1"]) + "\n")
-    assert command("train", *flags, *settings, "--out", out) == 2
-    assert "has others; choose another --out" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main(["predict", str(out), "--device", "cpu"])
-    assert "on the labels of a pool can be evaluated (confrank evaluate)" in capsys.readouterr().err
+    assert len(lines) == len({line.split(",")[0] for line in lines}) == 20
 
 
 def test_training_on_answers_takes_the_very_images_and_labels(pool, images, tmp_path):
@@ -571,7 +564,8 @@ def test_labels_are_frozen_when_their_run_begins(pool, tmp_path, capsys):
     assert command("train", *flags, "--model", "small") == 0
     labelled.write_text("path,label\n" + "".join(rows[:26]))
     assert command("train", *flags, "--model", "small") == 2
-    assert "with which the run" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "with which the run" in error and "has others; choose another --out" in error
 
 
 def test_another_picture_next_to_the_question_is_not_overwritten(pool, tmp_path, capsys):

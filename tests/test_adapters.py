@@ -218,20 +218,13 @@ def test_metrics_of_batches_equal_those_of_all(confidence):
     assert metrics.compute()["auroc"].isnan()
 
 
-@pytest.mark.parametrize("lost", [float("nan"), float("inf")])
-def test_metrics_of_a_diverged_network_are_undefined(lost):
-    metrics = ConfidenceMetrics()
-    metrics.update(torch.tensor([[lost, 1.0], [1.0, 2.0]]), torch.tensor([0, 1]))
+def test_metrics_of_nothing_and_of_a_diverged_network_are_undefined():
+    metrics, nan, inf = ConfidenceMetrics(), float("nan"), float("inf")
     assert all(value.isnan() for value in metrics.compute().values())
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
-def test_metrics_of_nothing_are_undefined():
-    metrics = ConfidenceMetrics()
-    assert all(value.isnan() for value in metrics.compute().values())
-    metrics.reset()
-    metrics.update(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
-    assert all(value.isnan() for value in metrics.compute().values())
+    for logits in (torch.zeros(0, 3), torch.tensor([[nan, 1.0], [1.0, 2.0]]), torch.tensor([[inf, 1.0], [1.0, 2.0]])):
+        metrics.reset()
+        metrics.update(logits, torch.arange(len(logits)))
+        assert all(value.isnan() for value in metrics.compute().values())
 
 
 def test_a_repeated_index_counts_once_and_an_unknown_one_always():

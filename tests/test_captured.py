@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from test_kernels_densenet import random_set
 
 from confrank import evaluate, models
 from confrank.config import RunConfig
@@ -26,12 +27,6 @@ def deterministic(monkeypatch):
     torch.use_deterministic_algorithms(False)
 
 
-def random_set(num_samples=700):
-    rng = np.random.default_rng(0)
-    split = split_of(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, num_samples))
-    return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
-
-
 def epoch_of(*steppers):
     for _ in range(steppers[0].run.num_steps):
         for stepper in steppers:
@@ -49,7 +44,7 @@ INGREDIENTS = {
 
 def vgg(seed, **settings):
     config = RunConfig(**{"dataset": "random", "model": "vgg16", "seed": seed, "lr": 0.01, "epochs": 2, **settings})
-    return CapturedRun(Run(config, random_set(), CUDA))
+    return CapturedRun(Run(config, random_set(700, 32), CUDA))
 
 
 @pytest.mark.parametrize("settings", [{"lr": 0.01}, ADAPTIVE])
@@ -115,7 +110,7 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 )
 def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
-    plain, run = (Run(config, random_set(), CUDA) for _ in range(2))
+    plain, run = (Run(config, random_set(700, 32), CUDA) for _ in range(2))
     assert_three_steps_equal(plain, run, compiled)
     if run.average is not None:
         for one, other in zip(run.average.mean, plain.average.mean, strict=True):
@@ -132,7 +127,7 @@ def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
         first.step()
     torch.cuda.synchronize()
     weights, state = first.run.snapshot()
-    second = Run(first.run.config, random_set(), CUDA)
+    second = Run(first.run.config, random_set(700, 32), CUDA)
     second.load_state(weights, state)
     second = CapturedRun(second)
     while second.run.next_step < second.run.num_steps:
@@ -178,7 +173,7 @@ def test_metrics_take_tensors_on_the_device():
 def test_plain_steps_resume_with_the_masks_of_the_run(deterministic):
     def run():
         config = RunConfig(dataset="random", model="vgg16", method="crl-softmax", seed=3, lr=0.01, epochs=2)
-        return Run(config, random_set(), CUDA)
+        return Run(config, random_set(700, 32), CUDA)
 
     whole, first, second = run(), run(), run()
     for _ in range(4):

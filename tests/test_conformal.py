@@ -24,40 +24,30 @@ def drawn(seed, size, num_classes=5, digits=None):
     return table if digits is None else table.round(digits), label
 
 
-class Given:
-    """An estimator for MAPIE whose features are the probabilities."""
-
-    def __init__(self, num_classes):
-        self.classes_ = np.arange(num_classes)
-
-    def fit(self, features, label):
-        return self
-
-    def predict(self, features):
-        return features.argmax(axis=1)
-
-    def predict_proba(self, features):
-        return features
-
-    def __sklearn_is_fitted__(self):
-        return True
-
-
 @pytest.mark.parametrize("method", ["lac", "aps"])
 def test_sets_are_those_of_mapie(method):
     """MAPIE's APS subtracts u p from the sum that includes p, so that its u is our 1 - u; it draws one u per row."""
     from mapie.classification import SplitConformalClassifier
     from sklearn.base import BaseEstimator, ClassifierMixin
 
-    class Estimator(Given, ClassifierMixin, BaseEstimator):
-        pass
+    class Given(ClassifierMixin, BaseEstimator):
+        """Its features are the probabilities."""
+
+        def __init__(self, num_classes):
+            self.num_classes, self.classes_ = num_classes, np.arange(num_classes)
+
+        def fit(self, features, label):
+            return self
+
+        def predict_proba(self, features):
+            return features
 
     for seed in range(20):
         num_classes, level = 3 + seed % 8, (0.5, 0.8, 0.9, 0.95)[seed % 4]
         table, label = drawn(seed, 130 + seed, num_classes)
         old, new = slice(0, 80), slice(80, None)
         peer = SplitConformalClassifier(
-            Estimator(num_classes), confidence_level=level, conformity_score=method, random_state=seed
+            Given(num_classes), confidence_level=level, conformity_score=method, random_state=seed
         ).conformalize(table[old], label[old])
         _, theirs = peer.predict_set(table[new], {"include_last_label": "randomized"})
         u, new_u = (1 - np.random.RandomState(seed).uniform(size=len(table[rows])) for rows in (old, new))

@@ -221,18 +221,6 @@ def test_npz_that_is_no_data_set(tmp_path, changed, message):
     assert "mine.npz" in str(caught.value)
 
 
-def test_damaged_npz(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez(path, **arrays_of())
-    whole = path.read_bytes()
-    for damaged in (b"", b"text", whole[:300], whole[:-30]):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="mine.npz"):
-            load(str(path))
-    with pytest.raises(ValueError, match="only for a folder of images, but got 8 with .*mine.npz"):
-        load(str(path), image_size=8)
-
-
 def test_statistics_are_those_of_all_pixels():
     images = np.random.default_rng(0).integers(0, 256, (5000, 3, 2, 3), dtype=np.uint8)
     images[..., 1] = 51

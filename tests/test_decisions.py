@@ -274,15 +274,11 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
     assert error.value.needed == 356
     with pytest.raises(UnreachableError, match="certified with 1 prediction, but got 0.05"):
         guaranteed_threshold([0.9], [1], 0.05)
-    many = np.linspace(0, 1, 356), np.ones(356, dtype=bool)
-    assert guaranteed_threshold(*many, 0.05).bound <= 0.05
-    with pytest.raises(UnreachableError):
-        guaranteed_threshold(np.linspace(0, 1, 354), np.ones(354, dtype=bool), 0.05)
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
 @pytest.mark.parametrize("delta", [0.001, 0.05])
-@pytest.mark.parametrize("size", [10, 40, 120])
+@pytest.mark.parametrize("size", [10, 120, 300])
 def test_the_number_asked_for_without_errors_is_the_smallest_that_suffices(risk, delta, size):
     """More rows mean more steps of the search, and each gets a smaller share of delta."""
 

@@ -97,24 +97,10 @@ def python(code: str, *arguments: str, executable: str | Path = sys.executable, 
 
 def test_top_level_names():
     assert confrank.__all__ == [
-        "ArrayLike",
-        "Audit",
-        "Comparison",
-        "ConfidenceName",
-        "CorrectnessHistory",
-        "CorrectnessRanking",
-        "CorrectnessRankingLoss",
-        "Evaluation",
-        "IndexedDataset",
-        "SelectiveClassifier",
-        "SharedHistory",
-        "SharedRing",
-        "compare",
-        "evaluate",
-        "leave_counters_alone",
-        "metrics",
-        "ranking_loss",
-    ]
+        "ArrayLike", "Audit", "Comparison", "ConfidenceName", "CorrectnessHistory", "CorrectnessRanking",
+        "CorrectnessRankingLoss", "Evaluation", "IndexedDataset", "SelectiveClassifier", "SharedHistory",
+        "SharedRing", "compare", "evaluate", "leave_counters_alone", "metrics", "ranking_loss",
+    ]  # fmt: skip
     for name in confrank.__all__:
         value = getattr(confrank, name)
         # The types have no name of their own.
@@ -134,48 +120,13 @@ def test_every_name_of_training_can_be_imported():
 
 def test_metric_names():
     assert metrics.__all__ == [
-        "KEYS",
-        "ArrayLike",
-        "AuprEstimator",
-        "AurcEstimator",
-        "ClassSummary",
-        "Detection",
-        "Evaluation",
-        "Interval",
-        "IntervalMethod",
-        "PairedDifference",
-        "ReliabilityBins",
-        "RiskCoverageCurve",
-        "RocCurve",
-        "Samples",
-        "accuracy",
-        "adaptive_ece",
-        "at_or_above",
-        "augrc",
-        "aupr_error",
-        "aurc",
-        "auroc",
-        "bootstrap",
-        "brier",
-        "class_summaries",
-        "classwise_ece",
-        "coverage_at_risk",
-        "detection",
-        "e_aurc",
-        "ece",
-        "ece_interval",
-        "evaluate",
-        "evaluation_of",
-        "fpr_at_tpr",
-        "intervals_of",
-        "nll",
-        "paired_differences",
-        "reliability_bins",
-        "risk_at_coverage",
-        "risk_coverage_curve",
-        "roc_curve",
-        "sample_values",
-    ]
+        "KEYS", "ArrayLike", "AuprEstimator", "AurcEstimator", "ClassSummary", "Detection", "Evaluation",
+        "Interval", "IntervalMethod", "PairedDifference", "ReliabilityBins", "RiskCoverageCurve", "RocCurve",
+        "Samples", "accuracy", "adaptive_ece", "at_or_above", "augrc", "aupr_error", "aurc", "auroc", "bootstrap",
+        "brier", "class_summaries", "classwise_ece", "coverage_at_risk", "detection", "e_aurc", "ece",
+        "ece_interval", "evaluate", "evaluation_of", "fpr_at_tpr", "intervals_of", "nll", "paired_differences",
+        "reliability_bins", "risk_at_coverage", "risk_coverage_curve", "roc_curve", "sample_values",
+    ]  # fmt: skip
     assert all(hasattr(metrics, name) for name in metrics.__all__)
 
 
