@@ -366,6 +366,13 @@ AS_IN_THE_HEADER = "expected 2 values in line {}, as in the header, but got"
         ),
         (damaged, "expected an intact .npz file, but"),
         (lambda pool, folder: archive(folder, images=np.zeros((3, 8, 8))), "but got float64 of shape [3, 8, 8]"),
+        *(
+            (
+                lambda pool, folder, shape=shape: archive(folder, images=np.zeros(shape, np.uint8)),
+                "to be uint8 of shape",
+            )
+            for shape in [(4, 0, 8), (4, 8, 0), (4, 8, 8, 0)]
+        ),
         (lambda pool, folder: {"strategy": "mc-entropy"}, "expected a run of mcdropout for mc-entropy"),
         (
             "path,label\n00.png,cat\ndeep/01.png,catpath,label\n02.png,dog\n",
@@ -533,6 +540,9 @@ def test_other_arrays_stay_what_they_are(tmp_path):
     np.savez(tmp_path / "p.npz", features=np.eye(2), logits=np.float64(3))
     with pytest.raises(ValueError, match="expected the same number of rows|expected logits of numbers"):
         open_pool(tmp_path / "p.npz")
+    np.savez(tmp_path / "p.npz", probabilities=np.full((4, 2), 0.5), features=np.zeros((5, 3)))
+    with pytest.raises(ValueError, match="rows in each array of .*, but got 4 in probabilities, 5 in features"):
+        open_pool(tmp_path / "p.npz")
 
 
 def test_answers_may_be_appended_with_and_without_their_header(tmp_path):
@@ -576,22 +586,6 @@ def test_another_picture_next_to_the_question_is_not_overwritten(pool, tmp_path,
     assert (tmp_path / "mine.png").read_bytes() == b"a picture of mine"
     flags[-1] = tmp_path / "new.csv"
     assert command(*flags) == command(*flags) == 0  # its own sheet is written again
-
-
-def test_arrays_of_a_pool_have_one_row_per_sample(tmp_path):
-    file = tmp_path / "pool.npz"
-    np.savez(file, probabilities=np.full((4, 2), 0.5), features=np.zeros((5, 3)))
-    with pytest.raises(
-        ValueError, match="same number of rows in each array of .*, but got 4 in probabilities, 5 in feat"
-    ):
-        open_pool(file)
-
-
-@pytest.mark.parametrize("shape", [(4, 0, 8), (4, 8, 0), (4, 8, 8, 0)])
-def test_images_without_pixels_are_no_pool(tmp_path, shape):
-    np.savez(tmp_path / "pool.npz", images=np.zeros(shape, dtype=np.uint8))
-    with pytest.raises(ValueError, match="expected images in .* to be uint8 of shape"):
-        open_pool(tmp_path / "pool.npz")
 
 
 def test_an_image_above_the_limit_of_memory_is_a_chunk_of_its_own():

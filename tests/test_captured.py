@@ -98,16 +98,10 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"sam": 0.05},
-        {"mix": "mixup"},
-        {"mix": "cutmix"},
-        {"mix": "both", "soft_labels": 0.8},
-        {"augment": "trivial"},
-        {"head": "cosine"},
-        {**INGREDIENTS, "head": "cosine"},
+        {}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"mix": "both", "soft_labels": 0.8},
+        {"augment": "trivial"}, {"head": "cosine"}, {**INGREDIENTS, "head": "cosine"},
     ],
-)
+)  # fmt: skip
 def test_three_steps_in_float32_equal_plain_ones(deterministic, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
     plain, run = (Run(config, random_set(700, 32), CUDA) for _ in range(2))
@@ -188,11 +182,7 @@ def test_plain_steps_resume_with_the_masks_of_the_run(deterministic):
 
 
 def test_different_networks_side_by_side(tmp_path):
-    configs = [
-        RunConfig(epochs=2, seed=0),
-        RunConfig(epochs=2, seed=0, method="mcdropout"),
-        RunConfig(epochs=2, seed=1),
-    ]
+    configs = [RunConfig(epochs=2), RunConfig(epochs=2, method="mcdropout"), RunConfig(epochs=2, seed=1)]
     results = train_together(configs, [tmp_path / str(place) for place in range(3)], device=CUDA)
     alone = train(configs[0], tmp_path / "alone", device=CUDA)
     assert all(result.evaluations["test"].metrics["acc"] > 0.05 for result in results)

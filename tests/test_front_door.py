@@ -207,33 +207,19 @@ active.selekt
 ood.Odim
 """
 REVEALED = [
-    "torch._tensor.Tensor",
-    "torch._tensor.Tensor",
-    "confrank.history.Audit",
-    "confrank.indexed.IndexedDataset",
-    "confrank.metrics.evaluation.Evaluation",
-    "float | None",
-    "float | None",
-    "float | None",
-    "confrank.metrics.separation.Detection",
-    "confrank.metrics.separation.RocCurve",
-    "torch._tensor.Tensor",
-    "confrank.analysis.comparison.Comparison",
-    "confrank.analysis.comparison.Comparison",
-]
+    "torch._tensor.Tensor", "torch._tensor.Tensor", "confrank.history.Audit", "confrank.indexed.IndexedDataset",
+    "confrank.metrics.evaluation.Evaluation", "float | None", "float | None", "float | None",
+    "confrank.metrics.separation.Detection", "confrank.metrics.separation.RocCurve", "torch._tensor.Tensor",
+    "confrank.analysis.comparison.Comparison", "confrank.analysis.comparison.Comparison",
+]  # fmt: skip
 REFUSED = ["arg-type", "arg-type", "arg-type", "attr-defined", "attr-defined", "attr-defined"]
 
 
 def check_types(script: Path, *options: str, cwd: Path = ROOT) -> None:
     """mypy --strict reveals the types above for the user's script and refuses its last six lines."""
     script.write_text(USER_SCRIPT)
-    result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *options, script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
+    command = [sys.executable, "-m", "mypy", "--strict", *options, script]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     lines = [line for line in result.stdout.splitlines() if script.name in line]
     revealed = [line.split('"')[1] for line in lines if "Revealed type" in line]
     assert [kind.replace("builtins.", "") for kind in revealed] == REVEALED, result.stdout

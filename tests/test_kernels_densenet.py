@@ -82,15 +82,7 @@ def grow_backward(grown, maps, norm, conv, partial, size):
     return Gradient(*parts), parameters
 
 
-def narrow_backward(
-    given,
-    norm,
-    conv,
-    maps,
-    gradient,
-    partial,
-    pool,
-):
+def narrow_backward(given, norm, conv, maps, gradient, partial, pool):
     width = norm.num_features
     partial[0, : conv.weight.numel()] = (given.T @ active(maps, norm, pool)).flatten()
     spread = given @ conv.weight.flatten(1)
@@ -117,16 +109,9 @@ def neck_backward(vector, maps, norm, gradient):
 
 
 REFERENCE = SimpleNamespace(
-    programs=lambda kernel, rows: 1,
-    enter=write,
-    narrow=narrow,
-    grow=grow,
-    settle=settle,
-    grow_backward=grow_backward,
-    narrow_backward=narrow_backward,
-    neck=neck,
-    neck_backward=neck_backward,
-)
+    programs=lambda kernel, rows: 1, enter=write, narrow=narrow, grow=grow, settle=settle, neck=neck,
+    grow_backward=grow_backward, narrow_backward=narrow_backward, neck_backward=neck_backward,
+)  # fmt: skip
 
 
 def small_network(dtype, depth=16):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from confrank import evaluate, methods
+from confrank import methods
 from confrank.confidence import margin, max_probability, negative_entropy
 from confrank.config import RunConfig
 from confrank.data import load
@@ -148,13 +148,6 @@ def members(count, seed=0):
         Predictions(logits=rng.standard_normal((20, 3)).astype(np.float32), label=label, index=index)
         for _ in range(count)
     ]
-
-
-def test_an_ensemble_of_one_equals_its_member():
-    (member,) = members(1)
-    ensemble = average([member])
-    one, other = evaluate(**member.evaluation_inputs()), evaluate(**ensemble.evaluation_inputs())
-    assert one.metrics == pytest.approx(other.metrics, abs=1e-12)
 
 
 def test_average_is_the_mean_probability():

@@ -16,7 +16,6 @@ from confrank.training import Run
 from confrank.training.draws import initial_seed
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
-WEIGHTS = Path(__file__).parents[1] / "results/weights"
 COUNTS = {
     "vgg16": (15_253_578, 15_299_748),
     "resnet110": (1_730_522, 1_736_372),
@@ -173,15 +172,6 @@ def test_a_network_loads_as_any_module_does(name, form, tmp_path):
             assert all(torch.equal(value, state[key]) for key, value in network.state_dict().items())
         for answer, wanted in zip(network(image), expected, strict=True):
             assert torch.equal(answer, wanted)
-
-
-@pytest.mark.parametrize("path", sorted(WEIGHTS.glob("*.safetensors")), ids=lambda path: path.stem)
-def test_committed_weights_load_as_any_module_does(path):
-    network = create("resnet110", 10)
-    weights = safetensors.torch.load_file(path)
-    network.load_state_dict(weights)
-    assert all(torch.equal(value, weights[key].float()) for key, value in network.state_dict().items())
-    assert len(weights) == len(network.state_dict())
 
 
 def test_copies_of_a_network_load_too():

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from forked import SERVER
+from test_ingredients import EVERYTHING
 
 from confrank.config import RunConfig
 from confrank.files import Lock
@@ -20,17 +21,6 @@ from confrank.runs.folder import RunFolder
 from confrank.runs.trained import predict
 from confrank.training import InterruptedRunError, train
 
-INGREDIENTS = {
-    "schedule": "cosine",
-    "averaging": "swa",
-    "averaging_lr": 0.02,
-    "sam": 0.05,
-    "mix": "both",
-    "soft_labels": 0.8,
-    "augment": "trivial",
-    "head": "cosine",
-    "mirror": True,
-}
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
 
 
@@ -55,7 +45,7 @@ def final_state(out):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "epochs", "num_kills"),
-    [({}, 480, 20), (INGREDIENTS, 160, 6), ({**INGREDIENTS, "averaging": "ema"}, 160, 6)],
+    [({}, 480, 20), (EVERYTHING, 160, 6), ({**EVERYTHING, "averaging": "ema"}, 160, 6)],
 )
 def test_killed_many_times_equals_never_killed(tmp_path, settings, epochs, num_kills):
     config = replace(CONFIG, epochs=epochs, **settings)

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_study_shared import hold
 from torch import nn
 
 from confrank.config import RunConfig
-from confrank.files import Lock
 from confrank.models import TEXT_MODELS
 from confrank.recipes import RECIPES as training_recipes
 from confrank.runs.folder import RunFolder
@@ -295,9 +295,7 @@ def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
     """Another study holds the folder when this one comes to it, and is done when this one ends."""
     assert run(ONE, tmp_path / "other") == []
     name = "digits-small-baseline-seed0"
-    folder = RunFolder(tmp_path / "runs" / name)
-    folder.path.mkdir(parents=True)
-    lock = Lock(folder.lock)
+    lock = hold(tmp_path, name)
 
     def finish(config, record):
         assert config.seed == 1

@@ -51,15 +51,8 @@ def run(tmp_path_factory):
     """A finished run on generated texts, next to its data."""
     folder = tmp_path_factory.mktemp("text")
     data = _write(folder / "reviews.csv", [*_rows()])
-    config = RunConfig(
-        dataset=str(data),
-        model="bag-of-embeddings",
-        epochs=8,
-        optimizer="adamw",
-        lr=0.03,
-        batch_size=32,
-        holdout=0.25,
-    )
+    settings = {"epochs": 8, "optimizer": "adamw", "lr": 0.03, "batch_size": 32, "holdout": 0.25}
+    config = RunConfig(dataset=str(data), model="bag-of-embeddings", **settings)
     train(config, folder / "run", device="cpu")
     return folder / "run"
 
