@@ -143,12 +143,15 @@ def test_row_numbers_as_keys_keep_the_promise_of_small_files(num_classes):
     assert np.mean(covered) == pytest.approx(19 / 21, abs=4 * np.std(covered) / 20)
 
 
-def test_u_of_the_content_is_uniform_and_depends_on_every_class_and_the_seed():
-    table, _ = drawn(5, 20_000)
-    u = content_uniforms(table, 3)
-    assert u.min() >= 0
-    assert u.max() < 1
-    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
+def test_u_is_uniform_and_depends_on_the_key_or_on_every_class_and_on_the_seed():
+    (table, _), keys = drawn(5, 20_000), np.arange(20_000)
+    u, of_key = content_uniforms(table, 3), row_uniforms(keys, 3)
+    for one in (u, of_key):
+        assert 0 <= one.min() <= one.max() < 1
+        assert np.histogram(one, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
+    assert abs(np.corrcoef(of_key[:-1], of_key[1:])[0, 1]) < 0.03
+    assert abs(np.corrcoef(of_key, row_uniforms(keys, 4))[0, 1]) < 0.03
+    assert row_uniforms(np.array([b"12"]), 3) == of_key[12] == row_uniforms(np.array(["12"], dtype=object), 3)
     assert np.abs(np.corrcoef(np.column_stack([u, content_uniforms(table, 4), table]).T)[0, 1:]).max() < 0.03
     for number in range(5):
         assert (content_uniforms(table + 0.25 * (np.arange(5) == number), 3) != u).all()
@@ -220,16 +223,6 @@ def test_the_promise_in_words():
     by_site = conformal_sets(probabilities=table, label=label, group=label % 2)
     assert by_site.promise("site").endswith("are exchangeable within each site")
     assert "at least 0.9 within each site, on average over" in by_site.promise("site")
-
-
-def test_u_is_uniform_and_depends_on_key_and_seed():
-    u = row_uniforms(np.arange(20_000), 3)
-    assert u.min() >= 0
-    assert u.max() < 1
-    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
-    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.03
-    assert abs(np.corrcoef(u, row_uniforms(np.arange(20_000), 4))[0, 1]) < 0.03
-    assert row_uniforms(np.array([b"12"]), 3) == u[12] == row_uniforms(np.array(["12"], dtype=object), 3)
 
 
 @pytest.mark.parametrize(

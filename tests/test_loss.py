@@ -137,15 +137,6 @@ def test_criteria_that_share_a_history_record_independently():
     assert history.examined.tolist() == [2, 2]
 
 
-def test_functional_gradients_need_no_recording():
-    history, logits, label, index = random_case(2, 6, 3)
-    criterion = CorrectnessRankingLoss(history)
-    gradient = torch.func.grad(lambda z: criterion(z, label, index, record=False))(logits)
-    logits.requires_grad_()
-    criterion(logits, label, index).backward()
-    torch.testing.assert_close(gradient, logits.grad)
-
-
 @pytest.mark.parametrize("some_ignored", [False, True])
 def test_options_mean_what_they_mean_in_cross_entropy(some_ignored):
     history, logits, label, index = random_case(6, 10, 4)
@@ -164,12 +155,6 @@ def test_a_criterion_that_was_cast_keeps_its_class_weight(dtype):
     loss = criterion(logits.to(dtype), label, index)
     expected = torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 3.0]))(logits.to(dtype).float(), label)
     assert loss.item() == expected.item()
-
-
-@pytest.mark.parametrize("weight", [-1.0, float("nan")])
-def test_negative_class_weights_are_refused(weight):
-    with pytest.raises(ValueError, match=f"expected class weights of at least 0, but got {weight:g}"):
-        CorrectnessRankingLoss(CorrectnessHistory(3), class_weight=torch.tensor([1.0, weight]))
 
 
 def test_ranking_loss_is_linear_in_scale():
@@ -214,6 +199,9 @@ def test_wrong_input():
     for weight in (-1, float("inf"), float("nan"), None, "1"):
         with pytest.raises(ValueError, match=f"weight to be a finite number >= 0, but got {weight!r}"):
             CorrectnessRankingLoss(CorrectnessHistory(10), weight=weight)
+    for weight in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"expected class weights of at least 0, but got {weight:g}"):
+            CorrectnessRankingLoss(CorrectnessHistory(3), class_weight=torch.tensor([1.0, weight]))
     with pytest.raises(ValueError, match=r"turn logits \(4, 3\) into a tensor \(4,\), but got \(4, 3\); the last"):
         CorrectnessRanking(criterion.history, torch.sigmoid)(logits, label, index)
     assert criterion.history.examined.sum() == 0
@@ -277,8 +265,13 @@ def test_outputs_of_softmax_are_noticed(shape):
         criterion(logits.softmax(1)[:1], label[:1], index[:1])  # one sample says little
 
 
-def test_many_networks_in_one_call():
+def test_functional_gradients_and_many_networks_in_one_call():
+    """torch.func cannot record."""
     history, logits, label, index = random_case(0, 8, 3)
     criterion, many = CorrectnessRankingLoss(history), torch.stack((logits, 2 * logits, logits.flip(1)))
     losses = torch.func.vmap(lambda one: criterion(one, label, index, record=False))(many)
     torch.testing.assert_close(losses, torch.stack([criterion(one, label, index, record=False) for one in many]))
+    gradient = torch.func.grad(lambda one: criterion(one, label, index, record=False))(logits)
+    logits.requires_grad_()
+    criterion(logits, label, index).backward()
+    torch.testing.assert_close(gradient, logits.grad)

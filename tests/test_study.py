@@ -15,7 +15,7 @@ import pytest
 import torch
 from forked import SERVER
 from safetensors.torch import load_file
-from test_study_folders import write_result
+from test_study_folders import run, write_result
 
 from confrank.cli.plans import plan_lines
 from confrank.config import RunConfig
@@ -198,7 +198,7 @@ def test_plan_shares_runs_between_cells():
 
 def work(study, out):
     torch.set_num_threads(1)
-    run_plan(plan(study), out / "runs", out / "results", device=torch.device("cpu"))
+    run(study, out)
 
 
 def num_epochs(out):
@@ -234,8 +234,8 @@ def test_killed_study_ends_complete_with_the_same_table(study, num_kills, tmp_pa
         assert one.config == other.config
         if "members" not in other.config:
             assert [entry["epoch"] for entry in other.log] == list(range(1, study.epochs + 1))
-    for run in (tmp_path / "killed" / "runs").iterdir():
-        epochs = [json.loads(line)["epoch"] for line in (run / "log.jsonl").read_text().splitlines()]
+    for folder in (tmp_path / "killed" / "runs").iterdir():
+        epochs = [json.loads(line)["epoch"] for line in (folder / "log.jsonl").read_text().splitlines()]
         assert epochs == list(range(1, study.epochs + 1))
 
 
@@ -257,28 +257,27 @@ def test_finished_runs_are_not_trained_again_and_failures_do_not_stop_others(tmp
 
 def test_kept_weights_are_half_as_large_and_predict_the_same(tmp_path):
     small = replace(TINY, methods=("crl-margin",), seeds=(0,), epochs=4)
-    folders = tmp_path / "runs", tmp_path / "results"
-    assert run_plan(plan(small), *folders, weights=tmp_path / "weights", device=torch.device("cpu")) == []
+    assert run(small, tmp_path, weights=tmp_path / "weights") == []
     (path,) = (tmp_path / "weights").iterdir()
     assert path.name == "digits-small-crl-margin-seed0.safetensors"
     kinds = {name.rpartition(".")[2]: value.dtype for name, value in load_file(path).items()}
     assert kinds == {"weight": torch.float16, "bias": torch.float16, "running_mean": torch.float32,
                      "running_var": torch.float32}  # fmt: skip
-    run = tmp_path / "runs" / "digits-small-crl-margin-seed0"
-    whole, half = predict(run), predict(path)
+    folder = tmp_path / "runs" / "digits-small-crl-margin-seed0"
+    whole, half = predict(folder), predict(path)
     assert half.metadata["method"] == "crl-margin"
     assert np.abs(half.logits - whole.logits).max() < 0.01 * np.abs(whole.logits).max()
     again = evaluate(**half.evaluation_inputs()).metrics
     assert again == pytest.approx(load_results(tmp_path / "results")[0].metrics, abs=0.005)
     before = path.read_bytes()
     path.unlink()  # results are there: only the weights are written again
-    assert run_plan(plan(small), *folders, weights=tmp_path / "weights", device=torch.device("cpu")) == []
+    assert run(small, tmp_path, weights=tmp_path / "weights") == []
     assert path.read_bytes() == before
-    checkpoint, _ = load_latest(RunFolder(run).checkpoint)
+    checkpoint, _ = load_latest(RunFolder(folder).checkpoint)
     checkpoint.weights["head.bias"][0] = 1e6
-    save_checkpoint(RunFolder(run).checkpoint, (5, 0), checkpoint)
+    save_checkpoint(RunFolder(folder).checkpoint, (5, 0), checkpoint)
     with pytest.raises(ValueError, match=r"expected weights within half precision, but head.bias has 1e\+06"):
-        save_weights_file(run, tmp_path / "weights.safetensors")
+        save_weights_file(folder, tmp_path / "weights.safetensors")
     assert not (tmp_path / "weights.safetensors").exists()
 
 
@@ -332,17 +331,15 @@ def test_the_ensemble_studies_go_with_the_results_of_a_checkout(study, tmp_path,
 
 def test_held_out_images_depend_on_the_seed_and_are_no_other_data(tmp_path):
     pair = replace(TINY, methods=("baseline", "ensemble-baseline"), seeds=(0, 1), epochs=1, holdout=0.1)
-    folders, options = (tmp_path / "runs", tmp_path / "results"), {"device": torch.device("cpu")}
     for _ in range(2):
-        assert run_plan(plan(pair), *folders, **options) == []
+        assert run(pair, tmp_path) == []
     (path,) = (tmp_path / "results").glob("*-of2.json")
     assert load_result(path).metrics["acc"] > 0
     # A run of the same seed holds out the same images.
     old = tmp_path / "results" / f"{plan(pair).runs[0].run_name}.json"
     content = json.loads(old.read_text())
     old.write_text(json.dumps(content | {"environment": content["environment"] | {"data": "of old images"}}))
-    more = replace(pair, methods=("baseline", "crl-softmax"), seeds=(0,))
-    (problem,) = run_plan(plan(more), *folders, **options)
+    (problem,) = run(replace(pair, methods=("baseline", "crl-softmax"), seeds=(0,)), tmp_path)
     assert problem.startswith("data: expected digits to be the same images in every run")
 
 
