@@ -37,7 +37,7 @@ SETTINGS = {"model": "small", "stages": 3, "per_stage": 30, "subset": 80, "epoch
 # As flags of `confrank active run`.
 SMALL = "--dataset digits --model small --stages 2 --per-stage 20 --subset 50 --epochs 1 --device cpu"
 CPU = torch.device("cpu")
-NAMES = tuple(STRATEGIES)
+NAMES, KILLED = tuple(STRATEGIES), ("core-set", "mc-entropy", "least-confidence")
 
 
 @pytest.fixture(scope="module")
@@ -125,36 +125,36 @@ def test_asking_leaves_less_than_a_subset_in_the_pool(finished, tiny):
 
 def work(experiment, out):
     torch.set_num_threads(1)
-    run_experiment(experiment, ("core-set", "mc-entropy", "least-confidence"), (0,), out, device=CPU)
+    run_experiment(experiment, KILLED, (0,), out, device=CPU)
 
 
 def choices(out):
-    return {path.relative_to(out): json.loads(path.read_text()) for path in sorted(out.glob("trial0/*/stage*.json"))}
+    files = [path for name in KILLED for path in sorted(out.glob(f"trial0/{name}/stage*.json"))]
+    return {path.relative_to(out): json.loads(path.read_text()) for path in files}
 
 
-def test_killed_three_times_ends_with_the_same_choices(tiny, tmp_path):
-    def start(folder):
-        process = SERVER.Process(target=work, args=(tiny, tmp_path / folder))
+def test_killed_three_times_ends_with_the_same_choices(finished, tiny, tmp_path):
+    def start():
+        process = SERVER.Process(target=work, args=(tiny, tmp_path))
         process.start()
         return process
 
-    start("whole").join()
-    whole, moments, written = choices(tmp_path / "whole"), random.Random(3), [0]
+    whole, moments, written = choices(finished), random.Random(3), [0]
     for goal in (2, 5, 9):
-        process = start("killed")
-        while process.is_alive() and len(list((tmp_path / "killed").glob("trial0/*/stage*.json"))) < goal:
+        process = start()
+        while process.is_alive() and len(choices(tmp_path)) < goal:
             time.sleep(0.02)
         time.sleep(moments.uniform(0, 0.1))
         assert process.is_alive(), "the experiment ended before it could be killed three times"
         process.kill()
         process.join()
-        written.append(len(choices(tmp_path / "killed")))
+        written.append(len(choices(tmp_path)))
     assert written[-1] < len(whole)
-    process = start("killed")
+    process = start()
     process.join()
     assert process.exitcode == 0
     assert len(whole) == 3 * 3 + 3 * 2  # labelled sets, and metrics of all stages but the shared first
-    assert choices(tmp_path / "killed") == whole
+    assert choices(tmp_path) == whole
 
 
 def test_going_on_keeps_what_is_there_and_refuses_other_settings(finished, tiny, tmp_path):
@@ -218,14 +218,20 @@ def test_kept_results_grow_and_are_never_lost(tmp_path, monkeypatch, capsys, com
 
     def run(flags, code=0):
         command("active", "run", *SMALL.split(), "--results", "kept", *flags.split(), code=code)
-        return capsys.readouterr().err
+        printed = capsys.readouterr()
+        return printed.err if code else printed.out
 
     def kept():
         curves = load_curves(Path("kept/digits-small.json"))
         return {name: len(trials) for name, trials in curves.curves.items()}
 
-    run("--strategy random,entropy --trials 2")
+    assert "│ entropy  │      2 │" in run("--strategy random,entropy --trials 2")
     run("--strategy margin --trials 1")
+    command("active", "run", *SMALL.split(), "--strategy", "random,margin", "--trials", 1)  # without --results
+    there = json.loads(Path("runs/active-digits-small/digits-small.json").read_text())
+    assert there["config"]["strategies"] == ["random", "entropy", "margin"]
+    assert [stage["labelled"] for stage in there["curves"]["margin"][0]] == [20, 40]
+    assert "expected a strategy among random" in (capsys.readouterr() and run("--strategy margins", code=2))
     assert kept() == {"random": 2, "entropy": 2, "margin": 1}
     error = run("--strategy random --trials 1 --out elsewhere", code=2)
     assert "it has 2 trials of 2 stages with random, and elsewhere would have fewer with 2" in error
@@ -288,10 +294,7 @@ def test_the_papers_accuracies_are_next_to_ours():
     text = render(cells, "markdown", ours_only=True)
     assert "66.00±0.00 (65.91±1.44) +0.1σ" in text
     assert text.count("\n") == 3
-
-
-def test_the_papers_means_are_in_the_order_of_the_stages():
-    means = active_means("cifar10")
+    means = active_means("cifar10")  # in the order of the stages
     assert set(means) == {"random", "entropy", "core-set", "mc-entropy", "least-confidence"}
     assert means["random"][:2] == [0.6486, 0.7735] and len(means["random"]) == 10
 
@@ -307,14 +310,3 @@ def test_the_committed_experiment_follows_the_paper_and_has_all_its_epochs():
             assert arrays[f"{name}-trial0-loss"].shape == (4, 200)
             assert len(np.unique(arrays[f"{name}-trial0"])) == 8000
         assert len({tuple(arrays[f"{name}-trial0"][:2000]) for name in curves.curves}) == 1
-
-
-def test_run_command_writes_numbers_and_picture(tmp_path, monkeypatch, capsys, command):
-    monkeypatch.chdir(tmp_path)
-    command("active", "run", *SMALL.split(), "--trials", 1, "--strategy", "random,margin", "--out", "out")
-    assert "│ margin   │      1 │" in capsys.readouterr().out
-    kept = json.loads((tmp_path / "out" / "digits-small.json").read_text())
-    assert kept["config"]["strategies"] == ["random", "margin"]
-    assert [stage["labelled"] for stage in kept["curves"]["margin"][0]] == [20, 40]
-    command("active", "run", *SMALL.split(), "--strategy", "margins", code=2)
-    assert "expected a strategy among random" in capsys.readouterr().err

@@ -3,8 +3,6 @@
 import csv
 import json
 import random
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,11 +19,10 @@ from confrank.data.vocabulary import decode, encode
 from confrank.runs.trained import load_trained
 from confrank.training import train
 
-Command = Callable[..., None]
 GOOD, BAD, NEUTRAL = "fine great lovely superb", "dull awful boring poor", "the film was a story with some people"
 
 
-def _texts(count: int = 120) -> list[str]:
+def _texts(count=120):
     """Texts with all that CSV makes difficult; even rows are bad, odd ones good."""
     draw = random.Random(0)
     texts = []
@@ -36,7 +33,7 @@ def _texts(count: int = 120) -> list[str]:
     return texts
 
 
-def _write(path: Path, rows: list[dict[str, str]]) -> Path:
+def _write(path, rows):
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, [*rows[0]])
         writer.writeheader()
@@ -44,23 +41,23 @@ def _write(path: Path, rows: list[dict[str, str]]) -> Path:
     return path
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def _read(path):
     with path.open(newline="", encoding="utf-8") as file:
         return [*csv.DictReader(file)]
 
 
-def _label(name: str) -> str:
+def _label(name):
     return "good" if int(name.removeprefix("r")) % 2 else "bad"
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pool(tmp_path_factory):
     rows = [{"id": f"r{number}", "text": text} for number, text in enumerate(_texts())]
     return _write(tmp_path_factory.mktemp("texts") / "pool.csv", rows)
 
 
 @pytest.fixture(scope="module")
-def run(pool: Path) -> Path:
+def run(pool):
     """A run on other texts of the same kind."""
     rows = [{"text": text, "label": _label(str(row))} for row, text in enumerate(_texts(60))]
     data = _write(pool.parent / "labelled-texts.csv", rows)
@@ -69,13 +66,11 @@ def run(pool: Path) -> Path:
     return pool.parent / "run"
 
 
-def test_rounds_of_asking_labelling_and_training(
-    command: Command, pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rounds_of_asking_labelling_and_training(command, pool, tmp_path, capsys):
     labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
     labelled.write_text("id,label\n")
     texts = {row["id"]: row["text"] for row in _read(pool)}
-    network: tuple[Path, ...] = ()
+    network = ()
     for number, strategy in enumerate(("random", "least-confidence", "core-set")):
         flags = ("--pool", pool, "--labelled", labelled, "--device", "cpu")
         command("active", "query", *network, *flags, "--strategy", strategy, "--count", 20, "--out", asked)
@@ -99,13 +94,14 @@ def test_rounds_of_asking_labelling_and_training(
     assert record.config.method == "baseline"
     capsys.readouterr()
     command("predict", *network, code=2)
-    assert "has none; a run that was trained on the labels of a pool" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "has none; a run that was trained on the labels of a pool can be evaluated (confrank evaluate)" in error
 
 
 @pytest.mark.parametrize("strategy", ["least-confidence", "margin", "entropy"])
-def test_a_query_ranks_texts_by_the_answers_of_predict(run: Path, pool: Path, tmp_path: Path, strategy: str) -> None:
+def test_a_query_ranks_texts_by_the_answers_of_predict(run, pool, tmp_path, strategy):
     options = {"scores": tmp_path / "scores", "on_note": print}
-    question = ask_pool(pool, None, strategy, 120, run=run, device=torch.device("cpu"), **options)  # type: ignore[arg-type]
+    question = ask_pool(pool, None, strategy, 120, run=run, device=torch.device("cpu"), **options)
     answers = answer_texts(run, pool)
     surest = dict(zip(answers.paths, answers.confidence, strict=True))
     # With two classes, all three strategies rank as the maximum probability does.
@@ -115,9 +111,7 @@ def test_a_query_ranks_texts_by_the_answers_of_predict(run: Path, pool: Path, tm
         np.testing.assert_allclose(np.asarray(question.values), ranked, rtol=1e-6)
 
 
-def test_core_set_measures_distances_between_means_of_word_vectors(
-    command: Command, run: Path, pool: Path, tmp_path: Path
-) -> None:
+def test_core_set_measures_distances_between_means_of_word_vectors(command, run, pool, tmp_path):
     known, out = tmp_path / "known.csv", tmp_path / "q.csv"
     known.write_text("id,label\nr3,good\n")
     command("active", "query", run, "--pool", pool, "--labelled", known, "--strategy", "core-set", "--out", out,
@@ -131,7 +125,7 @@ def test_core_set_measures_distances_between_means_of_word_vectors(
     assert first["id"] == f"r{gaps.argmax()}" and float(first["distance"]) == pytest.approx(gaps.max(), rel=1e-4)
 
 
-def test_json_lines_without_ids_are_named_by_their_rows(run: Path, pool: Path, tmp_path: Path) -> None:
+def test_json_lines_without_ids_are_named_by_their_rows(run, pool, tmp_path):
     lines = [json.dumps({"text": row["text"]}) for row in _read(pool)]
     (tmp_path / "pool.jsonl").write_text("\n".join(lines) + "\n")
     named = ask_pool(pool, None, "margin", 9, run=run, scores=tmp_path / "a", on_note=print)
@@ -140,8 +134,8 @@ def test_json_lines_without_ids_are_named_by_their_rows(run: Path, pool: Path, t
     assert np.array_equal(np.asarray(plain.values), np.asarray(named.values))
 
 
-def test_scores_of_other_texts_are_not_reused(run: Path, pool: Path, tmp_path: Path) -> None:
-    def ask() -> list[str]:
+def test_scores_of_other_texts_are_not_reused(run, pool, tmp_path):
+    def ask():
         return ask_pool(tmp_path / "p.csv", None, "margin", 4, run=run, scores=tmp_path / "s", on_note=print).names
 
     rows = [{"text": row["text"]} for row in _read(pool)]
@@ -151,7 +145,7 @@ def test_scores_of_other_texts_are_not_reused(run: Path, pool: Path, tmp_path: P
     assert [int(name) for name in ask()] == [119 - int(name) for name in before]
 
 
-def test_a_network_trained_on_part_of_the_texts_reads_all_of_them(pool: Path) -> None:
+def test_a_network_trained_on_part_of_the_texts_reads_all_of_them(pool):
     rows = [{"text": f"shared word{number}", "label": "ab"[number % 2]} for number in range(50)]
     data = load(str(_write(pool.parent / "words.csv", rows)))
     part, _ = hold_out(data, 0.5)
@@ -162,19 +156,19 @@ def test_a_network_trained_on_part_of_the_texts_reads_all_of_them(pool: Path) ->
         assert decode(tokens.tolist(), part.vocabulary).split() == expected
 
 
-def test_classes_that_the_run_does_not_know_are_named(run: Path, pool: Path, tmp_path: Path) -> None:
+def test_classes_that_the_run_does_not_know_are_named(run, pool, tmp_path):
     (tmp_path / "k.csv").write_text("id,label\nr0,bad\nr1,strange\n")
-    notes: list[str] = []
+    notes = []
     labelled = read_labelled(tmp_path / "k.csv", notes.append)
     ask_pool(pool, labelled, "margin", 3, run=run, scores=tmp_path / "s", on_note=notes.append)
     assert [f"has classes that {run} does not know: strange" in note for note in notes] == [True]
 
 
-def test_a_run_scores_the_texts_of_a_file_with_other_scores(run: Path, pool: Path, tmp_path: Path) -> None:
+def test_a_run_scores_the_texts_of_a_file_with_other_scores(run, pool, tmp_path):
     rows = [{**row, "score": str(number / 200)} for number, row in enumerate(_read(pool))]
-    stars, notes = _write(tmp_path / "stars.csv", rows), list[str]()
+    stars, notes = _write(tmp_path / "stars.csv", rows), []
 
-    def ask(path: Path, by: Path | None) -> list[str]:
+    def ask(path, by):
         scores = tmp_path / f"{path.stem}-scores"
         return ask_pool(path, None, "least-confidence", 9, run=by, scores=scores, on_note=notes.append).names
 
@@ -188,7 +182,7 @@ def test_a_run_scores_the_texts_of_a_file_with_other_scores(run: Path, pool: Pat
 # Faults
 
 
-def test_pools_as_spreadsheets_write_them(tmp_path: Path) -> None:
+def test_pools_as_spreadsheets_write_them(tmp_path):
     for content, encoding in (
         ("id,text\nr1,hello\n", "utf-16"),
         ('sep=;\r\nid;Text\r\nr1;"hello; you"\r\n', "utf-8-sig"),
@@ -200,7 +194,7 @@ def test_pools_as_spreadsheets_write_them(tmp_path: Path) -> None:
         assert pool.texts[0] in ("hello", "hello; you", "two\nlines")
 
 
-def test_a_pool_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> None:
+def test_a_pool_in_another_encoding_says_how_to_convert_it(tmp_path):
     (tmp_path / "p.csv").write_text("id,text\nr1,caf\u00e9\n", encoding="cp1252")
     with pytest.raises(ValueError, match="line 2 holds byte 0xe9; save it as UTF-8 .Excel: CSV UTF-8., or run iconv"):
         open_pool(tmp_path / "p.csv")
@@ -232,9 +226,14 @@ def test_a_pool_in_another_encoding_says_how_to_convert_it(tmp_path: Path) -> No
     ],
 )
 def test_mistakes_of_a_query_are_explained(
-    command: Command, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, known: str,
-    message: str,
-) -> None:  # fmt: skip
+    command,
+    run,
+    tmp_path,
+    capsys,
+    content,
+    known,
+    message,
+):
     (tmp_path / "p.csv").write_text(content)
     (tmp_path / "k.csv").write_text(known)
     flags = ("--pool", tmp_path / "p.csv", "--labelled", tmp_path / "k.csv", "--out", tmp_path / "q.csv")
@@ -256,26 +255,27 @@ def test_mistakes_of_a_query_are_explained(
     ],
 )
 def test_mistakes_of_a_training_are_explained(
-    command: Command, pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], known: str,
-    flags: tuple[object, ...], message: str,
-) -> None:  # fmt: skip
+    command,
+    pool,
+    tmp_path,
+    capsys,
+    known,
+    flags,
+    message,
+):
     (tmp_path / "k.csv").write_text(known)
     flags = ("--test-share", 0.5, *flags, "--epochs", 1, "--out", tmp_path / "run", "--device", "cpu")
     command("active", "train", "--pool", pool, "--labelled", tmp_path / "k.csv", *flags, code=2)
     assert message in capsys.readouterr().err
 
 
-def test_a_run_on_texts_does_not_score_images(
-    command: Command, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_on_texts_does_not_score_images(command, run, tmp_path, capsys):
     np.savez(tmp_path / "p.npz", images=np.zeros((3, 8, 8), dtype=np.uint8))
     command("active", "query", run, "--pool", tmp_path / "p.npz", "--out", tmp_path / "q.csv", code=2)
     assert "expected a pool of texts, as" in capsys.readouterr().err
 
 
-def test_a_question_is_written_like_the_file_of_labels(
-    command: Command, pool: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_question_is_written_like_the_file_of_labels(command, pool, tmp_path, capsys):
     labelled, asked = tmp_path / "labelled.csv", tmp_path / "to_label.csv"
     labelled.write_text("ID;Label\r\nr0;bad\r\n", encoding="utf-8-sig", newline="")
     flags = ("--pool", pool, "--labelled", labelled, "--strategy", "random", "--count", 3, "--out", asked)

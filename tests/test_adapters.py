@@ -14,6 +14,7 @@ from confrank.adapters.torchmetrics import ConfidenceMetrics
 from confrank.confidence import get
 
 NUM_SAMPLES = 51  # no multiple of two processes
+QUIET = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -65,16 +66,12 @@ class Written(Callback):
         torch.save((*told, trainer.callback_metrics, findings, alone), f"{self.folder}/{trainer.global_rank}.pt")
 
 
-def fit(folder, epochs, *, ckpt_path=None, **options):
+def fit(folder, epochs, callbacks=(), *, kind=Module, ckpt_path=None, **options):
     loader = DataLoader(IndexedDataset(samples()), batch_size=8, shuffle=True)
-    callbacks = [
-        RankingCallback(),
-        Written(folder),
-        ModelCheckpoint(folder, filename="{step}", every_n_train_steps=3),
-    ]
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, **quiet, **options)
-    module = Module()
+    saves = ModelCheckpoint(folder, filename="{step}", every_n_train_steps=3)
+    callbacks = [*callbacks] or [RankingCallback(), Written(folder), saves]
+    trainer = Trainer(max_epochs=epochs, callbacks=callbacks, **QUIET, **options)
+    module = kind()
     trainer.fit(module, loader, DataLoader(IndexedDataset(samples()), batch_size=7), ckpt_path=ckpt_path)
     return module, trainer
 
@@ -153,17 +150,9 @@ def test_lightning_takes_a_label_per_element(tmp_path):
     label = (signal[:, 0] > 0).long() + (signal[:, 0] > 0.5).long()
     label[:, 0] = -100
     loader = DataLoader(IndexedDataset(TensorDataset(signal, label)), batch_size=4, shuffle=True)
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    callback = RankingCallback()
-    trainer = Trainer(
-        max_epochs=2,
-        accelerator="cpu",
-        callbacks=[callback],
-        enable_checkpointing=False,
-        num_sanity_val_steps=0,
-        **quiet,
-    )
-    module = Segmenter(13)
+    callback, module = RankingCallback(), Segmenter(13)
+    options = {"enable_checkpointing": False, "num_sanity_val_steps": 0, **QUIET}
+    trainer = Trainer(max_epochs=2, callbacks=[callback], **options)
     trainer.fit(module, loader, DataLoader(TensorDataset(signal, label), batch_size=13))
     assert module.ranking.history.examined.tolist() == [2] * 13
     assert callback.findings == []
@@ -184,40 +173,26 @@ class Normalised(Module):
         self.register_buffer("last", torch.zeros(2))
 
 
-def averaged_fit(folder, callbacks, epochs=2):
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = Trainer(max_epochs=epochs, accelerator="cpu", callbacks=callbacks, default_root_dir=folder, **quiet)
-    module, loader = Normalised(), DataLoader(IndexedDataset(samples()), batch_size=8, shuffle=True)
-    trainer.fit(module, loader, DataLoader(IndexedDataset(samples()), batch_size=7))
-    return module, trainer
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_lightning_averages_weights_and_no_counts(tmp_path, first):
     average = EMAWeightAveraging(use_buffers=False, update_every_n_steps=4)
     ranking, saved = RankingCallback(), ModelCheckpoint(tmp_path, filename="last")
-    module, _ = averaged_fit(tmp_path, [average, ranking, saved] if first else [ranking, average, saved])
+    callbacks = [average, ranking, saved] if first else [ranking, average, saved]
+    module, _ = fit(tmp_path, 2, callbacks, kind=Normalised)
     state = torch.load(tmp_path / "last.ckpt", weights_only=False)["state_dict"]
     for history in (module.criterion.history.state_dict(), {key[18:]: value for key, value in state.items()}):
         assert np.array_equal(counted(module.events), (history["examined"], history["correct"]))
         assert torch.equal(history["lowest_label"], samples().tensors[1])
     assert ranking.findings == []
     with pytest.raises(ValueError, match=r"but got use_buffers=True; use EMAWeightAveraging\(use_buffers=False\)"):
-        averaged_fit(tmp_path, [EMAWeightAveraging(), RankingCallback()])
+        fit(tmp_path, 2, [EMAWeightAveraging(), RankingCallback()], kind=Normalised, default_root_dir=tmp_path)
 
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_batches_of_one_sample_are_reported(size):
     callback = RankingCallback()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = Trainer(
-        max_epochs=1,
-        accelerator="cpu",
-        accumulate_grad_batches=8,
-        callbacks=[callback],
-        enable_checkpointing=False,
-        **quiet,
-    )
+    options = {"accumulate_grad_batches": 8, "enable_checkpointing": False, **QUIET}
+    trainer = Trainer(max_epochs=1, callbacks=[callback], **options)
     trainer.fit(Module(), DataLoader(IndexedDataset(samples()), batch_size=size))
     assert [finding[:32] for finding in callback.findings] == ["every batch had one sample, so t"] * (size == 1)
 
@@ -243,20 +218,13 @@ def test_metrics_of_batches_equal_those_of_all(confidence):
     assert metrics.compute()["auroc"].isnan()
 
 
-@pytest.mark.parametrize("lost", [float("nan"), float("inf")])
-def test_metrics_of_a_diverged_network_are_undefined(lost):
-    metrics = ConfidenceMetrics()
-    metrics.update(torch.tensor([[lost, 1.0], [1.0, 2.0]]), torch.tensor([0, 1]))
+def test_metrics_of_nothing_and_of_a_diverged_network_are_undefined():
+    metrics, nan, inf = ConfidenceMetrics(), float("nan"), float("inf")
     assert all(value.isnan() for value in metrics.compute().values())
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method:UserWarning")
-def test_metrics_of_nothing_are_undefined():
-    metrics = ConfidenceMetrics()
-    assert all(value.isnan() for value in metrics.compute().values())
-    metrics.reset()
-    metrics.update(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
-    assert all(value.isnan() for value in metrics.compute().values())
+    for logits in (torch.zeros(0, 3), torch.tensor([[nan, 1.0], [1.0, 2.0]]), torch.tensor([[inf, 1.0], [1.0, 2.0]])):
+        metrics.reset()
+        metrics.update(logits, torch.arange(len(logits)))
+        assert all(value.isnan() for value in metrics.compute().values())
 
 
 def test_a_repeated_index_counts_once_and_an_unknown_one_always():

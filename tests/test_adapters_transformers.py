@@ -31,13 +31,12 @@ def samples(num_samples=NUM_SAMPLES):
     return [{"input_ids": row.tolist(), "labels": int(row[0] > 20) + int(row[1] > 30)} for row in words]
 
 
-def network(dropout=0.1):
+def bert(kind=BertForSequenceClassification, *, dropout=0.1, **options):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    return BertForSequenceClassification(
-        BertConfig(vocab_size=40, max_position_embeddings=8, num_labels=3, **sizes, **rates)
-    )
+    options = {"num_labels": 3, **options}
+    return kind(BertConfig(vocab_size=40, max_position_embeddings=8, **sizes, **rates, **options))
 
 
 def arguments(folder, **options):
@@ -46,12 +45,16 @@ def arguments(folder, **options):
     return TrainingArguments(str(folder), **quiet, **{**usual, **options})
 
 
-def ranking_trainer(folder, *, weight=1.0, train_set=None, dropout=0.1, **options):
+def ranking_loss(num_samples=NUM_SAMPLES, **options):
+    return CorrectnessRankingLoss(CorrectnessHistory(num_samples, options.pop("resolution", 1)), **options)
+
+
+def ranking_trainer(folder, model=None, *, train_set=None, criterion=None, given=None, **options):
     train_set = samples() if train_set is None else train_set
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(len(train_set)), weight=weight)
-    return RankingTrainer(
-        network(dropout), arguments(folder, **options), train_dataset=train_set, criterion=criterion
-    )
+    criterion = ranking_loss(len(train_set)) if criterion is None else criterion
+    model = bert() if model is None else model
+    given = {"train_dataset": train_set, "criterion": criterion, **(given or {})}
+    return RankingTrainer(model, arguments(folder, **options), **given)
 
 
 def same_weights(first, second):
@@ -59,9 +62,9 @@ def same_weights(first, second):
 
 
 def test_without_weight_it_trains_as_a_plain_trainer_and_counts(tmp_path):
-    plain = Trainer(network(), arguments(tmp_path), train_dataset=samples())
+    plain = Trainer(bert(), arguments(tmp_path), train_dataset=samples())
     plain.train()
-    ours = ranking_trainer(tmp_path, weight=0.0)
+    ours = ranking_trainer(tmp_path, criterion=ranking_loss(weight=0.0))
     ours.train()
     assert same_weights(plain, ours)
     assert ours.criterion.history.examined.tolist() == [2] * NUM_SAMPLES
@@ -114,9 +117,13 @@ def test_a_checkpoint_is_removed_when_the_next_is_complete(tmp_path, monkeypatch
 
 
 def test_accumulated_batches_train_as_one(tmp_path):
-    options = {"weight": 0.0, "dropout": 0.0, "train_set": samples(24), "optim": "sgd"}
-    whole = ranking_trainer(tmp_path, per_device_train_batch_size=8, **options)
-    parts = ranking_trainer(tmp_path, per_device_train_batch_size=2, gradient_accumulation_steps=4, **options)
+    whole, parts = (
+        ranking_trainer(
+            tmp_path, bert(dropout=0.0), train_set=samples(24), criterion=ranking_loss(24, weight=0.0), optim="sgd",
+            per_device_train_batch_size=8 // number, gradient_accumulation_steps=number,
+        )
+        for number in (1, 4)
+    )  # fmt: skip
     for trainer in (whole, parts):
         trainer.train()
         assert trainer.findings == []
@@ -172,7 +179,7 @@ def test_two_processes_share_one_history(tmp_path):
         assert then["examined"].sum() == 2 * 4 * step
     for rank in (0, 1):
         metrics, state = torch.load(tmp_path / f"metrics{rank}.pt")
-        model = network().eval()
+        model = bert().eval()
         model.load_state_dict(state)
         for name, rows in evaluation_sets().items():
             words, label = (torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels"))
@@ -192,9 +199,9 @@ class SaveAt(TrainerCallback):
 
 
 def test_a_new_network_begins_a_new_history(tmp_path):
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    criterion = ranking_loss()
     trainer = RankingTrainer(
-        args=arguments(tmp_path), model_init=lambda: network(), train_dataset=samples(), criterion=criterion
+        args=arguments(tmp_path), model_init=lambda: bert(), train_dataset=samples(), criterion=criterion
     )
     trainer.train()
     first = criterion.history.counts()
@@ -206,25 +213,18 @@ def test_a_column_index_of_other_rows_is_left_out(tmp_path):
     class Plain(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.network = network()
+            self.network = bert()
 
         def forward(self, input_ids, labels=None):
             return self.network(input_ids=input_ids, labels=labels)
 
     rows = [{"input_ids": row["input_ids"], "index": 7} for row in samples()]
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
+    criterion = ranking_loss()
     trainer = RankingTrainer(Plain(), arguments(tmp_path), criterion=criterion)
     assert trainer.predict(rows).predictions.shape == (NUM_SAMPLES, 3)
     trainer.train_dataset = samples()  # given late
     trainer.train()
     assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
-
-
-def bert(kind, **options):
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    options = {"num_labels": 3, **options}
-    return kind(BertConfig(vocab_size=40, max_position_embeddings=8, **sizes, **options))
 
 
 def tokens(num_samples=NUM_SAMPLES):
@@ -237,28 +237,22 @@ def tokens(num_samples=NUM_SAMPLES):
     ]
 
 
-def stacked(rows):
-    return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
+def stacked(rows, without=""):
+    return {key: torch.tensor([row[key] for row in rows]) for key in rows[0] if key != without}
 
 
 def test_tokens_are_classified_in_a_trainer(tmp_path):
-    plain = Trainer(
-        bert(BertForTokenClassification), arguments(tmp_path), train_dataset=tokens(), data_collator=stacked
-    )
+    given = {"train_dataset": tokens(), "data_collator": stacked}
+    plain = Trainer(bert(BertForTokenClassification), arguments(tmp_path), **given)
     plain.train()
     trained = {}
     for weight in (0.0, 1.0):
-        criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES, resolution=1000), weight=weight)
-        events = []
+        criterion, events = ranking_loss(resolution=1000, weight=weight), []
         criterion.register_forward_hook(lambda module, given, loss, events=events: events.append(given))
-        trained[weight] = RankingTrainer(
-            bert(BertForTokenClassification),
-            arguments(tmp_path / str(weight), save_strategy="steps", save_steps=4),
-            train_dataset=tokens(),
-            data_collator=stacked,
-            criterion=criterion,
-            compute_metrics=confidence_metrics,
-        )
+        trained[weight] = ranking_trainer(
+            tmp_path / str(weight), bert(BertForTokenClassification), criterion=criterion, save_strategy="steps",
+            save_steps=4, given={**given, "compute_metrics": confidence_metrics},
+        )  # fmt: skip
         trained[weight].train()
         assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
         assert trained[weight].findings == []
@@ -286,9 +280,9 @@ def test_tokens_are_classified_in_a_trainer(tmp_path):
 
 def test_several_labels_in_a_trainer(tmp_path):
     rows = [{**row, "labels": [float(word > 20) for word in row["input_ids"][:3]]} for row in samples()]
-    model = bert(BertForSequenceClassification, problem_type="multi_label_classification")
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES, resolution=1000))
-    trainer = RankingTrainer(model, arguments(tmp_path), train_dataset=rows, criterion=criterion)
+    model = bert(problem_type="multi_label_classification")
+    criterion = ranking_loss(resolution=1000)
+    trainer = ranking_trainer(tmp_path, model, train_set=rows, criterion=criterion)
     trainer.train()
     assert criterion.history.examined.tolist() == [2] * NUM_SAMPLES
     assert 0 < criterion.history.correct.sum() < 2 * 1000 * NUM_SAMPLES
@@ -309,11 +303,8 @@ def test_several_labels_in_a_trainer(tmp_path):
 
 def test_one_logit_in_a_trainer(tmp_path):
     rows = [{**row, "labels": float(row["input_ids"][0] > 20)} for row in samples()]
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
-    model = bert(BertForSequenceClassification, num_labels=1)
-    trainer = RankingTrainer(
-        model, arguments(tmp_path), train_dataset=rows, criterion=criterion, compute_metrics=confidence_metrics
-    )
+    trainer = ranking_trainer(tmp_path, bert(num_labels=1), train_set=rows)
+    trainer.compute_metrics = confidence_metrics
     trainer.train()
     measured = trainer.evaluate(rows)
     logits, label, _ = trainer.predict(rows)
@@ -349,50 +340,32 @@ class Stream(IterableDataset):
 
 def test_a_stream_says_its_own_positions(tmp_path):
     steps = 2 * 6  # 21 samples in batches of 4, twice
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
-    trainer = RankingTrainer(
-        network(), arguments(tmp_path, max_steps=steps), train_dataset=Stream(), criterion=criterion
-    )
+    criterion = ranking_loss()
+    trainer = ranking_trainer(tmp_path, train_set=Stream(), criterion=criterion, max_steps=steps)
     trainer.train()
     assert criterion.history.audit(epochs=2).ok and trainer.findings == []
     label = [row["labels"] for row in samples()]
     assert criterion.history.lowest_label.tolist() == criterion.history.highest_label.tolist() == label
-    unknown = RankingTrainer(
-        network(), arguments(tmp_path, max_steps=steps), train_dataset=Stream(indexed=False), criterion=criterion
-    )
+    unknown = ranking_trainer(tmp_path, train_set=Stream(indexed=False), criterion=criterion, max_steps=steps)
     with pytest.raises(ValueError, match="a stream must have it: the position of each sample in the set that the"):
         unknown.train()
 
 
 def test_mistakes_are_explained(tmp_path):
-    loss = CorrectnessRankingLoss(CorrectnessHistory(NUM_SAMPLES))
-
-    def made(criterion=loss, *, smoothing=0.0, **options):
-        chosen = arguments(tmp_path, label_smoothing_factor=smoothing)
-        return RankingTrainer(network(), chosen, train_dataset=samples(), criterion=criterion, **options)
-
+    made = partial(ranking_trainer, tmp_path)
     with pytest.raises(ValueError, match="expected criterion to be a CorrectnessRankingLoss, but got 1.0"):
-        made(1.0)
+        made(criterion=1.0)
     with pytest.raises(ValueError, match="a history of the 21 training samples, but got one of 20; create it with"):
-        made(CorrectnessRankingLoss(CorrectnessHistory(20)))
+        made(criterion=ranking_loss(20))
     with pytest.raises(
         ValueError, match="label_smoothing_factor=0.1; set label_smoothing on the CorrectnessRankingLoss"
     ):
-        made(smoothing=0.1)
+        made(label_smoothing_factor=0.1)
     with pytest.raises(ValueError, match="one loss, but got criterion and compute_loss_func"):
-        made(compute_loss_func=lambda *given, **options: None)
+        made(given={"compute_loss_func": lambda *given, **options: None})
     with pytest.raises(ValueError, match="expected labels in a training batch, but got input_ids"):
-        RankingTrainer(
-            network(),
-            arguments(tmp_path),
-            train_dataset=[{"input_ids": row["input_ids"]} for row in samples()],
-            criterion=loss,
-        ).train()
+        made(train_set=[{"input_ids": row["input_ids"]} for row in samples()]).train()
     with pytest.raises(
         ValueError, match="'index' in a training batch, but got input_ids, labels; your data_collator must"
     ):
-        made(data_collator=without_index).train()
-
-
-def without_index(rows):
-    return {key: torch.tensor([row[key] for row in rows]) for key in ("input_ids", "labels")}
+        made(given={"data_collator": partial(stacked, without="index")}).train()

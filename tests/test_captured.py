@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from test_kernels_densenet import random_set
 
-from confrank import CorrectnessHistory, CorrectnessRankingLoss, evaluate, models
+from confrank import evaluate, models
 from confrank.config import RunConfig
 from confrank.data import DataSet, load, split_of
 from confrank.training import Run, train, train_together
@@ -32,12 +33,6 @@ def full_float32(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def random_set(num_samples=700):
-    rng = np.random.default_rng(0)
-    split = split_of(rng.integers(0, 256, (num_samples, 32, 32, 3), dtype=np.uint8), rng.integers(0, 10, num_samples))
-    return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
-
-
 def epoch_of(*steppers):
     for _ in range(steppers[0].run.num_steps):
         for stepper in steppers:
@@ -55,7 +50,7 @@ INGREDIENTS = {
 
 def vgg(seed, **settings):
     config = RunConfig(**{"dataset": "random", "model": "vgg16", "seed": seed, "lr": 0.01, "epochs": 2, **settings})
-    return CapturedRun(Run(config, random_set(), CUDA))
+    return CapturedRun(Run(config, random_set(700, 32), CUDA))
 
 
 @pytest.mark.parametrize("settings", [{"lr": 0.01}, ADAPTIVE])
@@ -109,19 +104,13 @@ def test_side_by_side_is_bit_for_bit_alone(deterministic):
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
-        {"sam": 0.05},
-        {"mix": "mixup"},
-        {"mix": "cutmix"},
-        {"mix": "both", "soft_labels": 0.8},
-        {"augment": "trivial"},
-        {"head": "cosine"},
-        {**INGREDIENTS, "head": "cosine"},
+        {}, {"sam": 0.05}, {"mix": "mixup"}, {"mix": "cutmix"}, {"mix": "both", "soft_labels": 0.8},
+        {"augment": "trivial"}, {"head": "cosine"}, {**INGREDIENTS, "head": "cosine"},
     ],
-)
+)  # fmt: skip
 def test_three_steps_in_float32_equal_plain_ones(deterministic, full_float32, settings, compiled):
     config = RunConfig(dataset="random", model="resnet18", method="crl-softmax", lr=0.01, epochs=2, **settings)
-    plain, run = (Run(config, random_set(), CUDA) for _ in range(2))
+    plain, run = (Run(config, random_set(700, 32), CUDA) for _ in range(2))
     assert_three_steps_equal(plain, run, compiled)
     if run.average is not None:
         for one, other in zip(run.average.mean, plain.average.mean, strict=True):
@@ -138,7 +127,7 @@ def test_resumed_in_the_middle_of_an_epoch(deterministic, settings):
         first.step()
     torch.cuda.synchronize()
     weights, state = first.run.snapshot()
-    second = Run(first.run.config, random_set(), CUDA)
+    second = Run(first.run.config, random_set(700, 32), CUDA)
     second.load_state(weights, state)
     second = CapturedRun(second)
     while second.run.next_step < second.run.num_steps:
@@ -176,28 +165,6 @@ def test_train_together_writes_complete_runs(tmp_path):
     assert again.evaluations == results[0].evaluations
 
 
-def test_criterion_under_graph_capture():
-    criterion = CorrectnessRankingLoss(CorrectnessHistory(64)).to(CUDA)
-    logits = torch.randn(16, 10, device=CUDA, requires_grad=True)
-    label, index = torch.randint(0, 10, (16,), device=CUDA), torch.randperm(64, device=CUDA)[:16]
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            criterion(logits, label, index).backward()
-    torch.cuda.synchronize()
-    logits.grad = None
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = criterion(logits, label, index)
-        loss.backward()
-    before = criterion.history.examined.clone()
-    graph.replay()
-    torch.cuda.synchronize()
-    assert (criterion.history.examined - before).sum() == 16
-    eager = criterion(logits.detach(), label, index, record=False)
-    assert loss.item() == pytest.approx(eager.item(), rel=1e-5)
-
-
 def test_metrics_take_tensors_on_the_device():
     logits, label = torch.randn(100, 10), torch.randint(0, 10, (100,))
     assert evaluate(logits=logits.to(CUDA), label=label.to(CUDA)) == evaluate(logits=logits, label=label)
@@ -206,7 +173,7 @@ def test_metrics_take_tensors_on_the_device():
 def test_plain_steps_resume_with_the_masks_of_the_run(deterministic):
     def run():
         config = RunConfig(dataset="random", model="vgg16", method="crl-softmax", seed=3, lr=0.01, epochs=2)
-        return Run(config, random_set(), CUDA)
+        return Run(config, random_set(700, 32), CUDA)
 
     whole, first, second = run(), run(), run()
     for _ in range(4):
@@ -221,11 +188,7 @@ def test_plain_steps_resume_with_the_masks_of_the_run(deterministic):
 
 
 def test_different_networks_side_by_side(tmp_path):
-    configs = [
-        RunConfig(epochs=2, seed=0),
-        RunConfig(epochs=2, seed=0, method="mcdropout"),
-        RunConfig(epochs=2, seed=1),
-    ]
+    configs = [RunConfig(epochs=2), RunConfig(epochs=2, method="mcdropout"), RunConfig(epochs=2, seed=1)]
     results = train_together(configs, [tmp_path / str(place) for place in range(3)], device=CUDA)
     alone = train(configs[0], tmp_path / "alone", device=CUDA)
     assert all(result.evaluations["test"].metrics["acc"] > 0.05 for result in results)

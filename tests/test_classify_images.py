@@ -64,11 +64,6 @@ def test_answers_are_those_of_the_split_in_the_order_of_numbers(run, pictures, t
     assert all(answers.accepted(above[row])[row] for row in range(NUM_PICTURES))
 
 
-def test_a_weights_file_answers_too(run, pictures, tmp_path):
-    save_weights_file(run, tmp_path / "weights.safetensors")
-    assert answer(tmp_path / "weights.safetensors", pictures).predictions == answer(run, pictures).predictions
-
-
 def test_pictures_are_brought_to_the_form_of_the_runs(run, pictures, tmp_path, capsys, command):
     with Image.open(pictures / "3.png") as opened:
         Image.merge("RGB", [opened] * 3).save(pictures / "3.png")

@@ -24,40 +24,30 @@ def drawn(seed, size, num_classes=5, digits=None):
     return table if digits is None else table.round(digits), label
 
 
-class Given:
-    """An estimator for MAPIE whose features are the probabilities."""
-
-    def __init__(self, num_classes):
-        self.classes_ = np.arange(num_classes)
-
-    def fit(self, features, label):
-        return self
-
-    def predict(self, features):
-        return features.argmax(axis=1)
-
-    def predict_proba(self, features):
-        return features
-
-    def __sklearn_is_fitted__(self):
-        return True
-
-
 @pytest.mark.parametrize("method", ["lac", "aps"])
 def test_sets_are_those_of_mapie(method):
     """MAPIE's APS subtracts u p from the sum that includes p, so that its u is our 1 - u; it draws one u per row."""
     from mapie.classification import SplitConformalClassifier
     from sklearn.base import BaseEstimator, ClassifierMixin
 
-    class Estimator(Given, ClassifierMixin, BaseEstimator):
-        pass
+    class Given(ClassifierMixin, BaseEstimator):
+        """Its features are the probabilities."""
+
+        def __init__(self, num_classes):
+            self.num_classes, self.classes_ = num_classes, np.arange(num_classes)
+
+        def fit(self, features, label):
+            return self
+
+        def predict_proba(self, features):
+            return features
 
     for seed in range(20):
         num_classes, level = 3 + seed % 8, (0.5, 0.8, 0.9, 0.95)[seed % 4]
         table, label = drawn(seed, 130 + seed, num_classes)
         old, new = slice(0, 80), slice(80, None)
         peer = SplitConformalClassifier(
-            Estimator(num_classes), confidence_level=level, conformity_score=method, random_state=seed
+            Given(num_classes), confidence_level=level, conformity_score=method, random_state=seed
         ).conformalize(table[old], label[old])
         _, theirs = peer.predict_set(table[new], {"include_last_label": "randomized"})
         u, new_u = (1 - np.random.RandomState(seed).uniform(size=len(table[rows])) for rows in (old, new))
@@ -153,12 +143,15 @@ def test_row_numbers_as_keys_keep_the_promise_of_small_files(num_classes):
     assert np.mean(covered) == pytest.approx(19 / 21, abs=4 * np.std(covered) / 20)
 
 
-def test_u_of_the_content_is_uniform_and_depends_on_every_class_and_the_seed():
-    table, _ = drawn(5, 20_000)
-    u = content_uniforms(table, 3)
-    assert u.min() >= 0
-    assert u.max() < 1
-    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
+def test_u_is_uniform_and_depends_on_the_key_or_on_every_class_and_on_the_seed():
+    (table, _), keys = drawn(5, 20_000), np.arange(20_000)
+    u, of_key = content_uniforms(table, 3), row_uniforms(keys, 3)
+    for one in (u, of_key):
+        assert 0 <= one.min() <= one.max() < 1
+        assert np.histogram(one, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
+    assert abs(np.corrcoef(of_key[:-1], of_key[1:])[0, 1]) < 0.03
+    assert abs(np.corrcoef(of_key, row_uniforms(keys, 4))[0, 1]) < 0.03
+    assert row_uniforms(np.array([b"12"]), 3) == of_key[12] == row_uniforms(np.array(["12"], dtype=object), 3)
     assert np.abs(np.corrcoef(np.column_stack([u, content_uniforms(table, 4), table]).T)[0, 1:]).max() < 0.03
     for number in range(5):
         assert (content_uniforms(table + 0.25 * (np.arange(5) == number), 3) != u).all()
@@ -230,16 +223,6 @@ def test_the_promise_in_words():
     by_site = conformal_sets(probabilities=table, label=label, group=label % 2)
     assert by_site.promise("site").endswith("are exchangeable within each site")
     assert "at least 0.9 within each site, on average over" in by_site.promise("site")
-
-
-def test_u_is_uniform_and_depends_on_key_and_seed():
-    u = row_uniforms(np.arange(20_000), 3)
-    assert u.min() >= 0
-    assert u.max() < 1
-    assert np.histogram(u, 10, (0, 1))[0] == pytest.approx(2000, abs=6 * math.sqrt(1800))
-    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.03
-    assert abs(np.corrcoef(u, row_uniforms(np.arange(20_000), 4))[0, 1]) < 0.03
-    assert row_uniforms(np.array([b"12"]), 3) == u[12] == row_uniforms(np.array(["12"], dtype=object), 3)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from confrank.data import DataSet, Split, hold_out, load, split_of
-from confrank.data.sets import _apportion
 from confrank.training.draws import Draws, epoch_draws
 from confrank.training.store import fetch, store_on
 
@@ -108,25 +107,20 @@ def test_crops_and_flips_equal_a_loop_and_are_uniform():
 
 
 @pytest.mark.parametrize(
-    ("quotas", "total", "expected"),
+    ("counts", "expected"),
     [
-        ([0.5, 1.7, 0.8], 3, [0, 2, 1]),
-        ([0.8, 1.7, 0.5], 3, [1, 2, 0]),
-        ([0.5, 0.5, 1.0], 2, [1, 0, 1]),  # a tie goes to the first
-        ([2.0, 3.0], 5, [2, 3]),
-        ([1.2, 1.3, 1.5], 4, [1, 1, 2]),
+        ([15, 27, 18], [1, 3, 2]),  # a tenth: 1.5, 2.7 and 1.8 of 6
+        ([5, 17, 8], [0, 2, 1]),
+        ([8, 17, 5], [1, 2, 0]),
+        ([5, 5, 10], [1, 0, 1]),  # a tie goes to the first
+        ([20, 30], [2, 3]),
+        ([12, 13, 15], [1, 1, 2]),
     ],
 )
-def test_the_largest_remainders_are_rounded_up(quotas, total, expected):
-    assert _apportion(np.array(quotas), total, np.full(len(quotas), 99)).tolist() == expected
-
-
-def test_a_holdout_share_is_apportioned_to_the_classes():
-    labels = np.repeat([0, 1, 2], [15, 27, 18])  # a tenth: 1.5, 2.7 and 1.8 of 6
-    images = np.arange(60, dtype=np.uint8).reshape(60, 1, 1, 1)
-    data = replace(load("digits"), train=split_of(images, labels))
-    _, held = hold_out(data, 0.1, 0)
-    assert np.bincount(held.labels, minlength=3).tolist() == [1, 3, 2]
+def test_a_holdout_share_rounds_the_largest_remainders_up(counts, expected):
+    images, labels = np.zeros((sum(counts), 1, 1, 1), dtype=np.uint8), np.repeat(np.arange(len(counts)), counts)
+    _, held = hold_out(replace(load("digits"), train=split_of(images, labels)), 0.1, 0)
+    assert np.bincount(held.labels, minlength=len(counts)).tolist() == expected
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])

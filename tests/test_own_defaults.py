@@ -117,7 +117,8 @@ def test_only_images_of_the_splits_count(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage", ["no shape", "no images", "deflated", "encrypted", "unknown method", "header", "cut"]
+    "damage",
+    ["no shape", "no images", "deflated", "encrypted", "unknown method", "header", "cut", "no end", "empty"],
 )
 def test_training_reports_what_is_wrong_with_an_npz_file(tmp_path, command, capsys, damage):
     path = tmp_path / "mine.npz"
@@ -131,13 +132,14 @@ def test_training_reports_what_is_wrong_with_an_npz_file(tmp_path, command, caps
         content[6] = content[entry + 8] = 1
     elif damage == "unknown method":
         content[8] = content[entry + 10] = 99
-    path.write_bytes(content[:100] if damage == "cut" else content)
+    path.write_bytes(content[: {"cut": 100, "no end": -30, "empty": 0}.get(damage, len(content))])
     if damage == "header":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("train_images.npy", b"\x93NUMPY\x01\x00\x20\x00{'descr': " + b"(" * 22)
     assert parsed("--dataset", path).epochs == RunConfig.epochs
     command("train", "--dataset", path, "--device", "cpu", "--out", tmp_path / "run", code=2)
-    assert "confrank: error: expected " in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("confrank: error: expected ") and "mine.npz" in error
 
 
 def test_the_size_of_a_turned_image_is_that_of_its_pixels(tmp_path):

@@ -43,13 +43,11 @@ def expected_record():
         mean=(0.4,),
         std=(0.25,),
         versions={
-            "confrank": confrank.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
+            "confrank": confrank.__version__, "python": platform.python_version(), "torch": torch.__version__,
             "numpy": np.__version__,
         },
         digests={"data": used.digest(), "test_data": used.digest(test_only=True)},
-    )
+    )  # fmt: skip
 
 
 def test_checkpoint_weights_and_predictions_have_the_same_record(run):
@@ -59,13 +57,8 @@ def test_checkpoint_weights_and_predictions_have_the_same_record(run):
     for split in ("test", "holdout"):
         metadata = load_predictions(RunFolder(run).predictions(split)).metadata
         assert Provenance.from_metadata(metadata) == expected
-        assert {key: metadata[key] for key in ("dataset", "model", "method", "seed", "split")} == {
-            "dataset": "digits",
-            "model": "small",
-            "method": "crl-softmax",
-            "seed": "3",
-            "split": split,
-        }
+        facts = {"dataset": "digits", "model": "small", "method": "crl-softmax", "seed": "3", "split": split}
+        assert {key: metadata[key] for key in facts} == facts
         for source in (run, run / "weights.safetensors"):
             assert predict(source, split).metadata == metadata
     for source in (run, run / "weights.safetensors"):
@@ -117,6 +110,9 @@ def test_committed_weights_load(path):
     trained = load_trained(path)
     assert trained.config.run_name == path.stem and trained.config.optimizer == "sgd"
     assert trained.provenance.input_shape == (32, 32, 3) and len(trained.provenance.class_names) == 10
+    weights, loaded = load_file(path), trained.network.state_dict()
+    assert weights.keys() == loaded.keys()
+    assert all(torch.equal(value, weights[key].float()) for key, value in loaded.items())
 
 
 @pytest.mark.parametrize(

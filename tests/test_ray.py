@@ -10,10 +10,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from counting import STEPS_PER_EPOCH, TESTS, start, start_study, steps, steps_per_run
+from test_study_shared import hold
 
 from confrank.config import RunConfig
-from confrank.files import Lock
-from confrank.runs.folder import RunFolder
 from confrank.study.cluster import arrived
 from confrank.study.group import Outcome, Sharing
 from confrank.study.results import read_run
@@ -88,9 +87,7 @@ def test_a_study_on_three_nodes_of_which_one_dies_gives_the_same_table(tmp_path)
 @pytest.mark.slow
 def test_runs_that_another_process_holds_are_skipped_or_waited_for(tmp_path):
     name = "digits-counting.network-baseline-seed0"
-    folder = RunFolder(tmp_path / "runs" / name)
-    folder.path.mkdir(parents=True)
-    lock, holder = Lock(folder.lock), f"process {os.getpid()} on {socket.gethostname()} is training it"
+    lock, holder = hold(tmp_path, name), f"process {os.getpid()} on {socket.gethostname()} is training it"
     printed = succeed(start_study(tmp_path, [0, 1], 1, "--ray", "local", "--skip-held"))
     assert f"skipped {name}: {holder}" in printed
     assert [result.config["seed"] for result in load_results(tmp_path / "results")] == [1]

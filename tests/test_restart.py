@@ -4,7 +4,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import socket
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from forked import SERVER
+from test_ingredients import EVERYTHING
 
 from confrank.config import RunConfig
 from confrank.files import Lock
@@ -21,17 +21,6 @@ from confrank.runs.folder import RunFolder
 from confrank.runs.trained import predict
 from confrank.training import InterruptedRunError, train
 
-INGREDIENTS = {
-    "schedule": "cosine",
-    "averaging": "swa",
-    "averaging_lr": 0.02,
-    "sam": 0.05,
-    "mix": "both",
-    "soft_labels": 0.8,
-    "augment": "trivial",
-    "head": "cosine",
-    "mirror": True,
-}
 CONFIG = RunConfig(epochs=120, batch_size=300, seed=2, test_every=40, snapshots=True)
 
 
@@ -56,7 +45,7 @@ def final_state(out):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "epochs", "num_kills"),
-    [({}, 480, 20), (INGREDIENTS, 160, 6), ({**INGREDIENTS, "averaging": "ema"}, 160, 6)],
+    [({}, 480, 20), (EVERYTHING, 160, 6), ({**EVERYTHING, "averaging": "ema"}, 160, 6)],
 )
 def test_killed_many_times_equals_never_killed(tmp_path, settings, epochs, num_kills):
     config = replace(CONFIG, epochs=epochs, **settings)
@@ -102,22 +91,6 @@ def test_killed_many_times_equals_never_killed(tmp_path, settings, epochs, num_k
     assert snapshots == others[3]
 
 
-def test_terminated_within_one_step(tmp_path):
-    process = SERVER.Process(target=work, args=(tmp_path / "run", 60))
-    process.start()
-    log = tmp_path / "run" / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_text().count("\n") >= 1):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGTERM)
-    process.join()
-    assert process.exitcode == 143
-    epochs = log.read_text().count("\n")
-    (newest,) = saved(tmp_path / "run" / "checkpoint")
-    assert int(newest.name.partition("-")[0]) == epochs < CONFIG.epochs
-
-
 def test_one_process_per_folder(tmp_path):
     lock = Lock(tmp_path / ".lock")
     with pytest.raises(ValueError, match=f"but process {os.getpid()} on {socket.gethostname()} is working in it"):
@@ -132,12 +105,16 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path):
     train(config, tmp_path / "run", device=torch.device("cpu"), checkpoint_epochs=1)
     newest = saved(tmp_path / "run" / "checkpoint")[-1]
     (newest / "weights.safetensors").write_bytes(b"gone")
+    with pytest.raises(ValueError, match="expected an intact newest checkpoint .* to resume from the one before"):
+        predict(tmp_path / "run")
     notes = []
     train(config, tmp_path / "run", device=torch.device("cpu"), on_note=notes.append)
     assert any("skipped a damaged checkpoint: expected sha256" in note for note in notes)
     assert any("resuming after epoch 2, step 0" in note for note in notes)
     whole, run = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("whole", "run"))
     assert whole == run
+    assert len(predict(tmp_path / "run")) == 897 and len(saved(newest.parent)) == 2
+    assert (newest.parent / f"damaged-{newest.name}").is_dir()
 
 
 def test_without_an_intact_checkpoint_the_error_says_what_to_do(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from confrank.confidence import margin, max_probability, negative_entropy
 from confrank.errors import InputError
 from confrank.metrics import aurc, sample_values
 from confrank.scores import fit, names, score
@@ -80,18 +79,6 @@ def test_gen_takes_other_parameters():
     probabilities = np.array([[0.5, 0.3, 0.1, 0.1]])
     expected = -sum((v * (1 - v)) ** 0.5 for v in (0.5, 0.3))
     assert score("gen", probabilities=probabilities, gamma=0.5, top=2) == pytest.approx([expected])
-
-
-def test_three_scores_are_those_of_the_loss():
-    import torch
-
-    logits = torch.randn(40, 7, dtype=torch.float64)
-    for name, function in (
-        ("max-probability", max_probability),
-        ("margin", margin),
-        ("negative-entropy", negative_entropy),
-    ):
-        assert score(name, logits=logits) == pytest.approx(function(logits).numpy(), abs=1e-14)
 
 
 @pytest.mark.parametrize("kind", ["logits", "probabilities"])

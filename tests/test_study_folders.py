@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_study_shared import hold
 from torch import nn
 
 from confrank.config import RunConfig
-from confrank.files import Lock
 from confrank.models import TEXT_MODELS
 from confrank.recipes import RECIPES as training_recipes
 from confrank.runs.folder import RunFolder
@@ -199,18 +199,21 @@ class Large(Flat):
         return super().forward(image)
 
 
+class Endless(Flat):
+    """A network whose loss is never finite."""
+
+    def forward(self, image):
+        return super().forward(image) + float("nan")
+
+
 def test_a_network_that_raises_does_not_stop_the_others(tmp_path):
-    (problem,) = run(replace(ONE, models=(f"{__name__}:Raising", "small")), tmp_path)
-    assert problem.endswith("Raising-baseline-seed0: RuntimeError: no such layer")
+    models = (f"{__name__}:Raising", f"{__name__}:RaisingAtTheEnd", "small")
+    training, judging = run(replace(ONE, models=models), tmp_path)
+    assert training.endswith("Raising-baseline-seed0: RuntimeError: no such layer")
+    assert judging.endswith("RaisingAtTheEnd-baseline-seed0: AssertionError")
     assert [result.config["model"] for result in load_results(tmp_path / "results")] == ["small"]
     with pytest.raises(RuntimeError, match="no such layer"):
         train(RunConfig(model=f"{__name__}:Raising", epochs=1), tmp_path / "alone", device=CPU)
-
-
-def test_a_network_that_raises_when_it_is_judged_does_not_stop_the_others(tmp_path):
-    (problem,) = run(replace(ONE, models=(f"{__name__}:RaisingAtTheEnd", "small")), tmp_path)
-    assert problem.endswith("RaisingAtTheEnd-baseline-seed0: AssertionError")
-    assert [result.config["model"] for result in load_results(tmp_path / "results")] == ["small"]
 
 
 def test_what_a_listener_raises_is_the_callers(tmp_path):
@@ -240,14 +243,14 @@ def test_why_a_run_could_not_be_trained_again(tmp_path):
     assert [problem.partition(": ")[2] for problem in problems] == ["out of memory"] * 2
 
 
-@pytest.mark.parametrize("written", ["./own.npz", "{}/own.npz"])
-def test_own_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch, written):
+def test_own_data_are_the_same_however_their_path_is_written(tmp_path, monkeypatch):
     write_set(tmp_path / "own.npz", seed=0)
     monkeypatch.chdir(tmp_path)
     assert run(replace(ONE, datasets=("own.npz",)), tmp_path) == []
-    wanted = plan(replace(ONE, datasets=(written.format(tmp_path),)))
-    wanted.check(tmp_path / "runs", tmp_path / "results")
-    assert wanted.to_train(tmp_path / "runs", tmp_path / "results") == []
+    for written in ("./own.npz", f"{tmp_path}/own.npz"):
+        wanted = plan(replace(ONE, datasets=(written,)))
+        wanted.check(tmp_path / "runs", tmp_path / "results")
+        assert wanted.to_train(tmp_path / "runs", tmp_path / "results") == []
 
 
 def test_own_data_are_found_where_they_have_been_moved(tmp_path, monkeypatch):
@@ -269,6 +272,9 @@ def test_folders_that_are_not_used_may_be_of_other_settings(tmp_path):
 
 
 def test_an_average_without_its_npz_or_snapshots_is_an_error_before_training(tmp_path):
+    assert run(ONE, tmp_path / "without") == []
+    with pytest.raises(ValueError, match="the run did not store it; remove its folder to train it again"):
+        run(replace(ONE, methods=("baseline", "aes-10")), tmp_path / "without")
     assert run(replace(ONE, methods=("aes-10",)), tmp_path) == []
     (tmp_path / "results" / "digits-small-aes-10-seed0.npz").unlink()
     shutil.rmtree(tmp_path / "runs" / "digits-small-baseline-seed0" / "snapshots")
@@ -281,16 +287,15 @@ def test_other_files_among_the_results_do_not_hide_what_went_wrong(tmp_path, cap
     (tmp_path / "results" / "notes.json").write_text("{}")
     study(command, tmp_path, models=f"{__name__}:Raising", code=2)
     first, second = capsys.readouterr().err.splitlines()
-    assert "no such layer" in first and "notes.json, but it lacks config" in second
+    assert first.endswith("Raising-baseline-seed0: RuntimeError: no such layer")
+    assert "notes.json, but it lacks config" in second
 
 
 def test_a_run_that_another_process_finished_is_no_problem(tmp_path):
     """Another study holds the folder when this one comes to it, and is done when this one ends."""
     assert run(ONE, tmp_path / "other") == []
     name = "digits-small-baseline-seed0"
-    folder = RunFolder(tmp_path / "runs" / name)
-    folder.path.mkdir(parents=True)
-    lock = Lock(folder.lock)
+    lock = hold(tmp_path, name)
 
     def finish(config, record):
         assert config.seed == 1
@@ -352,15 +357,6 @@ def write_result(folder, name, metrics=None, environment=None, **settings):
     (folder / f"{name}.json").write_text(json.dumps(content | {"undefined": {}}))
 
 
-def test_tables_take_runs_of_the_papers_protocol_alone(tmp_path):
-    for name, settings in {"held": {"holdout": 0.5}, "slow": {"lr": 1e-9}, "usual": {}}.items():
-        write_result(tmp_path, name, **settings)
-    (cell,) = [cell for cell in table_cells("table-clf-perf", load_results(tmp_path)) if cell.ours]
-    assert cell.ours.n == 1
-    rows = {cell.method for cell in comparison_cells("all", tmp_path)}
-    assert rows == {"baseline", "baseline-holdout0.5", "baseline-lr1e-09"}
-
-
 def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
     write_result(tmp_path, "one")
     write_result(tmp_path, "copy")
@@ -370,13 +366,18 @@ def test_a_copy_of_a_result_does_not_count_twice(tmp_path):
 
 def test_other_ensembles_are_in_the_tables_that_they_belong_to(tmp_path):
     members = {"members": ["a", "b", "c"]}
-    write_result(tmp_path, "baseline", method="ensemble-baseline", **members)
+    for count in (3, 5):
+        config = {"method": "ensemble-baseline", "members": [f"run{k}" for k in range(count)]}
+        write_result(tmp_path, f"of{count}", metrics={"acc": 0.9 + count / 100}, **config)
     write_result(tmp_path, "entropy", method="ensemble-crl-entropy", weight=0.5, **members)
     write_result(tmp_path, "digits", method="ensemble-baseline", dataset="digits", **members)
-    first = [cell.method for cell in comparison_cells("table-clf-ensemble-perf", tmp_path) if cell.ours]
-    assert set(first) == {"ensemble-baseline of 3"}
-    all_variants = [cell.method for cell in comparison_cells("stable-clf-ensemble-weight0.5", tmp_path) if cell.ours]
-    assert set(all_variants) == {"ensemble-baseline of 3", "ensemble-crl-entropy-weight0.5 of 3"}
+    ours = {cell.method: cell for cell in comparison_cells("table-clf-ensemble-perf", tmp_path) if cell.ours}
+    assert set(ours) == {"ensemble-baseline", "ensemble-baseline of 3"}  # one of another size has a row of its own
+    assert ours["ensemble-baseline"].ours.mean == pytest.approx(0.95) and ours["ensemble-baseline"].paper
+    assert ours["ensemble-baseline of 3"].ours.mean == pytest.approx(0.93)
+    assert ours["ensemble-baseline of 3"].paper is None
+    variants = {cell.method for cell in comparison_cells("stable-clf-ensemble-weight0.5", tmp_path) if cell.ours}
+    assert variants == {*ours, "ensemble-crl-entropy-weight0.5 of 3"}
 
 
 def test_a_custom_study_names_a_table_that_shows_it(tmp_path, capsys, command):
@@ -399,16 +400,6 @@ def test_a_custom_study_names_a_table_that_shows_it(tmp_path, capsys, command):
 def test_tables_that_cannot_be_shown(tmp_path, capsys, arguments, message, command):
     command("table", *arguments, "--results", tmp_path, code=2)
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_a_failed_run_is_reported_on_a_separate_line(tmp_path, capsys, command):
-    study(command, tmp_path, models=f"{__name__}:Raising", code=1)
-    assert "Raising-baseline-seed0: RuntimeError: no such layer\n" in capsys.readouterr().err
-
-
-def whole_result(folder):
-    assert run(ONE, folder) == []
-    return folder / "results" / "digits-small-baseline-seed0.json"
 
 
 @pytest.mark.parametrize(
@@ -434,38 +425,20 @@ def test_results_that_are_none(tmp_path, change, message):
         load_results(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 not whole", b"version https://git-lfs"])
-def test_arrays_that_cannot_be_read(tmp_path, content, capsys, command):
-    path = whole_result(tmp_path)
-    path.with_suffix(".npz").write_bytes(content)
-    command("report", "curves", path, "--out", tmp_path / "curves.png", code=2)
-    assert "expected an npz archive in" in (told := capsys.readouterr().err) and told.count("\n") == 1
+def test_files_of_a_run_that_cannot_be_read_are_named(tmp_path, capsys, command):
+    def error(source):
+        command("report", "curves", source, "--out", tmp_path / "curves.png", code=2)
+        return capsys.readouterr().err
 
-
-def test_arrays_that_lack_one(tmp_path, capsys, command):
-    path = whole_result(tmp_path)
-    np.savez(path.with_suffix(".npz"), correct=[True])
-    command("report", "curves", path, "--out", tmp_path / "curves.png", code=2)
-    assert "expected confidence, correct in" in (told := capsys.readouterr().err) and "lacks confidence;" in told
-
-
-def test_a_log_that_was_cut_off_is_named(tmp_path, capsys, command):
     assert run(ONE, tmp_path) == []
-    folder = tmp_path / "runs" / "digits-small-baseline-seed0"
-    (folder / "log.jsonl").write_text('{"epoch": 1, "lo\n')
-    command("report", "curves", folder, "--out", tmp_path / "curves.png", code=2)
-    assert "expected one JSON record per line in" in capsys.readouterr().err
-
-
-class Endless(nn.Module):
-    """A network whose loss is never finite."""
-
-    def __init__(self, num_classes, in_channels=1, **_):
-        super().__init__()
-        self.linear = nn.Linear(64 * in_channels, num_classes)
-
-    def forward(self, images):
-        return self.linear(images.flatten(1)) + float("nan")
+    path = tmp_path / "results" / "digits-small-baseline-seed0.json"
+    for content in (b"", b"PK\x03\x04 not whole", b"version https://git-lfs"):
+        path.with_suffix(".npz").write_bytes(content)
+        assert "expected an npz archive in" in (told := error(path)) and told.count("\n") == 1
+    np.savez(path.with_suffix(".npz"), correct=[True])
+    assert "expected confidence, correct in" in (told := error(path)) and "lacks confidence;" in told
+    (tmp_path / "runs" / path.stem / "log.jsonl").write_text('{"epoch": 1, "lo\n')
+    assert "expected one JSON record per line in" in error(tmp_path / "runs" / path.stem)
 
 
 def test_the_command_words_the_failure_of_one_run(tmp_path, capsys, command):

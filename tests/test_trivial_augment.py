@@ -167,13 +167,6 @@ def test_order_crops_flips_and_mixing_stay_as_they_are():
     assert not torch.equal(run.draws.changes, first)
 
 
-def test_name_of_the_run():
-    config = RunConfig(augment="trivial")
-    assert config.run_name == "digits-small-crl-softmax-augmenttrivial-seed0"
-    assert RunConfig().run_name == "digits-small-crl-softmax-seed0"
-    assert RunConfig.from_dict({"dataset": "digits"}).augment == "none"
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore")  # the compiler's own

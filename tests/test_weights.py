@@ -188,6 +188,9 @@ def test_rows_of_weight_zero_may_be_anything_that_can_be_read():
     assert evaluate(confidence=[0.5, 7.0], correct=[1, 1], sample_weight=[1, 0]).metrics["ece"] == 0.5
     assert module.ece([0.5, 7.0], [1, 1], sample_weight=[1, 0]) == 0.5
     assert module.nll([[0.5, 0.5], [0.0, 1.0]], [0, 0], sample_weight=[1, 0]) == pytest.approx(np.log(2))
+    result = evaluate(probabilities=[[0.5, 0.5], [0.2, 0.8], [0.9, 0.1]], label=[0, 0, 1], sample_weight=[1, 0, 0])
+    assert result.metrics == evaluate(probabilities=[[0.5, 0.5]], label=[0]).metrics
+    assert result.notes == ["2 of 3 rows have weight 0 and do not count"]
     rule = cost_threshold([0.9, 0.1], [1, 0], cost_error=[2.0, 99.0], cost_reject=1, sample_weight=[1, 0])
     assert (rule.threshold, rule.num_samples, rule.accepted, rule.cost_error) == (-np.inf, 1, 1, 2.0)
 
@@ -211,16 +214,6 @@ def test_a_group_of_one_weight_is_not_counted_twice_unless_all_weights_are_count
         found = compare(model, by=group, sample_weight=unit * weight).groups[0]["group"]["a"].evaluation.metrics
         expected = module.aurc(np.repeat(confidence[rows], copies), np.repeat(correct[rows], copies))
         assert found["aurc"] == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_row_of_weight_zero_counts_as_absent():
-    table, label, _, _, weight = example()
-    weight[::3] = 0
-    result = evaluate(probabilities=table, label=label, sample_weight=weight)
-    counted = weight > 0
-    alone = evaluate(probabilities=table[counted], label=label[counted], sample_weight=weight[counted])
-    assert result.metrics == pytest.approx(alone.metrics, rel=1e-12)
-    assert result.notes == ["100 of 300 rows have weight 0 and do not count"]
 
 
 def test_single_metrics_take_weights_too():
@@ -310,12 +303,6 @@ def test_weights_without_both_kinds_of_predictions():
     assert result.metrics["auroc"] is None and result.metrics["acc"] == 1
     assert result.undefined["auroc"] == "needs right and wrong predictions, but none is wrong"
     assert as_weights([], 0).shape == (0,)
-
-
-def test_rows_of_weight_zero_are_counted_in_a_note():
-    samples = sample_values(confidence=[0.5, 0.75, 1.0, 0.25], correct=[True, False, True, True])
-    assert samples.weighted([1, 0, 2, 0]).notes == ["2 of 4 rows have weight 0 and do not count"]
-    assert samples.weighted([1, 1, 2, 3]).notes == []
 
 
 def test_a_thinned_curve_by_weight_ends_where_all_are_accepted():

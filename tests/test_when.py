@@ -78,15 +78,8 @@ def test_a_scheduled_loss_is_the_loss_with_that_weight():
 
 
 def arguments_of(**changes):
-    given = {
-        "data": "digits",
-        "model": None,
-        "root": None,
-        "device": "cpu",
-        "samples": None,
-        "together": 1,
-        "plain": False,
-    }
+    given = {"data": "digits", "device": "cpu", "together": 1, "plain": False}
+    given |= dict.fromkeys(("model", "root", "samples"))
     return SimpleNamespace(**given | changes)
 
 
