@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from confrank.cli.paths import keep_out_of_data
+from confrank.runs.outputs import keep_out_of_data
 from confrank.cli.train import share_of_chance
 from confrank.config import RunConfig
 from confrank.data import hold_out, load, load_images

@@ -15,16 +15,12 @@ from confrank.cli.command import (
     command_of,
     device_of,
     listed,
-    make_console,
-    plain,
     root_of,
-    say,
-    say_once,
-    terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path, keep_inputs, picture_path
 from confrank.cli.pool import QUERY, TRAIN_ON_ANSWERS
+from confrank.cli.terminal import make_console, plain, say, say_once, terminal_width
+from confrank.runs.outputs import folder_path, keep_inputs, picture_path
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from confrank.cli.command import Arguments, Command, Parser, add_option
 from confrank.cli.new_rows import answered, overlap_notes, write_rows
-from confrank.cli.paths import csv_path, keep_inputs
 from confrank.cli.source import add_file, predictions_path, reading_of
 from confrank.errors import counted, named
+from confrank.runs.outputs import csv_path, keep_inputs
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Answers, Policy

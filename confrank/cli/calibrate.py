@@ -4,10 +4,11 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
-from confrank.cli.paths import calibrated_path, write_json
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least
 from confrank.cli.policies import add_design_policy, json_output, open_policy, ranked_by, save_policy, uses_all_rows
 from confrank.cli.source import add_file, read_source, reading_of, temperature_of
+from confrank.cli.terminal import make_console, say, working
+from confrank.runs.outputs import calibrated_path, write_json
 
 if TYPE_CHECKING:
     from confrank.decisions import Calibrator

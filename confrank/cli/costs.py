@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option, at_least
-from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, save_policy, unseen_samples
 from confrank.cli.source import confidence_rule, print_read, read_weighted, temperature_of
-from confrank.cli.wording import flag_of
-from confrank.errors import counted
+from confrank.errors import counted, flag_of
+from confrank.runs.outputs import write_json
 
 if TYPE_CHECKING:
     from confrank.decisions import CostThreshold

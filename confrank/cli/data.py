@@ -2,19 +2,9 @@
 
 from functools import partial
 
-from confrank.cli.command import (
-    Arguments,
-    Command,
-    Parser,
-    add_option,
-    add_root,
-    command_of,
-    list_unreadable,
-    make_console,
-    root_of,
-    say,
-)
+from confrank.cli.command import Arguments, Command, Parser, add_option, add_root, command_of, root_of
 from confrank.cli.names import with_names
+from confrank.cli.terminal import list_unreadable, make_console, say
 
 
 def _list_arguments(parser: Parser) -> None:

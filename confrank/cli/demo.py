@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, say_once
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least
 from confrank.cli.evaluate import compare_sources, write_page
-from confrank.cli.paths import folder_path
 from confrank.cli.source import read_source
+from confrank.cli.terminal import make_console, say, say_once
 from confrank.errors import counted
+from confrank.runs.outputs import folder_path
 
 if TYPE_CHECKING:
     from confrank.study.demo import Threshold

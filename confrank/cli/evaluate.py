@@ -5,28 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import (
-    Arguments,
-    Command,
-    Parser,
-    add_option,
-    add_root,
-    at_least,
-    listed,
-    make_console,
-    root_of,
-    say,
-    working,
-)
-from confrank.cli.paths import (
-    folder_path,
-    json_path,
-    keep_inputs,
-    keep_out_of_data,
-    page_path,
-    picture_path,
-    write_json,
-)
+from confrank.cli.command import Arguments, Command, Parser, add_option, add_root, at_least, listed, root_of
 from confrank.cli.show import show_sources
 from confrank.cli.source import (
     Source,
@@ -38,7 +17,17 @@ from confrank.cli.source import (
     role_columns,
     weight_column,
 )
+from confrank.cli.terminal import make_console, say, working
 from confrank.errors import about
+from confrank.runs.outputs import (
+    folder_path,
+    json_path,
+    keep_inputs,
+    keep_out_of_data,
+    page_path,
+    picture_path,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

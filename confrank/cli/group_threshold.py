@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option, between_0_and_1, listed
-from confrank.cli.paths import write_json
 from confrank.cli.policies import json_output, open_policy, ranked_by, save_policy
 from confrank.cli.source import kept, print_read, read_source, reading_of, refuse_weight_column
 from confrank.errors import InputError, counted, sentence
+from confrank.runs.outputs import write_json
 
 if TYPE_CHECKING:
     from confrank.decisions import GroupThresholds, OperatingPoint

@@ -15,7 +15,7 @@ from confrank import __version__
 from confrank.cli.active import ACTIVE
 from confrank.cli.apply import APPLY
 from confrank.cli.calibrate import CALIBRATE
-from confrank.cli.command import Command, Printable, drop_output, fail, make_parser
+from confrank.cli.command import Command, make_parser
 from confrank.cli.data import DATA
 from confrank.cli.demo import DEMO
 from confrank.cli.evaluate import EVALUATE
@@ -27,9 +27,10 @@ from confrank.cli.scores import SCORES
 from confrank.cli.select import SELECT
 from confrank.cli.sets import SETS
 from confrank.cli.study import STUDY, TABLE
+from confrank.cli.terminal import Printable, drop_output, fail
 from confrank.cli.threshold import THRESHOLD
 from confrank.cli.train import TRAIN
-from confrank.cli.wording import did_you_mean, in_words
+from confrank.errors import did_you_mean, in_words
 
 GROUPS: dict[str, dict[str, Command]] = {
     "start here": {"demo": DEMO},

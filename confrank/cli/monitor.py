@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, between_0_and_1
-from confrank.cli.paths import json_path, keep_inputs, page_path, write_json
 from confrank.cli.source import add_file, kept, predictions_path, reading_of, role_columns
 from confrank.errors import about, counted
+from confrank.runs.outputs import json_path, keep_inputs, page_path, write_json
 
 if TYPE_CHECKING:
     from confrank.decisions.chronology import Chronology

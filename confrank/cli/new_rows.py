@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Parser, add_option
-from confrank.cli.paths import csv_path
 from confrank.cli.source import kept, predictions_path
 from confrank.errors import about
+from confrank.runs.outputs import csv_path
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Answers, Policy

@@ -19,13 +19,12 @@ from confrank.cli.command import (
     at_least,
     device_of,
     listed,
-    plain,
     root_of,
-    terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path, json_path, keep_inputs, keep_out_of_data
+from confrank.cli.terminal import plain, terminal_width
 from confrank.errors import about
+from confrank.runs.outputs import folder_path, json_path, keep_inputs, keep_out_of_data
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,9 +5,8 @@ from itertools import product
 from pathlib import Path
 
 from confrank.active.records import stage_files
-from confrank.cli.wording import flag_of
 from confrank.config import RunConfig
-from confrank.errors import counted
+from confrank.errors import counted, flag_of
 from confrank.method_facts import facts_of
 from confrank.ood import DETECTORS
 from confrank.study.active import ActiveRecipe, missing_trials, stage_runs

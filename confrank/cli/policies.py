@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from confrank.cli.command import Arguments, Parser, add_option
-from confrank.cli.paths import json_path, json_policy_path, keep_inputs
 from confrank.cli.source import predictions_path
 from confrank.errors import InputError, about, joined, named
+from confrank.runs.outputs import json_path, json_policy_path, keep_inputs
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy

@@ -4,23 +4,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from confrank.cli.command import (
-    Arguments,
-    Command,
-    Parser,
-    add_device,
-    add_option,
-    at_least,
-    device_of,
-    make_console,
-    say,
-)
+from confrank.cli.command import Arguments, Command, Parser, add_device, add_option, at_least, device_of
 from confrank.cli.names import with_names
-from confrank.cli.paths import csv_path, keep_inputs, keep_out_of_data
+from confrank.cli.terminal import make_console, say
 from confrank.cli.train import show_runs
 from confrank.config import TEXT_LENGTH, VOCABULARY_SIZE
 from confrank.errors import counted
 from confrank.recipes import TEXT_DEFAULTS, image_defaults
+from confrank.runs.outputs import csv_path, keep_inputs, keep_out_of_data
 
 if TYPE_CHECKING:
     from jsonargparse._core import ArgumentGroup

@@ -3,21 +3,10 @@
 from pathlib import Path
 from typing import Literal, get_args
 
-from confrank.cli.command import (
-    Arguments,
-    Command,
-    Parser,
-    add_device,
-    add_option,
-    add_root,
-    device_of,
-    list_unreadable,
-    make_console,
-    root_of,
-    say,
-)
-from confrank.cli.paths import csv_path, keep_inputs, safetensors_path
+from confrank.cli.command import Arguments, Command, Parser, add_device, add_option, add_root, device_of, root_of
+from confrank.cli.terminal import list_unreadable, make_console, say
 from confrank.errors import counted
+from confrank.runs.outputs import csv_path, keep_inputs, safetensors_path
 
 Split = Literal["test", "train", "holdout"]
 

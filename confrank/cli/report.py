@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, add_root, root_of
-from confrank.cli.paths import keep_inputs, keep_out_of_data, picture_path
-from confrank.cli.wording import did_you_mean
+from confrank.errors import did_you_mean
+from confrank.runs.outputs import keep_inputs, keep_out_of_data, picture_path
 
 if TYPE_CHECKING:
     from confrank.metrics import Samples

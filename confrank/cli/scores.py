@@ -3,10 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, make_console, say, working
-from confrank.cli.paths import write_json
+from confrank.cli.command import Arguments, Command, Parser, add_option, at_least
 from confrank.cli.policies import add_design_policy, json_output, open_policy, save_policy, uses_all_rows
 from confrank.cli.source import Source, add_file, read_source, reading_of
+from confrank.cli.terminal import make_console, say, working
+from confrank.runs.outputs import write_json
 
 if TYPE_CHECKING:
     from confrank.decisions.policy import Policy

@@ -2,7 +2,6 @@
 
 from confrank.cli.command import Arguments, Command, Parser, add_option, between_0_and_1
 from confrank.cli.new_rows import OVERLAP, add_new, new_answers, new_paths, write_rows
-from confrank.cli.paths import json_path, keep_inputs, write_json
 from confrank.cli.source import (
     add_file,
     predictions_path,
@@ -11,6 +10,7 @@ from confrank.cli.source import (
     reading_of,
     refuse_weight_column,
 )
+from confrank.runs.outputs import json_path, keep_inputs, write_json
 
 
 def _select_arguments(parser: Parser) -> None:

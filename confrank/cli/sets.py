@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.group_threshold import column_of, group_values
 from confrank.cli.new_rows import add_new, new_answers, new_paths, overlap_notes, write_rows
-from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy
 from confrank.cli.source import add_file, kept, print_read, read_source, reading_of, refuse_weight_column
+from confrank.runs.outputs import write_json
 
 if TYPE_CHECKING:
     from confrank.cli.source import Source

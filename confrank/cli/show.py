@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from confrank.cli.command import say
+from confrank.cli.terminal import say
 from confrank.errors import class_text
 
 if TYPE_CHECKING:

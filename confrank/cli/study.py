@@ -18,17 +18,13 @@ from confrank.cli.command import (
     check_device,
     device_of,
     listed,
-    make_console,
-    plain,
     root_of,
-    say,
-    say_once,
-    terminal_width,
 )
 from confrank.cli.names import with_names
-from confrank.cli.paths import folder_path
+from confrank.cli.terminal import make_console, plain, say, say_once, terminal_width
 from confrank.cli.train import parse_seeds
-from confrank.cli.wording import flag_of, in_words
+from confrank.errors import flag_of, in_words
+from confrank.runs.outputs import folder_path
 
 if TYPE_CHECKING:
     from confrank.study.plan import Plan

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from confrank.cli.command import Arguments, Command, Parser, add_option, at_least, between_0_and_1
 from confrank.cli.costs import add_costs, choose_by_cost, has_costs
 from confrank.cli.group_threshold import add_groups, group_threshold, is_grouped
-from confrank.cli.paths import write_json
 from confrank.cli.policies import add_policy, json_output, open_policy, save_policy, unseen_samples
 from confrank.cli.source import add_file, confidence_rule, print_read, read_weighted, temperature_of
+from confrank.runs.outputs import write_json
 
 if TYPE_CHECKING:
     from confrank.decisions import OperatingPoint

@@ -18,15 +18,12 @@ from confrank.cli.command import (
     at_least,
     device_of,
     listed,
-    make_console,
     root_of,
-    say,
-    say_once,
 )
 from confrank.cli.names import with_names
 from confrank.cli.own_data import default_for_own_data, for_own_data
-from confrank.cli.wording import flag_of, in_words
-from confrank.errors import counted
+from confrank.cli.terminal import make_console, say, say_once
+from confrank.errors import counted, flag_of, in_words
 from confrank.recipes import IMAGE_DEFAULTS, left_out
 
 if TYPE_CHECKING:
