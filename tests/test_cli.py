@@ -15,7 +15,6 @@ from PIL import Image
 
 import confrank
 from confrank.active.records import Experiment
-from confrank.cli import COMMANDS
 from confrank.cli.active import SETTINGS
 from confrank.data import load
 from confrank.runs.folder import load_config
@@ -58,7 +57,7 @@ def test_evaluate_explains_bad_files_in_one_line(tmp_path, capsys, name, content
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "expected a command among demo, train, predict, evaluate"),
+        (["trian"], "expected a command among demo, evaluate, calibrate, scores"),
         (["train", "--epoch", "3"], "epoch"),
         (["train", "--epochs", "three"], "epochs"),
         (["train", "--epochs", "0"], "expected --epochs to be at least 1, but got 0"),
@@ -102,10 +101,10 @@ def test_words_that_are_no_flags(capsys, command):
 
 
 def test_ctrl_c_is_one_line_and_code_130(monkeypatch, capsys, command):
-    def interrupted(arguments):
+    def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(COMMANDS, "table", dataclasses.replace(COMMANDS["table"], run=interrupted))
+    monkeypatch.setattr("confrank.study.comparison.table_names", interrupted)
     command("table", "list", code=130)
     assert capsys.readouterr().err == "confrank: stopped\n"
 

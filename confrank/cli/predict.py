@@ -38,7 +38,7 @@ def _predict(arguments: Arguments) -> None:
 
 def _predict_split(arguments: Arguments) -> None:
     """The predictions for a split of the run's data set, or the answers of a policy to them."""
-    from confrank.cli.apply import check_answers, write_answers
+    from confrank.decisions.answers import check_answers, write_answers
     from confrank.decisions.policy import Policy
     from confrank.predictions import save_predictions
     from confrank.report.progress import sample_bar
@@ -74,7 +74,7 @@ def _answer(arguments: Arguments) -> None:
     """Classify new images or texts; unreadable ones are listed at the end and do not stop the others."""
     from confrank.classify_images import answer
     from confrank.classify_texts import answer_texts
-    from confrank.cli.apply import check_answers, write_answers
+    from confrank.decisions.answers import check_answers, write_answers
     from confrank.decisions.policy import Policy
     from confrank.files import write_atomically
     from confrank.report.progress import sample_bar

@@ -12,6 +12,7 @@ from confrank.errors import InputError, counted, named
 from confrank.metrics.arrays import Array, ArrayLike, Ints, to_numpy
 from confrank.metrics.frames import cell_text
 
+DAY = re.compile(r"\d{4}-\d\d-\d\d")
 MISSING = ("", "nan", "nat", "none", "null", "na", "n/a", "inf", "-inf")
 
 
@@ -25,6 +26,13 @@ class Chronology:
     order: Ints
     texts: list[str]
     num_tied: int
+
+    @property
+    def notes(self) -> list[str]:
+        """A line if rows of the same time are finer than days, so that their order in the file matters."""
+        if not self.num_tied or all(map(DAY.fullmatch, self.texts)):
+            return []
+        return [f"{counted(self.num_tied, 'row')} share their time with others; these stay in the order of the file"]
 
 
 def chronology(values: ArrayLike, column: str = "time") -> Chronology:

@@ -2,13 +2,13 @@
 
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from confrank.decisions.operating import OperatingPoint, random_folds
+from confrank.decisions.operating import OperatingPoint, random_folds, random_split
 from confrank.errors import InputError, aligned
 from confrank.metrics.arrays import (
     TOLERANCE,
@@ -16,11 +16,13 @@ from confrank.metrics.arrays import (
     ArrayLike,
     Flags,
     Floats,
+    Ints,
     as_scores,
     describe,
     scores_and_flags,
     to_numpy,
 )
+from confrank.metrics.samples import Samples
 from confrank.metrics.weights import as_weights, weighted_mean
 
 FOLDS = 5
@@ -242,3 +244,32 @@ def mean_cost(costs: ArrayLike, highest: float, share: float = 1.0) -> MeanCost:
     reach = z * math.sqrt(max(0.0, square - centre**2) / total)
     low, high = max(0.0, centre - reach), min(highest, centre + reach)
     return MeanCost(value, min(low, value), max(high, value), len(values))
+
+
+def checked_cost_threshold(
+    samples: Samples,
+    cost_error: float | Floats,
+    cost_reject: float,
+    folds: int = FOLDS,
+    split: float | None = None,
+    seed: int = 0,
+) -> tuple[CostThreshold, str]:
+    """The threshold of least cost, and how its cost on other rows was measured: by folds, or on a share `split`."""
+    if split is None:
+        rule = cost_threshold(
+            samples.confidence, samples.correct, cost_error=cost_error, cost_reject=cost_reject,
+            sample_weight=samples.weight, folds=folds, seed=seed,
+        )  # fmt: skip
+        return rule, f"each of {min(folds, len(samples))} folds with the threshold that the others choose"
+    rows, others = random_split(len(samples), split, seed)
+
+    def part(index: Ints) -> tuple[Samples, dict[str, Any]]:
+        chosen = samples.select(index)
+        errors = cost_error[index] if isinstance(cost_error, np.ndarray) else cost_error
+        return chosen, {"cost_error": errors, "cost_reject": cost_reject, "sample_weight": chosen.weight}
+
+    chosen, costs = part(rows)
+    rule = cost_threshold(chosen.confidence, chosen.correct, **costs, folds=0)
+    rest, costs = part(others)
+    held_out = cost_at(rest.confidence, rest.correct, rule.threshold, **costs)
+    return replace(rule, held_out=held_out), f"on {len(others):,} rows set aside"

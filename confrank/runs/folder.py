@@ -9,6 +9,7 @@ import yaml
 
 from confrank.config import RunConfig
 from confrank.files import LOCK
+from confrank.predictions import Predictions
 
 
 class RunFolder:
@@ -82,3 +83,29 @@ def load_config(run: Path) -> RunConfig:
     except (yaml.YAMLError, TypeError, ValueError, AttributeError) as error:
         why = " ".join(str(error).split())
         raise ValueError(f"expected run settings in {path}, but they cannot be read: {why}") from None
+
+
+def images_of(path: Path, predictions: Predictions, rows: list[int], root: Path | None) -> dict[int, Any]:
+    """Images of the given rows of a file, if the predictions belong to a run or name a published data set."""
+    index = predictions.index
+    if index is None or predictions.label is None or not rows or predictions.metadata.get("input_kind") == '"text"':
+        return {}
+    run = next((folder for folder in (path, path.parent.parent) if RunFolder(folder).config.exists()), None)
+    dataset, image_size = predictions.metadata.get("dataset"), None
+    if run is not None:
+        config = load_config(run)
+        dataset, image_size = config.dataset, config.image_size
+    if dataset is None:
+        return {}
+    import numpy as np
+
+    from confrank.data import LOADERS, load_of
+
+    if run is None and dataset not in LOADERS:  # a file must not choose which folders are opened
+        return {}
+    from_pool = "from_pool" in predictions.metadata
+    data = load_of(run or path, dataset, root, from_pool=from_pool, image_size=image_size)
+    split = data.test if predictions.metadata.get("split") == "test" else data.train
+    if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
+        raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")
+    return {row: split.images[int(index[predictions.file_rows == row][0])] for row in rows}

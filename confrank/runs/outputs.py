@@ -101,6 +101,8 @@ def keep_inputs(inputs: Iterable[str | Path | None], *outputs: Path | None) -> N
     """
     from confrank.files import is_stream
 
+    for output in filter(None, outputs):
+        file_path(str(output))
     given = [Path(path) for path in inputs if path is not None]
     read = [file for path in given for file in _protected_files(path) if file.exists()]
     for output in outputs:
