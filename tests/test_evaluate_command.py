@@ -346,7 +346,6 @@ def test_threshold_for_a_coverage(files, capsys, command):
         (["threshold", "FILE", "--risk", "0.0001"], "can be certified with 2,000 predictions, but got 0.0001"),
         (["threshold", "FILE"], "--risk, --coverage, or --cost-error with --cost-reject, but got none"),
         (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
-        (["threshold", "FILE", "--risk", "0.1", "--coverage", "0.5"], "but got both"),
         (["threshold", "FILE", "--risk", "5"], "expected --risk in (0, 1), but got 5; did you mean 0.05?"),
         (["threshold", "FILE", "--risk", "0.1", "--delta", "0"], "expected --delta in (0, 1), but got 0"),
         (["threshold", "FILE", "--risk", "0"], "expected --risk in (0, 1), but got 0"),
@@ -355,7 +354,10 @@ def test_threshold_for_a_coverage(files, capsys, command):
             ["threshold", "FILE", "--coverage", "0.5", "--split", "1"],
             "a share in (0, 1), but got 1.0",
         ),
-        (["evaluate", "FILE", "--report", "page.pdf"], "expected --report to name a file ending in .html or .htm, but got page.pdf"),
+        (
+            ["evaluate", "FILE", "--report", "page.pdf"],
+            "--report to name a file ending in .html or .htm, but got page.pdf",
+        ),
         (
             ["evaluate", "FILE", "--resamples", "-1"],
             "expected 100 resamples or more, but got -1; raise --resamples",

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from confrank.cli.main import COMMANDS, GROUPS
+from confrank.cli.reference import markdown
 
 from confrank.active.strategies import STRATEGIES
 from confrank.cli.command import make_parser
 from confrank.cli.help import Option, _two_columns, help_of, help_text
 from confrank.cli.names import NAMES
-from confrank.cli.reference import markdown
 from confrank.data import IMAGE_SETS, LOADERS
 from confrank.methods import METHODS
 from confrank.models import MODELS, TEXT_MODELS

@@ -14,9 +14,7 @@ from typing import Any, Literal, NoReturn, TextIO, get_args, get_origin
 from cyclopts import App, exceptions
 
 from confrank import __version__
-from confrank.cli import decide, measure  # noqa: F401 - each declares its commands
-from confrank.cli.command import make_parser
-from confrank.cli.old import OLD
+from confrank.cli import decide, measure, research, train  # noqa: F401 - each declares its commands
 from confrank.cli.options import APP, DOORS
 from confrank.cli.terminal import Printable, drop_output, fail, make_console
 from confrank.errors import did_you_mean, in_words
@@ -96,8 +94,6 @@ def overview() -> str:
 
 
 def _summary(name: str) -> str:
-    if name in OLD:
-        return OLD[name].summary
     first = (APP[name].help or "").splitlines()[0].rstrip(".")
     return f"{first[0].lower()}{first[1:]}"
 
@@ -105,13 +101,11 @@ def _summary(name: str) -> str:
 def parsed(words: Sequence[str]) -> Callable[[], Any]:
     """The call that these words ask for; a mistake in them is a ValueError that names the remedy."""
     arguments = [_expanded(word) for word in words]
-    if arguments[0] in OLD:
-        parser = make_parser(OLD[arguments[0]], f"confrank {arguments[0]}")
-        return lambda: OLD[arguments[0]].run(parser.parse_args(arguments[1:]))
-    _, apps, rest = APP.parse_commands(arguments)
+    asked = [word for word in arguments if word not in ("-h", "--help")]
+    _, apps, rest = APP.parse_commands(asked)
     command = apps[-1]
-    if "--help" in rest or "-h" in rest:
-        return lambda: APP.help_print(arguments, console=make_console(width=HELP_WIDTH))
+    if command is not APP and len(asked) < len(arguments):
+        return lambda: APP.help_print(asked, console=make_console(width=HELP_WIDTH))
     if command.default_command is None:
         raise ValueError(_no_command(command, rest))
     try:
@@ -187,7 +181,7 @@ def _option_of(flag: str) -> str:
     """The end of a message about an option that another command has."""
     for names in DOORS.values():
         for name in names:
-            app = APP[name] if name in APP else APP  # noqa: SIM401 - an App is no mapping
+            app = APP[name]
             if app.default_command and any(flag in one.names for one in app.assemble_argument_collection()):
                 return f"; {flag} is an option of confrank {name}"
     return ""

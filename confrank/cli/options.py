@@ -69,9 +69,9 @@ def command(door: str, guide: str, example: str, app: App = APP) -> Callable[[Fu
 
 def actions(door: str, name: str, summary: str) -> App:
     """A command that consists of actions."""
-    app = App(name=name, help=summary)
+    app = App(name=name, help=summary, group=door)
     DOORS[door].append(name)
-    APP.command(app, group=door)
+    APP.command(app)
     return app
 
 
@@ -154,6 +154,15 @@ def _seeds(kind: Any, tokens: Sequence[Token]) -> list[int]:
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"expected --seeds to be distinct whole numbers like 0,1,2,3, but got {text!r}")
     return seeds
+
+
+def shares(kind: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
+    """Numbers separated by commas, in brackets or not."""
+    text = tokens[0].value
+    try:
+        return tuple(map(float, listed(text.strip("[] "))))
+    except ValueError:
+        raise ValueError(f"expected --lr-drops to be numbers like 0.5,0.8, but got {text!r}") from None
 
 
 def _device(kind: Any, tokens: Sequence[Token]) -> str:

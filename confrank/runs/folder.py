@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from confrank.config import RunConfig
+from confrank.errors import did_you_mean
 from confrank.files import LOCK
 from confrank.predictions import Predictions
 
@@ -109,3 +111,24 @@ def images_of(path: Path, predictions: Predictions, rows: list[int], root: Path 
     if index.max() >= len(split) or not np.array_equal(split.labels[index], predictions.label):
         raise ValueError(f"expected the data that {path} was computed from, but images or labels have changed since")
     return {row: split.images[int(index[predictions.file_rows == row][0])] for row in rows}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Some settings of a run from a YAML file, such as the config.yaml of another run."""
+    if not path.is_file():
+        raise ValueError(f"expected a YAML file of settings for --config, but {path} does not exist or is not a file")
+    text = path.read_text()
+    try:
+        check_yaml(text)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"expected settings in YAML, but could not parse them: {error}") from None
+    if not isinstance(values, dict):
+        start = " ".join(text.split())
+        got = repr(f"{start[:40]}..." if len(start) > 40 else start) if start else "nothing"
+        raise ValueError(f"expected settings in YAML, one per line as in epochs: 60, but got {got}")
+    known = [item.name for item in fields(RunConfig)]
+    for name in values:
+        if name not in known:
+            raise ValueError(f"expected a known setting, but got {name!r}{did_you_mean(str(name), known)}")
+    return values
