@@ -6,8 +6,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from io import TextIOWrapper
 from typing import Any, Literal, NoReturn, TextIO, get_args, get_origin
 
@@ -98,21 +99,21 @@ def _summary(name: str) -> str:
     return f"{first[0].lower()}{first[1:]}"
 
 
-def parsed(words: Sequence[str]) -> Callable[[], Any]:
+def parsed(words: Sequence[str]) -> "partial[Any]":
     """The call that these words ask for; a mistake in them is a ValueError that names the remedy."""
     arguments = [_expanded(word) for word in words]
     asked = [word for word in arguments if word not in ("-h", "--help")]
     _, apps, rest = APP.parse_commands(asked)
     command = apps[-1]
     if command is not APP and len(asked) < len(arguments):
-        return lambda: APP.help_print(asked, console=make_console(width=HELP_WIDTH))
+        return partial(APP.help_print, asked, console=make_console(width=HELP_WIDTH))
     if command.default_command is None:
         raise ValueError(_no_command(command, rest))
     try:
         function, bound, _ = APP.parse_args(_switched(command, arguments), exit_on_error=False, print_error=False)
     except exceptions.CycloptsError as error:
         raise ValueError(worded(error, command, rest)) from None
-    return lambda: function(*bound.args, **bound.kwargs)
+    return partial(function, *bound.args, **bound.kwargs)
 
 
 def _expanded(argument: str) -> str:
@@ -121,10 +122,16 @@ def _expanded(argument: str) -> str:
 
 
 def _switched(command: App, words: list[str]) -> list[str]:
-    """The words with `--flag true` and `--flag false` written as one, as a switch takes its value."""
-    switches = {name for one in command.assemble_argument_collection() if one.is_flag() for name in one.names}
+    """The words with `--flag true` and `--flag false` written as one; an error if an option is unknown."""
+    arguments = command.assemble_argument_collection()
+    known = [name for one in arguments for name in one.names]
+    switches = [name for one in arguments if one.is_flag() for name in one.names]
     joined: list[str] = []
     for word in words:
+        flag = word.partition("=")[0]
+        if re.match("--?[A-Za-z]", flag) and flag.replace("_", "-") not in known:
+            hint = _option_of(flag) or did_you_mean(OTHER_FLAGS.get(flag, flag), known) or "; see --help"
+            raise ValueError(f"expected a known option, but got {flag!r}{hint}")
         if joined and joined[-1] in switches and word in ("true", "false"):
             joined[-1] += f"={word}"
         else:
@@ -145,12 +152,6 @@ def _no_command(app: App, rest: Sequence[str]) -> str:
 def worded(error: exceptions.CycloptsError, command: App, rest: Sequence[str]) -> str:
     """A mistake in the words of a command, as one line: what was expected, what came, and what to do."""
     name = "" if error.argument is None else error.argument.name
-    if isinstance(error, exceptions.UnknownOptionError):
-        flag = (error.token.keyword or error.token.value).partition("=")[0]
-        known = [one for argument in error.argument_collection for one in argument.names]
-        near = did_you_mean(OTHER_FLAGS.get(flag, flag), known)
-        hint = _option_of(flag) or near or "; see --help"
-        return f"expected a known option, but got {flag!r}{hint}"
     if isinstance(error, exceptions.MissingArgumentError):
         given = error.keyword or next((token.keyword for token in error.argument.tokens), None)
         if given:

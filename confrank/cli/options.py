@@ -183,7 +183,7 @@ Share = Annotated[float, Parameter(converter=_number, validator=_check_share, me
 Part = Annotated[float, Parameter(converter=_number, metavar="SHARE")]  # which the library checks
 Name = Annotated[str, Parameter(metavar="NAME")]
 Names = Annotated[list[str], Parameter(converter=_listed, n_tokens=1, metavar="NAME,...")]
-ManyNames = Annotated[list[str], Parameter(converter=_listed, consume_multiple=True, metavar="NAME")]
+ManyNames = Annotated[list[str], Parameter(converter=_listed, consume_multiple=1, metavar="NAME")]
 Seeds = Annotated[list[int], Parameter(converter=_seeds, n_tokens=1, metavar="N,...")]
 Column = Annotated[str, Parameter(metavar="COLUMN")]
 Columns = Annotated[list[str], Parameter(converter=_listed, n_tokens=1, metavar="COLUMN,...")]

@@ -54,7 +54,7 @@ def ood(
     runs: Annotated[list[str], Parameter(metavar="RUN")],
     /,
     *,
-    against: Annotated[list[str], Parameter(consume_multiple=True, metavar="DATA")],
+    against: Annotated[list[str], Parameter(consume_multiple=1, metavar="DATA")],
     image_size: Whole | None = None,
     root: Root | None = None,
     model: Name | None = None,

@@ -67,7 +67,7 @@ def _settings() -> Any:
         if item.metadata["metavar"]:
             options["metavar"] = item.metadata["metavar"]
         if isinstance(default, tuple):
-            options |= {"converter": shares, "n_tokens": 1}
+            options |= {"converter": shares, "n_tokens": 1, "json_list": False}
         made.append((item.name, Annotated[kind | None, Parameter(**options)], None))
     return Parameter(name="*")(make_dataclass("Settings", made, frozen=True, namespace={"__module__": __name__}))
 
@@ -230,7 +230,7 @@ def predict(
     """
     from confrank.decisions.policy import Policy
 
-    given = {"texts": texts, "images": images, "split": split}
+    given = {"split": split, "texts": texts, "images": images}
     new = {name: value for name, value in given.items() if value is not None and name != "split"}
     kinds = [name for name, value in given.items() if value is not None]
     if new and len(kinds) > 1:
