@@ -284,7 +284,10 @@ def test_training_on_answers_shows_notes_and_footnotes(tmp_path, monkeypatch, ca
         ("train --lr-drops 0.5,late", "expected --lr-drops to be numbers like 0.5,0.8, but got '0.5,late'"),
         ("train --lr-drops 0.5,8", "expected --lr-drops to be shares in (0, 1], but got (0.5, 8.0)"),
         ("train --modle small", "expected a known option, but got '--modle'; did you mean --model?"),
-        ("report events x --device cpu", "expected a known option, but got '--device'; --device is an option of confrank train"),
+        (
+            "report events x --device cpu",
+            "expected a known option, but got '--device'; --device is an option of confrank train",
+        ),
         ("active train --pool x --root y", "expected a known option, but got '--root'"),
         ("train --device cuda:x", "expected --device to be one of auto, cpu, cuda, cuda:N, but got 'cuda:x'"),
         ("train --device cuda:99", "expected a GPU for --device cuda:99, but torch finds "),

@@ -152,8 +152,9 @@ def _no_command(app: App, rest: Sequence[str]) -> str:
 def worded(error: exceptions.CycloptsError, command: App, rest: Sequence[str]) -> str:
     """A mistake in the words of a command, as one line: what was expected, what came, and what to do."""
     name = "" if error.argument is None else error.argument.name
+    tokens = [] if error.argument is None else error.argument.tokens
     if isinstance(error, exceptions.MissingArgumentError):
-        given = error.keyword or next((token.keyword for token in error.argument.tokens), None)
+        given = error.keyword or next((token.keyword for token in tokens), None)
         if given:
             return f"expected a value after {given}, but got none"
         return f"expected {name}, but got none; see --help"
@@ -251,4 +252,14 @@ def _stopped_run(error: RuntimeError) -> int:
 
 def reference() -> str:
     """The help of every command as Markdown, for the documentation."""
-    return str(APP.generate_docs(flatten_commands=True))
+
+    def with_example(match: re.Match[str]) -> str:
+        app = APP
+        for name in match[1].split():
+            app = app[name]
+        if app.help_epilogue is None:
+            return match[0]
+        example, _, guide = app.help_epilogue.removeprefix("example: ").partition("\n\nguide: docs/")
+        return f"{match[0]}\n\n```bash\n{example}\n```\n\n[Guide](../{guide})"
+
+    return re.sub(r"^#+ confrank (.+)$", with_example, str(APP.generate_docs()), flags=re.MULTILINE)

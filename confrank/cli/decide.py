@@ -384,7 +384,7 @@ def group_threshold(asked: Asked, by: str | None, per_class: bool) -> None:
     if by is not None and per_class:
         raise ValueError("expected either --by or --per-class, but got both")
     output.check(asked.file, reading)
-    refuse_weights(asked.sample_weight)
+    refuse_weights(None if asked.sample_weight is None else [])
     reading.refuse_weights()
     source = reading.source(asked.file, keep=[by])
     predictions, samples = source.predictions, source.samples
@@ -442,7 +442,8 @@ def cheapest_threshold(asked: Asked, costs: Costs) -> None:
     policy = asked.open(predictions)
     if policy is not None:
         samples, rows = output.unseen(policy, (asked.file, predictions, samples), asked.seed)
-    errors = costs.cost_error
+    errors: Any = costs.cost_error
+    assert costs.cost_reject is not None, "asked with an error's cost"
     if table is not None:
         errors = costs_of_rows(table, samples, predictions.class_names, errors, asked.file)
     rule, checked = checked_cost_threshold(
@@ -522,7 +523,7 @@ def sets(
     common: dict[str, Any] = {name: values[index] for name, values in base.table(known).items()}
     common["key"] = None if keys is None else keys[index]
     common["group"] = None if column is None else group_values(known, column)[index]
-    shape = {"level": level, "method": method, "per_class": per_class, "seed": seed}
+    shape: dict[str, Any] = {"level": level, "method": method, "per_class": per_class, "seed": seed}
     rule = conformal_sets(**common, label=known.label[index], **shape, penalty=penalty, free_rank=free_rank)
     own, part = rule.sets(**common), SetsPart.of(rule, rows, column)
     of, names = column or "group", base.classes

@@ -28,7 +28,7 @@ def _shown(value: Any) -> Any:
 DEFAULTS = Parameter(negative=(), allow_repeating=True, show_default=_shown, show_choices=False)
 APP: App = App(
     name="confrank",
-    help="Train classifiers whose confidence ranks right predictions above wrong ones; evaluate any model.",
+    help="Train classifiers that know what they do not know; evaluate any model.",
     default_parameter=DEFAULTS,
     group_arguments=Group.create_ordered("arguments"),
     group_parameters=Group.create_ordered("options"),

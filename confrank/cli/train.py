@@ -48,7 +48,7 @@ def _settings() -> Any:
     made = []
     for item in fields(RunConfig):
         kinds: dict[Any, Any] = {int: Whole, float: Number, bool: bool}
-        kind = item.type
+        kind: Any = item.type
         if not isinstance(item.default, tuple):
             kind = next((kinds[one] for one in (kind, *get_args(kind)) if one in kinds), kind)
         text, default = item.metadata["help"], item.default
@@ -72,7 +72,10 @@ def _settings() -> Any:
     return Parameter(name="*")(make_dataclass("Settings", made, frozen=True, namespace={"__module__": __name__}))
 
 
-Settings = _settings()
+if TYPE_CHECKING:
+    Settings = Any
+else:
+    Settings = _settings()
 
 
 def config_of(settings: Any, config: "Sequence[Path]" = (), root: Path | None = None) -> RunConfig:
@@ -216,7 +219,7 @@ def predict(
     out: Annotated[OutFile | None, OUTPUT] = None,
     device: Device = "auto",
 ) -> None:
-    """Write a run's predictions for a split, or classify new images or texts.
+    """Predict a split of a run's data, or classify new images or texts.
 
     Args:
         run: run folder, or a .safetensors file that `study --weights` wrote

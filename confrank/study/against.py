@@ -53,7 +53,11 @@ class Against:
                 protocol = replace(protocol, neighbours=len(classifier.train))
                 if "knn" in protocol.detectors:
                     show(f"{run}: k of knn is {protocol.neighbours}, the number of training images (--neighbours)")
-            examine(classifier, out_sets, protocol, lambda text, run=run: show(f"{run}: {text}"), on_result)
+
+            def note(text: str, run: str = run) -> None:
+                show(f"{run}: {text}")
+
+            examine(classifier, out_sets, protocol, note, on_result)
 
 
 def against(
